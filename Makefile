@@ -1,0 +1,55 @@
+# make demo        raw text to a fine-tuned BERT, in minutes     make demo MINUTES=3
+# make test        the tests                                     make test ARGS="tests/test_cli.py -x"
+# make test-all    the slow ones too (many minutes)
+# make check       lint, format, types
+#
+# Everything is installed into .venv, with the versions of constraints.txt, on first use.
+# Another interpreter (3.11 or newer): make demo PYTHON=python3.13
+#
+# torch is installed first and alone, so that no other package pulls another build of it. On Linux
+# the registry's default build brings several GB of CUDA libraries. For the CPU build, take the index
+# address for "CPU" from PyTorch's "Get started" page and set PIP_EXTRA_INDEX_URL to it before make;
+# or have the build you want in .venv already (python3 -m venv .venv; .venv/bin/pip install ...).
+
+PYTHON ?= python3
+MINUTES ?= 6
+ARGS ?=
+
+PIP := .venv/bin/pip --disable-pip-version-check --quiet
+
+.PHONY: help demo test test-all check
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+demo: .venv/.runtime
+	.venv/bin/bothways demo --minutes $(MINUTES) $(ARGS)
+
+test: .venv/.dev
+	.venv/bin/pytest $(ARGS)
+
+test-all: .venv/.dev
+	.venv/bin/pytest -m "slow or not slow" $(ARGS)
+
+check: .venv/.dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+# A stamp is made last, so that an installation that was broken off is done again.
+.venv/.torch: constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bothways needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12")'
+	@echo "setting up .venv (first time: a minute or two)"
+	@test -x .venv/bin/pip || $(PYTHON) -m venv .venv
+	@$(PIP) install "$$(grep '^torch==' constraints.txt)"
+	@touch $@
+
+.venv/.runtime: .venv/.torch pyproject.toml
+	@echo "installing bothways into .venv"
+	@$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/.dev: .venv/.runtime
+	@echo "installing the development tools into .venv"
+	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,310 @@
+"""The program ``bothways``: each verb reads its options and calls one function.
+
+Nothing is decided here. What a verb needs is imported inside it, so that ``--help`` answers at
+once: this module must never import torch, directly or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from bothways import options
+from bothways.errors import BothwaysError, InputError
+from bothways.options import UsageError
+
+T = TypeVar("T")
+
+EXAMPLES = """\
+examples:
+  bothways demo                                     raw text to a fine-tuned BERT in minutes
+  bothways vocab --files 'texts/*.txt' --size 16384 --out vocabulary
+  bothways pretrain recipes/tiny.yaml --corpus corpus --run runs/tiny --optimizer.lr 1e-3"""
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb of the command line."""
+
+    summary: str
+    """One line for ``bothways --help``."""
+    run: Callable[[Sequence[str]], int]
+    """Takes the words after the verb; returns the exit status."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line.
+
+    Returns:
+        The exit status: 0, 1 after an error, 2 after a command line that makes no sense, 130 after
+        an interruption.
+    """
+    try:
+        try:
+            status = _dispatch(sys.argv[1:] if argv is None else argv)
+        except SystemExit as stop:  # help has been printed
+            status = int(stop.code or 0)
+        sys.stdout.flush()
+    except BothwaysError as error:
+        print(f"bothways: error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to continue", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has gone. Python flushes once more on exit: give it a place to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def _dispatch(argv: Sequence[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_help())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"bothways {version('bothways')}")
+        return 0
+    verb = VERBS.get(argv[0])
+    if verb is None:
+        found = options.nearest(argv[0], list(VERBS))
+        hint = f"did you mean '{found}'?" if found else "see 'bothways --help'."
+        raise UsageError(f"unknown verb {argv[0]!r}; {hint}")
+    return verb.run(argv[1:])
+
+
+def _help() -> str:
+    lines = [
+        "usage: bothways VERB ...",
+        "",
+        "BERT, end to end: raw text in, a fine-tuned model out.",
+    ]
+    lines += ["", "verbs:", *(f"  {name:<15} {verb.summary}" for name, verb in VERBS.items())]
+    lines += ["", "  bothways VERB --help lists a verb's options; --version tells the version.", ""]
+    return "\n".join([*lines, EXAMPLES])
+
+
+# -------------------------------------------------------------------------------------------- verbs
+
+
+def _demo(argv: Sequence[str]) -> int:
+    from bothways.use_options import DemoConfig
+
+    config = _options(DemoConfig, "demo", argv)
+    from bothways.demo.run import demo
+
+    return _show(demo(config))
+
+
+def _vocab(argv: Sequence[str]) -> int:
+    from bothways.config import VocabularyConfig
+
+    config = _options(VocabularyConfig, "vocab", argv)
+    from bothways.corpus.vocabulary import describe, learn_from_files
+
+    return _show(describe(learn_from_files(config), config))
+
+
+def _corpus(argv: Sequence[str]) -> int:
+    from bothways.config import CorpusConfig
+
+    config = _options(CorpusConfig, "corpus", argv)
+    from bothways.corpus.build import build_corpus
+
+    with _progress("reading") as progress:
+        report = build_corpus(config, progress=progress)
+    return _show_table(report)
+
+
+def _pretrain(argv: Sequence[str]) -> int:
+    from bothways.config import PretrainConfig
+
+    config = _options(PretrainConfig, "pretrain", argv)
+    from bothways.pretraining.run import pretrain
+
+    pretrain(config)
+    return 0
+
+
+def _finetune(argv: Sequence[str]) -> int:
+    from bothways.config import FinetuneConfig
+
+    config = _options(FinetuneConfig, "finetune", argv)
+    from bothways.tasks.finetune import finetune
+
+    return _show(finetune(config).table())
+
+
+def _fill_mask(argv: Sequence[str]) -> int:
+    from bothways.use_options import FillMaskOptions
+
+    chosen = _options(FillMaskOptions, "fill-mask", argv, "model", "texts")
+    chosen = _with_texts(chosen)
+    from bothways.use import fill_mask
+
+    return _show(fill_mask(chosen))
+
+
+def _next_sentence(argv: Sequence[str]) -> int:
+    from bothways.use_options import NextSentenceOptions
+
+    chosen = _options(NextSentenceOptions, "next-sentence", argv, "model", "text_a", "text_b")
+    from bothways.use import next_sentence
+
+    return _show(next_sentence(chosen))
+
+
+def _evaluate(argv: Sequence[str]) -> int:
+    from bothways.use_options import EvaluateModelOptions
+
+    chosen = _options(EvaluateModelOptions, "evaluate", argv, "model", "file")
+    from bothways.use import evaluate
+
+    return _show(evaluate(chosen))
+
+
+def _predict(argv: Sequence[str]) -> int:
+    from bothways.use_options import PredictOptions
+
+    chosen = _options(PredictOptions, "predict", argv, "model", "texts")
+    chosen = chosen if chosen.file else _with_texts(chosen)
+    from bothways.use import predict
+
+    return _show(predict(chosen))
+
+
+def _embed(argv: Sequence[str]) -> int:
+    from bothways.use_options import EmbedOptions
+
+    chosen = _options(EmbedOptions, "embed", argv, "model", "texts")
+    chosen = chosen if chosen.file else _with_texts(chosen)
+    from bothways.use import embed
+
+    return _show(embed(chosen))
+
+
+def _convert(argv: Sequence[str]) -> int:
+    from bothways.use_options import ConvertOptions
+
+    chosen = _options(ConvertOptions, "convert", argv, "source", "out")
+    from bothways.use import convert
+
+    return _show(convert(chosen))
+
+
+def _doctor(argv: Sequence[str]) -> int:
+    from bothways.use_options import DoctorOptions
+
+    folder = _options(DoctorOptions, "doctor", argv, "folder").folder
+    from bothways.doctor import diagnose
+
+    problems = diagnose(folder)
+    _show(problems or f"{folder}: sound")
+    return 1 if problems else 0
+
+
+VERBS: dict[str, Verb] = {
+    "demo": Verb("raw text to a fine-tuned BERT on this machine, in minutes", _demo),
+    "vocab": Verb("learn a WordPiece vocabulary from text files", _vocab),
+    "corpus": Verb("turn text files into a token store", _corpus),
+    "pretrain": Verb("train an encoder with masked LM and next sentence", _pretrain),
+    "fill-mask": Verb("predict the pieces at [MASK]", _fill_mask),
+    "next-sentence": Verb("tell whether a text follows another", _next_sentence),
+    "finetune": Verb("train an encoder on labelled sentences or pairs", _finetune),
+    "evaluate": Verb("measure a fine-tuned model on labelled data", _evaluate),
+    "predict": Verb("label texts with a fine-tuned model", _predict),
+    "embed": Verb("turn texts into vectors", _embed),
+    "convert": Verb("rewrite a model that can be loaded as a model folder", _convert),
+    "doctor": Verb("check a model, run or corpus folder", _doctor),
+}
+
+
+# ----------------------------------------------------------------------------- options and printing
+
+
+def _options(cls: type[T], verb: str, argv: Sequence[str], *positional: str) -> T:
+    description = (cls.__doc__ or "").strip()
+    return options.parse(
+        cls, argv, prog=f"bothways {verb}", description=description, positional=positional
+    )
+
+
+def _with_texts(chosen: Any) -> Any:
+    """The options with texts from standard input, if '-' or nothing is given for them."""
+    if chosen.texts not in ((), ("-",)):
+        return chosen
+    if not chosen.texts and sys.stdin.isatty():
+        raise UsageError("no text given; write texts after the model, or '-' to read lines.")
+    lines = []
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            lines.append(line.decode("utf-8").rstrip("\r\n"))
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start} of the line; "
+                "convert the text to UTF-8",
+                path="standard input",
+                line=number,
+            ) from None
+    if not lines:
+        raise InputError("no text given: standard input is empty.")
+    return dataclasses.replace(chosen, texts=tuple(lines))
+
+
+def _show(result: str | Sequence[str]) -> int:
+    print(result if isinstance(result, str) else "\n".join(result))
+    return 0
+
+
+def _show_table(report: Mapping[str, Any]) -> int:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False)
+    for name, value in _rows(report):
+        table.add_row(Text(name), Text(value))
+    Console().print(table)
+    return 0
+
+
+def _rows(report: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, str]]:
+    """Name and value of each row; a mapping of plain numbers inside a group is one row."""
+    for name, value in report.items():
+        label = f"{group}{name}".replace("_", " ")
+        if isinstance(value, Mapping) and not group:
+            yield from _rows(value, f"{name} ")
+        elif isinstance(value, Mapping) and value:
+            yield label, ", ".join(f"{key} {_figure(item)}" for key, item in value.items())
+        elif value is not None and value != {}:
+            yield label, _figure(value)
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+
+
+@contextlib.contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, if that is a terminal; moved by calls with bytes done and in all."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

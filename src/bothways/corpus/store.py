@@ -1,0 +1,434 @@
+"""The token store: a folder of ids on disk, memory-mapped.
+
+    corpus.json            the manifest: options, vocabulary, shards with checksums, report
+    vocab.txt, ...         the tokenizer that made the ids
+    train-00000.arrow ...  uncompressed Arrow IPC files with one column, ``sentences``:
+    heldout-00000.arrow    list<list<uint16>> (uint32 above 65,536 pieces), a document a row
+
+A shard is one record batch, so its ids are one contiguous array on disk. A document never spans
+two shards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_right
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bothways.config import digest
+from bothways.errors import BothwaysError, StoreError
+from bothways.files import sha256, write_json
+from bothways.tokenization.tokenizer import Tokenizer
+
+FORMAT = 1
+MANIFEST = "corpus.json"
+Split = Literal["train", "heldout"]
+SPLITS: tuple[Split, ...] = ("train", "heldout")
+Ids = NDArray[np.uint16 | np.uint32]
+
+# Arrow's plain lists count in 32 bits; a shard with more ids (one enormous document) gets large
+# lists.
+LARGEST_OFFSET = 2**31 - 1
+
+_COLUMN = "sentences"
+_VOCABULARY_KEY = b"bothways.vocabulary"
+_PLACES = ("files", "tokenizer", "out")
+_REBUILD = (
+    f"Build the corpus again with `bothways corpus` ({MANIFEST} holds the options it was built "
+    "with), or restore the file from a copy."
+)
+
+
+def id_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
+    """The smallest type that holds every id of a vocabulary."""
+    return np.uint16 if vocab_size <= 2**16 else np.uint32
+
+
+def bounds(lengths: NDArray[Any]) -> NDArray[np.int64]:
+    """Where pieces laid end to end start and end: [N] lengths -> int64 [N + 1], from 0."""
+    result = np.zeros(lengths.size + 1, dtype=np.int64)
+    np.cumsum(lengths, out=result[1:])
+    return result
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of the store, as the manifest records it.
+
+    Attributes:
+        frame: sha256 of everything but the ids, which opening checks: damaged lengths or Arrow
+            structure would give slices of other text, or crash the process.
+        ids_at: where in the file the ids start, in bytes.
+    """
+
+    file: str
+    sha256: str
+    frame: str
+    ids_at: int
+    bytes: int
+    documents: int
+    sentences: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What corpus.json says.
+
+    Attributes:
+        options: the build's options, flattened to dotted names.
+        vocabulary: the tokenizer's fingerprint.
+        vocab_size: number of pieces; every id is below it.
+        shards: of each split, in order.
+        report: see :func:`bothways.corpus.build.build_corpus`.
+    """
+
+    options: dict[str, Any]
+    vocabulary: str
+    vocab_size: int
+    shards: dict[Split, list[Shard]]
+    report: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the content: options, vocabulary and shards, not where files are."""
+        options = {name: value for name, value in self.options.items() if name not in _PLACES}
+        shards = {split: [asdict(shard) for shard in self.shards[split]] for split in SPLITS}
+        return digest([FORMAT, options, self.vocabulary, self.vocab_size, shards])
+
+    def write(self, folder: Path) -> None:
+        """Write corpus.json."""
+        write_json(
+            folder / MANIFEST,
+            {"format": FORMAT, "fingerprint": self.fingerprint, **asdict(self)},
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Read corpus.json.
+
+        Raises:
+            StoreError: missing, damaged, changed, or of another format.
+        """
+        path = folder / MANIFEST
+        if not path.is_file():
+            raise StoreError(
+                f"{folder}: no {MANIFEST} here, so this is not a corpus folder, or its building "
+                f"was interrupted. Build one with `bothways corpus`."
+            )
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            version = found.pop("format")
+            fingerprint = found.pop("fingerprint")
+            if version == FORMAT:
+                found["shards"] = {
+                    split: [Shard(**shard) for shard in found["shards"][split]] for split in SPLITS
+                }
+                manifest = cls(**found)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreError(
+                f"{path}: damaged, cannot be read ({error!r}). Build the corpus again with "
+                "`bothways corpus`, or restore the file from a copy."
+            ) from error
+        if version != FORMAT:
+            raise StoreError(
+                f"{path}: format {version}, but this version of bothways reads format {FORMAT}. "
+                + _REBUILD
+            )
+        if manifest.fingerprint != fingerprint:
+            raise StoreError(
+                f"{path}: changed since it was written: its options and checksums do not give its "
+                f"fingerprint {fingerprint}. " + _REBUILD
+            )
+        return manifest
+
+
+class TokenStore:
+    """One split of a corpus folder, memory-mapped.
+
+    Attributes:
+        folder: the corpus folder.
+        split: train or heldout.
+        documents, sentences, tokens: how many there are; 0 of all for an empty held-out part.
+        sentence_lengths: int64 [S] tokens of each sentence, at least 1.
+        document_bounds: int64 [D + 1] in sentences.
+        sentence_bounds: int64 [S + 1] in tokens, over all shards of the split.
+        fingerprint: digest of the folder's content (both splits).
+    """
+
+    def __init__(self, folder: Path, split: Split, manifest: Manifest, shards: list[_Columns]):
+        """Put shards end to end; use :meth:`open`."""
+        self.folder = folder
+        self.split = split
+        self.fingerprint = manifest.fingerprint
+        self._manifest = manifest
+        self._ids = [shard.ids for shard in shards]
+        self._starts = [0, *np.cumsum([ids.size for ids in self._ids], dtype=np.int64).tolist()]
+        none = np.zeros(0, dtype=np.int64)
+        self.sentence_lengths: NDArray[np.int64] = np.concatenate(
+            [none, *(shard.sentence_lengths for shard in shards)]
+        )
+        self.document_bounds = bounds(
+            np.concatenate([none, *(shard.document_sentences for shard in shards)])
+        )
+        self.sentence_bounds = bounds(self.sentence_lengths)
+        self.documents = self.document_bounds.size - 1
+        self.sentences = self.sentence_lengths.size
+        self.tokens = int(self.sentence_bounds[-1])
+
+    @classmethod
+    def open(cls, folder: str | Path, split: Split = "train") -> TokenStore:
+        """Map a split into memory, checking everything but the ids themselves.
+
+        Raises:
+            StoreError: the manifest or a shard is missing, damaged, truncated, or belongs to
+                another corpus or vocabulary.
+        """
+        folder = Path(folder)
+        manifest = Manifest.read(folder)
+        shards = [_read_shard(folder, shard, manifest) for shard in manifest.shards[split]]
+        return cls(folder, split, manifest, shards)
+
+    def tokens_between(self, start: int, stop: int) -> Ids:
+        """Ids ``start`` to ``stop`` of the split, counted as in ``sentence_bounds``.
+
+        Returns:
+            [stop - start], read-only; a view of the file as long as the range stays within one
+            shard, as a range within one document always does.
+
+        Raises:
+            IndexError: not a range of the split.
+        """
+        if not 0 <= start <= stop <= self.tokens:
+            raise IndexError(f"tokens {start} to {stop} of a split with {self.tokens} tokens")
+        parts: list[Ids] = []
+        while start < stop:
+            shard = bisect_right(self._starts, start) - 1
+            first = self._starts[shard]
+            end = min(stop, self._starts[shard + 1])
+            parts.append(self._ids[shard][start - first : end - first])
+            start = end
+        if not parts:
+            return np.zeros(0, dtype=id_type(self._manifest.vocab_size))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the ids, from the corpus folder.
+
+        Raises:
+            StoreError: it is not there, or not the one that made the ids.
+        """
+        return _read_tokenizer(self.folder, self._manifest)
+
+
+def write_shard(
+    path: Path,
+    ids: Ids,
+    sentence_lengths: NDArray[Any],
+    document_sentences: NDArray[Any],
+    vocabulary: str,
+) -> Shard:
+    """Write one shard; the caller makes the folder durable.
+
+    Args:
+        path: file to write.
+        ids: [T] of all sentences, end to end.
+        sentence_lengths: [S] tokens of each sentence, adding up to T.
+        document_sentences: [D] sentences of each document, adding up to S.
+        vocabulary: the tokenizer's fingerprint.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    lists, offset = (
+        (pa.ListArray, pa.int32())
+        if ids.size <= LARGEST_OFFSET
+        else (pa.LargeListArray, pa.int64())
+    )
+    rows = pa.array(ids)
+    for lengths in (sentence_lengths, document_sentences):
+        rows = lists.from_arrays(pa.array(bounds(lengths), type=offset), rows)
+    schema = pa.schema([pa.field(_COLUMN, rows.type)], metadata={_VOCABULARY_KEY: vocabulary})
+    with path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
+        writer.write_batch(pa.record_batch([rows], schema=schema))
+    ids_at = _map_columns(path).at
+    return Shard(
+        file=path.name,
+        sha256=sha256(path),
+        frame=_frame_checksum(path, ids_at, ids.nbytes),
+        ids_at=ids_at,
+        bytes=path.stat().st_size,
+        documents=int(document_sentences.size),
+        sentences=int(sentence_lengths.size),
+        tokens=int(ids.size),
+    )
+
+
+def verify_store(folder: str | Path) -> list[str]:
+    """Read a whole corpus folder and say what is wrong with it.
+
+    Checks the manifest, the tokenizer, every shard's checksum, counts and ids, and that no shard
+    lies there unlisted.
+
+    Returns:
+        Problems in words, each naming its file; empty for a sound folder.
+    """
+    folder = Path(folder)
+    try:
+        manifest = Manifest.read(folder)
+    except StoreError as error:
+        return [str(error)]
+    problems: list[str] = []
+    try:
+        _read_tokenizer(folder, manifest)
+    except StoreError as error:
+        problems.append(str(error))
+    listed = [shard for split in SPLITS for shard in manifest.shards[split]]
+    for shard in listed:
+        try:
+            _verify_shard(folder, shard, manifest)
+        except StoreError as error:
+            problems.append(str(error))
+    unlisted = {path.name for path in folder.glob("*.arrow")} - {shard.file for shard in listed}
+    problems.extend(
+        f"{folder / name}: not listed in {MANIFEST}, and so never read. Remove it."
+        for name in sorted(unlisted)
+    )
+    return problems
+
+
+# ------------------------------------------------------------------------------ reading and checks
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """A shard as arrays: ids [T], sentence_lengths [S], document_sentences [D].
+
+    ``at`` is where in the file the ids start, ``vocabulary`` the fingerprint in its schema.
+    """
+
+    ids: Ids
+    sentence_lengths: NDArray[np.int64]
+    document_sentences: NDArray[np.int64]
+    at: int
+    vocabulary: str
+
+
+def _map_columns(path: Path) -> _Columns:
+    """Map a shard known to be sound: Arrow takes the structure it finds on trust."""
+    mapped = pa.memory_map(str(path)).read_buffer()
+    file = pa.ipc.open_file(mapped)
+    documents = file.get_batch(0).column(_COLUMN)
+    sentences = documents.values
+    ids = sentences.values.to_numpy(zero_copy_only=True)
+    return _Columns(
+        ids=ids,
+        sentence_lengths=np.diff(sentences.offsets.to_numpy()).astype(np.int64),
+        document_sentences=np.diff(documents.offsets.to_numpy()).astype(np.int64),
+        at=sentences.values.buffers()[1].address - mapped.address,
+        vocabulary=file.schema.metadata[_VOCABULARY_KEY].decode(),
+    )
+
+
+def _frame_checksum(path: Path, ids_at: int, ids_bytes: int) -> str:
+    """Digest of a shard without its ids: Arrow's structure and the lengths."""
+    with path.open("rb") as file:
+        frame = hashlib.sha256(file.read(ids_at))
+        file.seek(ids_at + ids_bytes)
+        frame.update(file.read())
+    return frame.hexdigest()
+
+
+def _read_shard(folder: Path, shard: Shard, manifest: Manifest) -> _Columns:
+    path = folder / shard.file
+    _check_size(path, shard)
+    ids_bytes = shard.tokens * np.dtype(id_type(manifest.vocab_size)).itemsize
+    try:
+        intact = _frame_checksum(path, shard.ids_at, ids_bytes) == shard.frame
+        columns = _map_columns(path) if intact else None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}. {_REBUILD}") from error
+    if columns is None:
+        raise StoreError(
+            f"{path}: damaged: its lengths are not the ones in {MANIFEST}'s checksum. {_REBUILD}"
+        )
+    if columns.vocabulary != manifest.vocabulary:
+        raise StoreError(
+            f"{path}: made with vocabulary {columns.vocabulary}, but {MANIFEST} says "
+            f"{manifest.vocabulary}: the file belongs to another corpus. {_REBUILD}"
+        )
+    return columns
+
+
+def _check_size(path: Path, shard: Shard) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise StoreError(
+            f"{path}: listed in {MANIFEST} but cannot be opened ({error.strerror}). {_REBUILD}"
+        ) from error
+    if size != shard.bytes:
+        change = "truncated" if size < shard.bytes else "changed"
+        raise StoreError(
+            f"{path}: {change}: {size:,} bytes, but {MANIFEST} says {shard.bytes:,}. {_REBUILD}"
+        )
+
+
+def _check_counts(
+    path: Path, shard: Shard, columns: _Columns, expected_type: type[np.unsignedinteger[Any]]
+) -> None:
+    sentences, documents = columns.sentence_lengths, columns.document_sentences
+    sound = (
+        columns.ids.dtype == expected_type
+        and columns.ids.size == shard.tokens == sentences.sum()
+        and sentences.size == shard.sentences == documents.sum()
+        and documents.size == shard.documents
+        and (sentences > 0).all()
+        and (documents > 0).all()
+    )
+    if not sound:
+        raise StoreError(
+            f"{path}: its {documents.size:,} documents, {sentences.size:,} sentences and "
+            f"{columns.ids.size:,} tokens do not add up to the {shard.documents:,}, "
+            f"{shard.sentences:,} and {shard.tokens:,} in {MANIFEST}. {_REBUILD}"
+        )
+
+
+def _verify_shard(folder: Path, shard: Shard, manifest: Manifest) -> None:
+    path = folder / shard.file
+    _check_size(path, shard)
+    if sha256(path) != shard.sha256:
+        raise StoreError(
+            f"{path}: its content changed: the checksum is not the one in {MANIFEST}. {_REBUILD}"
+        )
+    columns = _read_shard(folder, shard, manifest)
+    _check_counts(path, shard, columns, id_type(manifest.vocab_size))
+    ids = columns.ids
+    if ids.max(initial=0) >= manifest.vocab_size:
+        at = int(np.argmax(ids >= manifest.vocab_size))
+        raise StoreError(
+            f"{path}: id {ids[at]} of token {at} is beyond the vocabulary of "
+            f"{manifest.vocab_size} pieces. {_REBUILD}"
+        )
+
+
+def _read_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_folder(folder)
+    except BothwaysError as error:
+        raise StoreError(f"{error} It belongs to the corpus. {_REBUILD}") from error
+    if tokenizer.fingerprint != manifest.vocabulary:
+        raise StoreError(
+            f"{folder}: its tokenizer is not the one that made the ids: vocabulary "
+            f"{tokenizer.fingerprint}, but {MANIFEST} says {manifest.vocabulary}. {_REBUILD}"
+        )
+    return tokenizer

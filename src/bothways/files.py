@@ -1,0 +1,121 @@
+"""Writing files so that a reader never sees half of one.
+
+A file or folder is written beside its final place, flushed to the disk, and renamed. A process
+killed at any moment leaves either the old content or the new, plus at most a ``.partial-*`` name
+that the next writer removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import DiskError
+
+PARTIAL = ".partial-"
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's bytes, read in pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data``, atomically and durably.
+
+    Raises:
+        DiskError: nothing could be written; the previous content of ``path`` is intact.
+    """
+    partial = path.with_name(PARTIAL + path.name)
+    with explain_disk_errors(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+            _sync_folder(path.parent)
+        except OSError:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """:func:`write_bytes` for UTF-8 text."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """:func:`write_bytes` for indented JSON with a closing newline."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder to fill; on success it becomes ``path``, replacing what was there.
+
+    Raises:
+        DiskError: a write inside failed; the previous ``path`` is intact.
+    """
+    partial = path.with_name(PARTIAL + path.name)
+    with explain_disk_errors(path):
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+            sync_files(partial)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        if path.exists():
+            # A directory cannot be renamed over a full one: set the old one aside first.
+            aside = path.with_name(PARTIAL + "old-" + path.name)
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+            partial.rename(path)
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            partial.rename(path)
+        _sync_folder(path.parent)
+
+
+def sync_files(folder: Path) -> None:
+    """Flush every file under ``folder`` to the disk."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+    _sync_folder(folder)
+
+
+@contextlib.contextmanager
+def explain_disk_errors(path: Path) -> Iterator[None]:
+    """Turn an :class:`OSError` met while writing ``path`` into a :class:`DiskError`."""
+    try:
+        yield
+    except OSError as error:
+        free = ""
+        with contextlib.suppress(OSError):
+            existing = next(p for p in (path, *path.parents) if p.exists())
+            free = f" ({shutil.disk_usage(existing).free / 2**20:,.0f} MiB free there)"
+        raise DiskError(
+            f"{path}: cannot be written: {error.strerror or error}{free}. What was there before is "
+            "intact; free some space or choose another folder, then run the same command again."
+        ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

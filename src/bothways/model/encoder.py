@@ -1,0 +1,184 @@
+"""The encoder and its pooler: a flat batch in, hidden states out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from bothways.config import ModelConfig
+from bothways.errors import LengthError, ModelError
+from bothways.model.batch import Inputs, flat_inputs
+from bothways.model.layers import Embeddings, KeyedDropout, Layer, Linear, make_tiles
+from bothways.randomness import Purpose, derived_seed
+
+
+class Encoder(nn.Module):
+    """BERT's encoder (Devlin et al. 2019, section 3).
+
+    Args:
+        config: the shape.
+        dropout: the keyed dropout shared with the heads; a new one if not given.
+    """
+
+    def __init__(self, config: ModelConfig, dropout: KeyedDropout | None = None):
+        super().__init__()
+        self.config = config
+        self.dropout = dropout or KeyedDropout()
+        self.embeddings = Embeddings(config, self.dropout)
+        self.layers = nn.ModuleList(Layer(config, self.dropout) for _ in range(config.layers))
+        self.pooler = Linear(config.hidden, config.hidden)
+
+    def forward(self, inputs: Inputs, *, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The last layer's hidden states.
+
+        Args:
+            inputs: a flat batch.
+            dtype: arithmetic of the layers.
+
+        Returns:
+            [T, H] in ``dtype``; rows of the tail mean nothing.
+        """
+        return self.hidden_states(inputs, dtype=dtype, keep_all=False)[-1]
+
+    def hidden_states(
+        self,
+        inputs: Inputs,
+        *,
+        dtype: torch.dtype = torch.float32,
+        keep_all: bool = True,
+        weights: list[list[Tensor]] | None = None,
+    ) -> list[Tensor]:
+        """The embeddings and the output of each layer, [T, H] each; only the last on request.
+
+        Args:
+            inputs: a flat batch.
+            dtype: arithmetic of the layers.
+            keep_all: return layers + 1 tensors, not only the last.
+            weights: if given, receives for each layer its tiles' attention probabilities.
+
+        Raises:
+            LengthError: a sequence is longer than the encoder's positions.
+            ModelError: a token or segment id is outside the model's range.
+        """
+        self._check(inputs)
+        tiles = make_tiles(inputs, dtype)
+        states = [self.embeddings(inputs, dtype)]
+        for layer in self.layers:
+            own: list[Tensor] | None = None
+            if weights is not None:
+                own = []
+                weights.append(own)
+            hidden = layer(states[-1], tiles, own)
+            states = [*states, hidden] if keep_all else [hidden]
+        return states
+
+    def pool(self, x_TH: Tensor, inputs: Inputs) -> Tensor:
+        """[T, H] -> [B, H]: a dense layer and tanh over each [CLS]."""
+        return torch.tanh(self.pooler(x_TH.index_select(0, inputs.starts)))
+
+    def forward_padded(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> Tensor:
+        """The usual padded call, for users' habits: computed flat, returned padded.
+
+        Args:
+            input_ids: int [B, L].
+            attention_mask: int or bool [B, L]; 1 for tokens. All ones if not given.
+            token_type_ids: int [B, L]; zeros if not given.
+
+        Returns:
+            [B, L, H]; zeros where the mask is 0.
+
+        Raises:
+            LengthError: a token stands beyond the encoder's positions.
+            InputError: a row has no tokens.
+            ModelError: a token or segment id is outside the model's range.
+        """
+        real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        real = real.bool()
+        segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        # Position ids count along the padded row, as in transformers, so that left padding agrees.
+        places = torch.arange(input_ids.shape[1]).expand(input_ids.shape)[real.cpu()]
+        if len(places) and int(places.max()) >= self.config.positions:
+            raise LengthError(
+                f"a token stands at place {int(places.max()) + 1} of its row; this encoder has "
+                f"positions for {self.config.positions}. Truncate the rows, or pad on the right."
+            )
+        lengths = real.sum(1).cpu()
+        bounds = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)]).numpy()
+        inputs = flat_inputs(
+            input_ids[real].cpu().numpy(),
+            segments[real].cpu().numpy(),
+            bounds,
+            max_positions=self.config.positions,
+        )
+        inputs.positions[: len(places)] = places
+        flat = self.forward(inputs.to(input_ids.device))
+        out = flat.new_zeros(*input_ids.shape, self.config.hidden)
+        out[real] = flat[: int(bounds[-1])]
+        return out
+
+    def _check(self, inputs: Inputs) -> None:
+        if inputs.longest > self.config.positions:
+            raise LengthError(
+                f"a sequence of {inputs.longest} tokens; this encoder has positions for "
+                f"{self.config.positions}. Truncate it when encoding, or split the text."
+            )
+        if inputs.tokens.device.type != "cpu":
+            return  # reading it back would make the GPU wait; batches are checked where made
+        if (wrong := _outside(inputs.tokens, self.config.vocab_size)) is not None:
+            raise ModelError(
+                f"token id {wrong} is outside this model's vocabulary of "
+                f"{self.config.vocab_size} pieces; encode the text with the tokenizer in the "
+                "model's own folder."
+            )
+        if (wrong := _outside(inputs.segments, self.config.segments)) is not None:
+            raise ModelError(
+                f"segment id {wrong} is outside this model's {self.config.segments} segments; "
+                "number the texts of a sequence from 0."
+            )
+
+
+def _outside(ids: Tensor, limit: int) -> int | None:
+    """An id below 0 or not below ``limit``, if there is one."""
+    lowest, highest = (int(end) for end in ids.aminmax())
+    return lowest if lowest < 0 else highest if highest >= limit else None
+
+
+def init_weights(
+    module: nn.Module, config: ModelConfig, *, seed: int, purpose: Purpose, index: int = 0
+) -> None:
+    """Draw new weights: truncated normal (2 deviations), LayerNorm 1 and 0, biases 0.
+
+    The draw is keyed by the seed and follows the order of the parameters, so the same seed gives
+    the same network. ``index`` tells modules drawn for the same purpose apart. Padding rows of the
+    vocabulary are 0. On the meta device, where a network is only its shapes, nothing is drawn.
+    """
+    generator = torch.Generator().manual_seed(derived_seed(seed, purpose, index))
+    std = config.init_std
+    for name, parameter in module.named_parameters():
+        with torch.no_grad():
+            if parameter.is_meta:
+                continue
+            if parameter.ndim == 2:
+                _truncated_normal(parameter, std, generator)
+                if name.endswith("embeddings.tokens.weight"):
+                    parameter[config.vocab_size :] = 0
+            elif name.endswith("norm.weight"):
+                parameter.fill_(1)
+            else:
+                parameter.zero_()
+
+
+def _truncated_normal(parameter: Tensor, std: float, generator: torch.Generator) -> None:
+    """Fill with a normal, drawn again where it falls beyond two deviations.
+
+    The distribution of ``nn.init.trunc_normal_`` at a tenth of its cost.
+    """
+    values = parameter.view(-1).normal_(generator=generator)
+    while len(beyond := (values.abs() > 2).nonzero().squeeze(1)):
+        values[beyond] = torch.randn(len(beyond), generator=generator)
+    values.mul_(std)

@@ -1,0 +1,256 @@
+"""A model is a folder in Hugging Face's layout, written atomically, read from either side.
+
+``config.json``, ``model.safetensors``, ``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json``
+are what transformers reads and writes; ``bothways.json`` beside them says what the model is for
+(task, labels, where it came from). Folders of transformers load too, with or without heads.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bothways.config import ModelConfig
+from bothways.errors import ModelError
+from bothways.files import explain_disk_errors, new_folder, write_json
+from bothways.model.encoder import init_weights
+from bothways.model.formats import (
+    config_from_hugging_face,
+    config_to_hugging_face,
+    from_hugging_face,
+    name_table,
+    to_hugging_face,
+)
+from bothways.model.heads import Bert
+from bothways.randomness import Purpose
+from bothways.tokenization.tokenizer import Tokenizer
+
+WEIGHTS, OLD_WEIGHTS, CONFIG, ABOUT = (
+    "model.safetensors",
+    "pytorch_model.bin",
+    "config.json",
+    "bothways.json",
+)
+_HEADS = ("masked_lm", "next_sentence", "classifier")
+
+
+@dataclass
+class Loaded:
+    """What a model folder held.
+
+    Attributes:
+        model: in evaluation mode, on the CPU, fp32.
+        tokenizer: of the same vocabulary.
+        about: bothways.json; labels are there under ``labels`` also for foreign folders.
+        unused: names of weights in the file that bothways has no use for.
+        fresh: names of weights the file lacked, newly drawn (a pooler, for encoders saved without).
+    """
+
+    model: Bert
+    tokenizer: Tokenizer
+    about: dict[str, Any]
+    unused: list[str] = field(default_factory=list)
+    fresh: list[str] = field(default_factory=list)
+
+
+def save_model(
+    folder: str | Path, model: Bert, tokenizer: Tokenizer, about: dict[str, Any] | None = None
+) -> None:
+    """Write a model folder that bothways and transformers load; replaces it whole or not at all.
+
+    Args:
+        folder: where; an existing folder is replaced.
+        model: any dtype or device; saved as fp32.
+        tokenizer: of the same vocabulary size.
+        about: for bothways.json; ``labels`` (list of str) and ``kind`` name the task head's
+            outputs.
+
+    Raises:
+        ModelError: vocabulary and model differ in size, or labels and outputs in number.
+        DiskError: it could not be written; the old folder is intact.
+    """
+    with new_folder(Path(folder)) as partial:
+        write_model_files(partial, model, tokenizer, about or {})
+
+
+def write_model_files(
+    folder: Path, model: Bert, tokenizer: Tokenizer, about: dict[str, Any]
+) -> None:
+    """The files of :func:`save_model`, into a folder that exists."""
+    _check_sizes(model.config, tokenizer, str(folder))
+    weights = to_hugging_face(model.state_dict(), model.config)
+    with explain_disk_errors(folder / WEIGHTS):
+        try:
+            save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:  # the library's word for a failed write
+            raise OSError(str(error)) from error
+    config = config_to_hugging_face(model.config, _architecture(model), pad_id=tokenizer.pad_id)
+    if model.classifier is not None:
+        config.update(_label_config(about, len(model.classifier.output.weight)))
+    write_json(folder / CONFIG, config)
+    write_json(folder / ABOUT, {"format": 1, **about})
+    tokenizer.save(folder, max_length=model.config.positions)
+
+
+def load_model(folder: str | Path) -> Loaded:
+    """Read a model folder, ours or transformers'.
+
+    Heads are there when the file has their weights.
+
+    Raises:
+        ModelError: a file is missing or damaged, the network is not a BERT that bothways computes,
+            a weight of the encoder or of a head is missing, or vocabulary and model differ in size.
+    """
+    folder = Path(folder)
+    values = read_json(folder / CONFIG, "a model folder holds config.json and model.safetensors")
+    config = config_from_hugging_face(values, where=str(folder / CONFIG))
+    path, theirs = _read_weights(folder)
+    state, unused = from_hugging_face(theirs, config, where=str(path))
+    tokenizer = Tokenizer.from_folder(folder)
+    _check_sizes(config, tokenizer, str(folder))
+    model = _build(config, state)
+    fresh = _fill(model, state, path)
+    about = {}
+    if (folder / ABOUT).exists():
+        about = read_json(folder / ABOUT, "without the file, the folder loads as a foreign one")
+    elif model.classifier is not None:
+        about = _foreign_labels(values, len(model.classifier.output.weight))
+    return Loaded(model.eval(), tokenizer, about, unused, fresh)
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """A JSON object from a model folder; ``remedy`` ends the message when it is missing or damaged.
+
+    Raises:
+        ModelError: it is missing or damaged.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{path} does not exist; {remedy}.") from None
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read ({error}); {remedy}.") from None
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} does not hold a JSON object; {remedy}.")
+    return value
+
+
+def _build(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
+    has = {head: any(name.startswith(head + ".") for name in state) for head in _HEADS}
+    classes = len(state["classifier.output.weight"]) if has["classifier"] else 0
+    with torch.device("meta"):  # shapes alone: the weights come from the file
+        model = Bert(config, pretraining=has["masked_lm"] or has["next_sentence"], classes=classes)
+    if not has["masked_lm"]:
+        model.masked_lm = None
+    if not has["next_sentence"]:
+        model.next_sentence = None
+    return model
+
+
+def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
+    own, names = model.state_dict(), name_table(model.config.layers)
+    missing = [name for name in own if name not in state]
+    fatal = [name for name in missing if not name.startswith("encoder.pooler.")]
+    if fatal:
+        raise ModelError(
+            f"{path} lacks {len(fatal)} of the weights that config.json calls for, among them "
+            f"{', '.join(names[name][0] for name in fatal[:3])}; the file is incomplete or of "
+            "another architecture."
+        )
+    for name, value in state.items():
+        if own[name].shape != value.shape:
+            raise ModelError(
+                f"{path}: {' + '.join(names[name])} has shape {tuple(value.shape)}, config.json "
+                f"calls for {tuple(own[name].shape)}; the folder's files do not belong together."
+            )
+    model.load_state_dict(state, strict=False, assign=True)
+    if missing:
+        pooler = model.encoder.pooler.to_empty(device="cpu")
+        init_weights(pooler, model.config, seed=0, purpose=Purpose.HEAD, index=len(_HEADS))
+    return missing
+
+
+def _read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
+    path = folder / WEIGHTS
+    old = folder / OLD_WEIGHTS
+    if not path.exists() and not old.exists():
+        raise ModelError(
+            f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}; a model folder holds the weights "
+            "in one of these."
+        )
+    try:
+        if path.exists():
+            return path, load_file(path)
+        # weights_only: nothing is unpickled but tensors.
+        return old, _only_tensors(torch.load(old, map_location="cpu", weights_only=True), old)
+    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        broken = path if path.exists() else old
+        raise ModelError(
+            f"{broken} is damaged or truncated ({error}); copy it again, or use an earlier "
+            "checkpoint."
+        ) from None
+    except pickle.UnpicklingError:
+        # The library's own message advises to unpickle it all the same.
+        raise ModelError(
+            f"{old} is damaged or holds more than plain weights, and reading it could run foreign "
+            "code; ask whoever made it for a model.safetensors."
+        ) from None
+
+
+def _only_tensors(content: Any, path: Path) -> dict[str, Tensor]:
+    if isinstance(content, dict) and all(isinstance(v, Tensor) for v in content.values()):
+        return content
+    raise ModelError(
+        f"{path} does not hold one dictionary of weights, name to tensor; save the model's "
+        "state_dict() alone."
+    )
+
+
+def _check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
+    if tokenizer.vocab_size != config.vocab_size:
+        raise ModelError(
+            f"{where}: the vocabulary has {tokenizer.vocab_size} pieces but the model has "
+            f"{config.vocab_size}; they do not belong together. Put the vocab.txt and "
+            "tokenizer.json the model was trained with into its folder."
+        )
+
+
+def _architecture(model: Bert) -> str:
+    if model.classifier is not None:
+        return "BertForSequenceClassification"
+    if model.masked_lm is not None:
+        return "BertForPreTraining" if model.next_sentence is not None else "BertForMaskedLM"
+    return "BertForNextSentencePrediction" if model.next_sentence is not None else "BertModel"
+
+
+def _label_config(about: dict[str, Any], classes: int) -> dict[str, Any]:
+    """The labels in the words of transformers' config.json, which counts classes by them."""
+    if classes == 1:
+        return {"id2label": {"0": "score"}, "label2id": {"score": 0}, "problem_type": "regression"}
+    labels = about.get("labels") or [f"LABEL_{i}" for i in range(classes)]
+    if len(labels) != classes or len(set(labels)) != classes:
+        raise ModelError(
+            f"the task head has {classes} outputs but the labels are {labels}; give each output "
+            "one label of its own."
+        )
+    return {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+        "problem_type": "single_label_classification",
+    }
+
+
+def _foreign_labels(values: dict[str, Any], classes: int) -> dict[str, Any]:
+    names = values.get("id2label") or {}
+    if classes == 1:
+        return {"kind": "regression", "labels": []}
+    labels = [str(names.get(str(i), f"LABEL_{i}")) for i in range(classes)]
+    return {"kind": "classification", "labels": labels}

@@ -1,0 +1,219 @@
+"""One table of weight names, read both ways: ours and Hugging Face's.
+
+In memory the three attention projections are one matrix and the vocabulary is padded to a multiple
+of 64; on disk neither is visible.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bothways.config import ModelConfig
+from bothways.errors import ConfigError, ModelError
+
+# ours -> theirs; {} is the layer. A tuple is fused in ours, in this order.
+_ENCODER: dict[str, str | tuple[str, ...]] = {
+    "embeddings.tokens.weight": "embeddings.word_embeddings.weight",
+    "embeddings.positions.weight": "embeddings.position_embeddings.weight",
+    "embeddings.segments.weight": "embeddings.token_type_embeddings.weight",
+    "embeddings.norm": "embeddings.LayerNorm",
+    "layers.{}.attention.qkv": tuple(
+        f"encoder.layer.{{}}.attention.self.{part}" for part in ("query", "key", "value")
+    ),
+    "layers.{}.attention.output": "encoder.layer.{}.attention.output.dense",
+    "layers.{}.attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
+    "layers.{}.expand": "encoder.layer.{}.intermediate.dense",
+    "layers.{}.contract": "encoder.layer.{}.output.dense",
+    "layers.{}.norm": "encoder.layer.{}.output.LayerNorm",
+    "pooler": "pooler.dense",
+}
+_HEADS: dict[str, str] = {
+    "masked_lm.dense": "cls.predictions.transform.dense",
+    "masked_lm.norm": "cls.predictions.transform.LayerNorm",
+    "masked_lm.bias": "cls.predictions.bias",
+    "next_sentence.output": "cls.seq_relationship",
+    "classifier.output": "classifier",
+}
+# Copies of other weights, or constants, that foreign files carry.
+_REDUNDANT = ("embeddings.position_ids", "cls.predictions.decoder.bias")
+_TIED = "cls.predictions.decoder.weight"
+_WORDS = "embeddings.word_embeddings.weight"
+
+
+def name_table(layers: int) -> dict[str, tuple[str, ...]]:
+    """Every weight's name in memory -> its name or names on disk."""
+    table: dict[str, tuple[str, ...]] = {}
+    for ours, theirs in _ENCODER.items():
+        names = (theirs,) if isinstance(theirs, str) else theirs
+        for i in range(layers) if "{}" in ours else (0,):
+            _add(table, "encoder." + ours.format(i), ["bert." + n.format(i) for n in names])
+    for ours, head in _HEADS.items():
+        _add(table, ours, [head])
+    return table
+
+
+def _add(table: dict[str, tuple[str, ...]], ours: str, theirs: list[str]) -> None:
+    if ours.endswith((".weight", ".bias")):
+        table[ours] = tuple(theirs)
+    else:
+        for kind in (".weight", ".bias"):
+            table[ours + kind] = tuple(name + kind for name in theirs)
+
+
+def to_hugging_face(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """A model's state in Hugging Face's names and shapes: fp32, contiguous, on the CPU."""
+    table = name_table(config.layers)
+    out: dict[str, Tensor] = {}
+    for ours, value in state.items():
+        if ours == "encoder.embeddings.tokens.weight":
+            value = value[: config.vocab_size]
+        for name, part in zip(table[ours], value.chunk(len(table[ours])), strict=True):
+            out[name] = part.detach().cpu().float().contiguous().clone()
+    return out
+
+
+def from_hugging_face(
+    theirs: Mapping[str, Tensor], config: ModelConfig, *, where: str
+) -> tuple[dict[str, Tensor], list[str]]:
+    """A foreign state in our names and shapes.
+
+    Args:
+        theirs: weights, with or without the ``bert.`` prefix and with old LayerNorm names.
+        config: the shape they should have.
+        where: the file, for messages.
+
+    Returns:
+        The weights that were there, and the names that we have no use for.
+
+    Raises:
+        ModelError: an output embedding that is not tied, a vocabulary of another size, or
+            projections that cannot be fused.
+    """
+    given = {_modern_name(name): value for name, value in theirs.items()}
+    _refuse_untied(given, where)
+    given = {k: v for k, v in given.items() if k != _TIED and not k.endswith(_REDUNDANT)}
+    out: dict[str, Tensor] = {}
+    for ours, names in name_table(config.layers).items():
+        if not all(name in given for name in names):
+            continue
+        value = _fuse([given.pop(name) for name in names], names, where)
+        if ours == "encoder.embeddings.tokens.weight":
+            value = _pad_vocabulary(value, config, where)
+        out[ours] = value
+    return out, sorted(given)
+
+
+def _fuse(parts: list[Tensor], names: tuple[str, ...], where: str) -> Tensor:
+    if len(parts) == 1:
+        return parts[0].to(torch.float32, copy=True)  # the file's own memory stays the file's
+    shapes = [tuple(part.shape) for part in parts]
+    if len(set(shapes)) > 1 or not shapes[0]:
+        found = ", ".join(f"{n} {s}" for n, s in zip(names, shapes, strict=True))
+        raise ModelError(f"{where}: weights that should be of one shape are not: {found}.")
+    return torch.cat(parts).float()
+
+
+def _modern_name(name: str) -> str:
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+    if name.startswith(("embeddings.", "encoder.", "pooler.")):
+        name = "bert." + name
+    return name
+
+
+def _refuse_untied(given: Mapping[str, Tensor], where: str) -> None:
+    output, words = given.get(_TIED), given.get("bert." + _WORDS)
+    if output is None or words is None:
+        return
+    if not torch.equal(output.float(), words.float()):
+        raise ModelError(
+            f"{where}: the masked-LM output embedding ({_TIED}) differs from the input embedding; "
+            "bothways computes them tied, so the logits would change. Tie them before converting."
+        )
+
+
+def _pad_vocabulary(value: Tensor, config: ModelConfig, where: str) -> Tensor:
+    if value.ndim != 2 or len(value) != config.vocab_size:
+        raise ModelError(
+            f"{where}: the token embedding has shape {tuple(value.shape)} but config.json says "
+            f"vocab_size {config.vocab_size}; the folder's files do not belong together."
+        )
+    padding = value.new_zeros(config.padded_vocab - config.vocab_size, value.shape[1])
+    return torch.cat([value, padding])
+
+
+# What a foreign config may say without changing a result that bothways computes.
+_REQUIRED: dict[str, tuple[Any, ...]] = {
+    "model_type": ("bert",),
+    "hidden_act": ("gelu",),
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "is_encoder_decoder": (False,),
+    "tie_word_embeddings": (True,),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+    "problem_type": ("single_label_classification", "regression", None),
+}
+
+
+def config_to_hugging_face(
+    config: ModelConfig, architecture: str, *, pad_id: int = 0
+) -> dict[str, Any]:
+    """config.json's content for a model class of transformers."""
+    return {
+        "architectures": [architecture],
+        "model_type": "bert",
+        "vocab_size": config.vocab_size,
+        "num_hidden_layers": config.layers,
+        "hidden_size": config.hidden,
+        "num_attention_heads": config.heads,
+        "intermediate_size": config.intermediate,
+        "max_position_embeddings": config.positions,
+        "type_vocab_size": config.segments,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "layer_norm_eps": config.norm_eps,
+        "initializer_range": config.init_std,
+        "position_embedding_type": "absolute",
+        "pad_token_id": pad_id,
+        "dtype": "float32",
+    }
+
+
+def config_from_hugging_face(values: Mapping[str, Any], *, where: str) -> ModelConfig:
+    """The shape that a config.json describes.
+
+    Raises:
+        ModelError: a key is missing, or has a value that changes what the network computes.
+    """
+    for key, allowed in _REQUIRED.items():
+        if key in values and values[key] not in allowed:
+            raise ModelError(
+                f"{where}: {key} is {values[key]!r}; bothways computes BERT with "
+                f"{key} {allowed[0]!r} only, and loading it anyway would give other results."
+            )
+    try:
+        return ModelConfig(
+            vocab_size=values["vocab_size"],
+            layers=values["num_hidden_layers"],
+            hidden=values["hidden_size"],
+            heads=values["num_attention_heads"],
+            intermediate=values["intermediate_size"],
+            positions=values.get("max_position_embeddings", 512),
+            segments=values.get("type_vocab_size", 2),
+            dropout=values.get("hidden_dropout_prob", 0.1),
+            attention_dropout=values.get("attention_probs_dropout_prob", 0.1),
+            norm_eps=values.get("layer_norm_eps", 1e-12),
+            init_std=values.get("initializer_range", 0.02),
+        )
+    except KeyError as error:
+        raise ModelError(f"{where}: the key {error} of a BERT config is missing.") from None
+    except (ConfigError, TypeError) as error:
+        raise ModelError(f"{where} does not describe a BERT: {error}") from None

@@ -1,0 +1,1 @@
+"""A token store turned into a trained encoder."""

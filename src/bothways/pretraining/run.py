@@ -1,0 +1,419 @@
+"""Pre-training, from a corpus folder to a model folder; read from top to bottom."""
+
+from __future__ import annotations
+
+import copy
+import signal
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import torch
+
+from bothways.config import ClockOptions, ModelConfig, Phase, PretrainConfig
+from bothways.corpus.store import TokenStore
+from bothways.errors import ConfigError, StoreError
+from bothways.files import sha256
+from bothways.model.batch import PretrainingBatch
+from bothways.model.encoder import init_weights
+from bothways.model.folder import WEIGHTS, load_model, save_model
+from bothways.model.heads import Bert, MaskedLMHead, NextSentenceHead
+from bothways.pretraining.batches import PairBatches, prefetch
+from bothways.pretraining.objective import HeldOut, measure, pretraining_loss
+from bothways.randomness import Purpose
+from bothways.training.engine import Trainer
+from bothways.training.monitor import METRICS, Monitor, read_metrics
+from bothways.training.plots import plot_panels
+from bothways.training.precision import DTYPES, choose_precision, set_threads
+from bothways.training.runfolder import Run, changed_numerics, open_run
+from bothways.training.schedules import phase_steps, total_steps
+from bothways.training.state import restore_newest, save_checkpoint
+
+Head = TypeVar("Head", bound=torch.nn.Module)
+
+CHECKPOINTS, MODEL, CURVES = "checkpoints", "model", "curves.png"
+_EVALUATION_SEED = 20190610  # held-out pairs are the same for every run on a corpus
+_EVALUATIONS, _RECORDS = 20, 200  # in a run, where the config leaves the interval open
+
+
+@dataclass(frozen=True)
+class PretrainResult:
+    """A finished run.
+
+    Attributes:
+        run: the run folder.
+        model: the model folder in it.
+        steps: optimizer steps done.
+        heldout: the last held-out measurements; None where the corpus has no held-out part.
+    """
+
+    run: Path
+    model: Path
+    steps: int
+    heldout: HeldOut | None
+
+
+def pretrain(config: PretrainConfig) -> PretrainResult:
+    """Pre-train an encoder; continue if the run folder holds an unfinished run of this config.
+
+    Args:
+        config: the recipe, with corpus and run folders.
+
+    Raises:
+        ConfigError, StoreError, ModelError, RunError: the config, corpus, start model or run
+            folder cannot be used; the message says why and what to do.
+        DiskError: a checkpoint could not be written; the one before is intact.
+        KeyboardInterrupt: interrupted; the state was saved after the step in progress.
+    """
+    threads = set_threads(config.threads)
+    store = _open_corpus(config.corpus)
+    model = _starting_model(config, store)
+    sources = [
+        PairBatches(
+            store, phase, pairs=config.pairs, masking=config.masking, seed=config.seed, number=i
+        )
+        for i, phase in enumerate(config.phases)
+    ]
+    inputs = {"corpus": store.fingerprint}
+    if config.start:
+        inputs["start"] = sha256(Path(config.start) / WEIGHTS)[:16]
+    run = open_run(
+        config.run,
+        config,
+        verb="pretrain",
+        inputs=inputs,
+        resolve=lambda: {**_resolve(config, model, sources), "threads": threads},
+    )
+    heldout = _Pretraining(config, run, store, model, sources, threads).train()
+    return _finish(config, run, store, model, heldout)
+
+
+def _open_corpus(folder: str) -> TokenStore:
+    if not folder:
+        raise ConfigError("no corpus was given; build one with `bothways corpus`, then --corpus.")
+    return TokenStore.open(folder)
+
+
+def _starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
+    """New weights, or those of --start with the pre-training heads it lacks."""
+    if not config.start:
+        shape = config.model.resolve(store.tokenizer.vocab_size)
+        return Bert(shape, pretraining=True, seed=config.seed)
+    loaded = load_model(config.start)
+    if loaded.tokenizer.fingerprint != store.tokenizer.fingerprint:
+        raise StoreError(
+            f"{config.corpus} was built with another vocabulary than {config.start} has; build it "
+            f"again with --tokenizer {config.start}."
+        )
+    model = loaded.model
+    longest = max(phase.length for phase in config.phases)
+    if longest > model.config.positions:
+        raise ConfigError(
+            f"phases: length {longest} is over the {model.config.positions} positions of "
+            f"{config.start}; shorten the phase."
+        )
+    model.classifier = None
+    if model.masked_lm is None:
+        model.masked_lm = _new_head(MaskedLMHead(model.config), model.config, config.seed)
+    if model.next_sentence is None:
+        model.next_sentence = _new_head(NextSentenceHead(model.config), model.config, config.seed)
+    return model
+
+
+def _new_head(head: Head, shape: ModelConfig, seed: int) -> Head:
+    init_weights(head, shape, seed=seed, purpose=Purpose.HEAD)
+    return head
+
+
+# ---------------------------------------------------------------- what is decided before step 1
+
+
+def _resolve(config: PretrainConfig, model: Bert, sources: Sequence[PairBatches]) -> dict[str, Any]:
+    precision = choose_precision(config.precision)
+    steps = _count_steps(config.clock, config.phases, model, sources, DTYPES[precision.name])
+    return {"precision": precision.name, "reason": precision.reason, "steps": steps}
+
+
+def _count_steps(
+    clock: ClockOptions,
+    phases: Sequence[Phase],
+    model: Bert,
+    sources: Sequence[PairBatches],
+    dtype: torch.dtype,
+) -> int:
+    tokens, seconds = [0.0] * len(phases), [0.0] * len(phases)
+    if clock.tokens is not None:
+        tokens = [
+            float(sum(b.inputs.bounds[-1] for b in source.micro_batches(0))) for source in sources
+        ]
+    if clock.minutes is not None:
+        seconds = [_probe(model, source, dtype) for source in sources]
+        # Evaluations are forward passes, about a third of a step's work for each sequence.
+        evaluations = _EVALUATIONS * 512 / phases[0].batch * seconds[0] / 3
+        spent = min(evaluations, clock.minutes * 60 * 0.2)
+        clock = replace(clock, minutes=clock.minutes - spent / 60)
+    return total_steps(clock, phases, step_tokens=tokens, step_seconds=seconds)
+
+
+def _probe(model: Bert, source: PairBatches, dtype: torch.dtype) -> float:
+    """Seconds of one step, from a few micro-batches trained on a copy of the model."""
+    batches = source.micro_batches(0)
+    some = [batches[i % len(batches)] for i in range(4)]
+    options = PretrainConfig().optimizer
+    trainer: Trainer[PretrainingBatch] = Trainer(
+        copy.deepcopy(model), options, total_steps=1000, seed=0, dtype=dtype
+    )
+    times = []
+    for step, batch in enumerate(some):
+        start = time.perf_counter()
+        trainer.step(step, [batch], pretraining_loss([batch]))
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:]) * len(batches)
+
+
+# ------------------------------------------------------------------------------------- the loop
+
+
+class _Pretraining:
+    """The state of a run in progress."""
+
+    def __init__(
+        self,
+        config: PretrainConfig,
+        run: Run,
+        store: TokenStore,
+        model: Bert,
+        sources: list[PairBatches],
+        threads: int,
+    ):
+        self.config, self.run, self.store, self.model = config, run, store, model
+        self.sources, self.threads = sources, threads
+        self.steps: int = run.resolved["steps"]
+        self.trainer: Trainer[PretrainingBatch] = Trainer(
+            model,
+            config.optimizer,
+            total_steps=self.steps,
+            seed=config.seed,
+            dtype=DTYPES[run.resolved["precision"]],
+        )
+        self.evaluate_every = config.evaluate.every or max(1, self.steps // _EVALUATIONS)
+        self.log_every = config.log_every or max(1, self.steps // _RECORDS)
+        self.stop_asked = False
+
+    def train(self) -> HeldOut | None:
+        """From the newest checkpoint, or from step 0, to the end; the last held-out result."""
+        notes: list[str] = []
+        folder = self.run.folder / CHECKPOINTS
+        restored = restore_newest(folder, self.model, self.trainer.optimizer, notes.append)
+        done = 0
+        if restored is not None:
+            done = restored.step
+            for source, sizes in zip(self.sources, restored.extra["epoch_sizes"], strict=True):
+                source.epoch_sizes = list(sizes)
+        with Monitor(self.run.folder, self.steps, "pretrain", done=done, tensorboard=True) as watch:
+            self._greet(watch, notes, done)
+            heldout = heldout_batches(self.config, self.store, watch.say)
+            with self._interruptible():
+                return self._loop(watch, done, heldout)
+
+    def _loop(self, watch: Monitor, done: int, heldout: list[PretrainingBatch]) -> HeldOut | None:
+        window, saved_at = _Window(), time.monotonic()
+        result = self._evaluate(watch, done, heldout) if done in (0, self.steps) else None
+        for step, micro_batches in self._batches(done):
+            stats = self.trainer.step(step, micro_batches, pretraining_loss(micro_batches))
+            window.add(stats, micro_batches)
+            now = step + 1
+            if now % self.log_every == 0 or now == self.steps:
+                watch.log(now, window.close())
+            if now % self.evaluate_every == 0 or now == self.steps:
+                result = self._evaluate(watch, now, heldout)
+                window = _Window()
+            due = time.monotonic() - saved_at > self.config.checkpoint.minutes * 60
+            if due or now == self.steps or self.stop_asked:
+                self._save(now)
+                saved_at = time.monotonic()
+            if self.stop_asked and now < self.steps:
+                watch.say(f"interrupted after step {now}; the state is saved in {self.run.folder}")
+                raise KeyboardInterrupt
+        return result
+
+    def _batches(self, done: int) -> Iterator[tuple[int, list[PretrainingBatch]]]:
+        """Every remaining step with its micro-batches, through the phases."""
+        counts = phase_steps(self.config.phases, self.steps)
+        starts = accumulate(counts, initial=0)
+        for source, count, start in zip(self.sources, counts, starts, strict=False):
+            own = range(max(done - start, 0), count)
+            for step, batch in zip(own, prefetch(source, own), strict=True):
+                yield start + step, batch
+
+    def _evaluate(
+        self, watch: Monitor, step: int, batches: list[PretrainingBatch]
+    ) -> HeldOut | None:
+        if not batches:
+            return None
+        result = measure(self.model, batches, self.trainer.dtype)
+        watch.record(step, result.record())
+        watch.say(f"step {step:,}: {result.sentence()}")
+        draw_curves(self.run.folder)
+        return result
+
+    def _save(self, step: int) -> None:
+        save_checkpoint(
+            self.run.folder / CHECKPOINTS,
+            step,
+            self.model,
+            self.store.tokenizer,
+            self.trainer.optimizer,
+            about=_about(self.config, self.store, step),
+            extra={"epoch_sizes": [source.epoch_sizes for source in self.sources]},
+            keep=self.config.checkpoint.keep,
+        )
+
+    def _greet(self, watch: Monitor, notes: list[str], done: int) -> None:
+        shape, resolved = self.model.config, self.run.resolved
+        watch.say(
+            f"{shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads, vocabulary "
+            f"{shape.vocab_size:,}: {shape.parameters() / 1e6:.1f} M parameters "
+            f"({shape.parameters(heads=True) / 1e6:.1f} M with the pre-training heads)"
+        )
+        watch.say(
+            f"corpus {self.store.folder}: {self.store.documents:,} documents, "
+            f"{self.store.sentences:,} sentences, {self.store.tokens:,} tokens"
+        )
+        watch.say(f"{self.steps:,} steps; {resolved['reason']}; {self.threads} threads")
+        for note in notes:
+            watch.say(note)
+        if done:
+            watch.say(f"continuing after step {done:,}")
+            for change in changed_numerics(self.run, {"threads": self.threads}):
+                watch.say(
+                    f"changed since the run began, bits may differ from step {done + 1}: {change}"
+                )
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Let Ctrl-C and SIGTERM finish the step and save; a second Ctrl-C stops at once."""
+
+        def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+            if self.stop_asked:
+                raise KeyboardInterrupt
+            self.stop_asked = True
+
+        try:
+            before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+        except ValueError:  # not in the main thread: leave signals to the caller
+            before = {}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class _Window:
+    """Averages of the steps since the last record."""
+
+    def __init__(self) -> None:
+        self._start, self._steps, self._tokens = time.perf_counter(), 0, 0
+        self._sums: dict[str, float] = {}
+
+    def add(self, stats: dict[str, float], batches: Sequence[PretrainingBatch]) -> None:
+        self._steps += 1
+        self._tokens += int(sum(b.inputs.bounds[-1] for b in batches))
+        for name, value in stats.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+
+    def close(self) -> dict[str, float]:
+        """The record, with tokens a second; starts the next window."""
+        means = {name: value / self._steps for name, value in self._sums.items()}
+        record = {"loss": means["mlm_loss"] + means["nsp_loss"], **means}
+        record["tokens_per_second"] = self._tokens / (time.perf_counter() - self._start)
+        self.__init__()  # type: ignore[misc]
+        return record
+
+
+# ---------------------------------------------------------------------- measuring and finishing
+
+
+def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list[PretrainingBatch]:
+    """The held-out micro-batches of a run, the same for every run on this corpus."""
+    folder = config.evaluate.corpus or store.folder
+    heldout = TokenStore.open(folder, "heldout")
+    if config.evaluate.corpus and heldout.documents < 2:
+        heldout = TokenStore.open(folder)  # a corpus built for measuring need not be split
+    if heldout.tokenizer.fingerprint != store.tokenizer.fingerprint:
+        raise StoreError(
+            f"{folder} was built with another vocabulary than {store.folder}; build it again with "
+            f"--tokenizer {store.folder}."
+        )
+    if heldout.documents < 2:
+        say("no held-out evaluation: the corpus's held-out part has fewer than 2 documents")
+        return []
+    return evaluation_batches(heldout, config.phases[0].length, config.evaluate.sequences, config)
+
+
+def evaluation_batches(
+    store: TokenStore, length: int, sequences: int, config: PretrainConfig
+) -> list[PretrainingBatch]:
+    """Micro-batches of 64 with this many pairs of a store, drawn by a seed of their own."""
+    size = min(64, sequences)
+    phase = Phase(length=length, batch=size, micro_batch=size)
+    source = PairBatches(
+        store, phase, pairs=config.pairs, masking=config.masking, seed=_EVALUATION_SEED
+    )
+    return [source.micro_batches(step)[0] for step in range(-(-sequences // size))]
+
+
+def draw_curves(folder: Path) -> None:
+    """Write curves.png of a run from its metrics."""
+    records = read_metrics(folder / METRICS)
+
+    def curve(name: str) -> tuple[list[float], list[float]]:
+        found = [(r["step"], r[name]) for r in records if r.get(name) is not None]
+        return [x for x, _ in found], [y for _, y in found]
+
+    baseline = curve("heldout_mlm_baseline")
+    panels = {
+        "masked-LM loss (nats)": {
+            "training": curve("mlm_loss"),
+            "held out": curve("heldout_mlm_loss"),
+        },
+        "masked-LM accuracy": {
+            "training": curve("mlm_accuracy"),
+            "held out": curve("heldout_mlm_accuracy"),
+            "most frequent token": (baseline[0][-1:], baseline[1][-1:]),
+        },
+        "next-sentence accuracy": {
+            "training": curve("nsp_accuracy"),
+            "held out": curve("heldout_nsp_accuracy"),
+        },
+    }
+    shown = {title: {n: c for n, c in curves.items() if c[0]} for title, curves in panels.items()}
+    plot_panels(folder / CURVES, shown)
+
+
+def _finish(
+    config: PretrainConfig, run: Run, store: TokenStore, model: Bert, heldout: HeldOut | None
+) -> PretrainResult:
+    steps: int = run.resolved["steps"]
+    path = run.folder / MODEL
+    save_model(path, model, store.tokenizer, _about(config, store, steps))
+    draw_curves(run.folder)
+    print(f"model: {path}\ncurves: {run.folder / CURVES}")
+    return PretrainResult(run.folder, path, steps, heldout)
+
+
+def _about(config: PretrainConfig, store: TokenStore, steps: int) -> dict[str, Any]:
+    return {
+        "made_by": "bothways pretrain",
+        "corpus": store.fingerprint,
+        "steps": steps,
+        "seed": config.seed,
+        "start": config.start,
+    }

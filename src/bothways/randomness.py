@@ -1,0 +1,110 @@
+"""Keyed random numbers: a draw is a function of what it is for, not of what was drawn before.
+
+Everything that affects a result is drawn as ``f(seed, purpose, counters...)``: the same instance
+gets the same mask in the same epoch whatever the number of workers, the order of work, or the
+moment a run was resumed. All draws are vectorised integer hashes (the SplitMix64 finaliser,
+Steele et al. 2014, applied once per key part); counters broadcast like NumPy arrays.
+
+The purposes in use are the members of :class:`Purpose`; a new kind of draw gets a new member, so
+that no two kinds ever share their numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Words = NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+class Purpose(StrEnum):
+    """What a draw is for; part of its key."""
+
+    PHASE = "phase"
+    SHORT = "short sequence"
+    TARGET = "target length"
+    SPLIT = "split point"
+    RANDOM_NEXT = "random next"
+    RANDOM_DOCUMENT = "random document"
+    RANDOM_START = "random start"
+    TRUNCATE_A = "truncate A from the front"
+    TRUNCATE_B = "truncate B from the front"
+    SHUFFLE = "shuffle"
+    MASK = "mask position"
+    REPLACE = "mask, keep or replace"
+    RANDOM_WORD = "random word"
+    DROPOUT = "dropout"
+    WEIGHTS = "initial weights"
+    HEAD = "initial head"
+    DEMO = "demo data"
+
+
+def bits(seed: int, purpose: Purpose, *counters: ArrayLike) -> Words:
+    """64 random bits for each key.
+
+    Args:
+        seed: any Python integer; taken modulo 2**64.
+        purpose: what the draw is for.
+        counters: non-negative integers or integer arrays that broadcast together.
+
+    Returns:
+        uint64, of the counters' broadcast shape.
+    """
+    with np.errstate(over="ignore"):
+        word = _mix(np.uint64(seed % 2**64) + _purpose_word(purpose))
+        for counter in counters:
+            word = _mix(word * _GOLDEN + np.asarray(counter).astype(np.uint64) + _GOLDEN)
+    return np.asarray(word, dtype=np.uint64)
+
+
+def uniform(seed: int, purpose: Purpose, *counters: ArrayLike) -> NDArray[np.float64]:
+    """A float64 in [0, 1) with 53 random bits for each key."""
+    high = bits(seed, purpose, *counters) >> np.uint64(11)
+    return np.asarray(high.astype(np.float64) * 2.0**-53)
+
+
+def below(limit: ArrayLike, seed: int, purpose: Purpose, *counters: ArrayLike) -> NDArray[np.int64]:
+    """An integer in [0, limit) for each key; ``limit`` is below 2**32 and broadcasts too.
+
+    The multiply-and-shift reduction is off uniform by less than limit / 2**32.
+    """
+    high = bits(seed, purpose, *counters) >> np.uint64(32)
+    scaled = high * np.asarray(limit).astype(np.uint64)
+    return np.asarray((scaled >> np.uint64(32)).astype(np.int64))
+
+
+def permutation(size: int, seed: int, purpose: Purpose, *counters: int) -> NDArray[np.int64]:
+    """The integers below ``size`` in an order drawn by key."""
+    keys = bits(seed, purpose, *counters, np.arange(size))
+    return np.argsort(keys, kind="stable")
+
+
+def derived_seed(seed: int, purpose: Purpose, *counters: int) -> int:
+    """A 63-bit seed for a generator that needs one (``torch.Generator.manual_seed``)."""
+    return int(bits(seed, purpose, *counters)) >> 1
+
+
+def _mix(word: Any) -> Any:
+    word = (word ^ (word >> np.uint64(30))) * _MIX_1
+    word = (word ^ (word >> np.uint64(27))) * _MIX_2
+    return word ^ (word >> np.uint64(31))
+
+
+_PURPOSE_WORDS = {
+    purpose: np.uint64(
+        int.from_bytes(hashlib.blake2b(purpose.value.encode(), digest_size=8).digest(), "little")
+    )
+    for purpose in Purpose
+}
+
+
+def _purpose_word(purpose: Purpose) -> np.uint64:
+    return _PURPOSE_WORDS[purpose]

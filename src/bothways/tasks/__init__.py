@@ -1,0 +1,1 @@
+"""Labelled data turned into a trained head and predictions."""

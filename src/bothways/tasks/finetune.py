@@ -1,0 +1,391 @@
+"""Fine-tuning: an encoder and labelled data in, model folders, scores and predictions out.
+
+[CLS] goes through the pooler into one new output layer, and everything is trained (Devlin et al.
+2019, 4.1). One run for each seed; the seed keys the order of the data, the new layer and dropout.
+
+A run folder holds ``run.json``, ``report.json`` and ``seed-N/`` with the model folder, scores
+(``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again keeps finished
+seeds; a seed that was interrupted starts again from its beginning and, being keyed, ends the same.
+The model saved is that of the last epoch: nothing is selected on dev within a seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.console import Console
+from torch import Tensor
+
+from bothways.config import FinetuneConfig, digest
+from bothways.errors import ConfigError
+from bothways.files import explain_disk_errors, sha256, write_json
+from bothways.model.folder import Loaded, load_model, save_model
+from bothways.model.heads import Bert, class_loss, regression_loss
+from bothways.tasks.examples import (
+    TRAIN_TOKENS,
+    Examples,
+    TaskBatch,
+    cut_by_tokens,
+    encode_examples,
+    step_batches,
+)
+from bothways.tasks.metrics import Kind, Measurement
+from bothways.tasks.predict import (
+    check_length,
+    check_segments,
+    predict_examples,
+    write_predictions,
+)
+from bothways.tasks.readers import Rows, read_rows
+from bothways.tasks.report import FinetuneResult, SeedResult
+from bothways.tasks.task import Task, define_task
+from bothways.training.engine import Loss, Trainer
+from bothways.training.monitor import Monitor
+from bothways.training.precision import Choice, choose_precision, set_threads
+from bothways.training.runfolder import changed_numerics, open_run
+
+SCORES = "metrics.json"
+# Records in metrics.jsonl over a seed, about.
+_RECORDS = 200
+
+
+@dataclass(frozen=True)
+class Data:
+    """The files of a task, encoded.
+
+    Attributes:
+        task: what is predicted.
+        train, dev: labelled.
+        test: unlabelled; None if there is no test file.
+        notes: what was cut or empty, a sentence each.
+    """
+
+    task: Task
+    train: Examples
+    dev: Examples
+    test: Examples | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run folder ready for work.
+
+    Attributes:
+        folder: the run folder.
+        fingerprint: of everything the results depend on.
+        precision: what the layers compute in.
+        threads: CPU threads.
+    """
+
+    folder: Path
+    fingerprint: str
+    precision: Choice
+    threads: int
+
+
+def finetune(config: FinetuneConfig) -> FinetuneResult:
+    """Train and measure one model for each seed; continue where the run folder left off.
+
+    All files are read and encoded before training, so a broken test file shows at once.
+
+    Raises:
+        ConfigError: options that make no task.
+        InputError: a data file that cannot be read as asked; file and line are named.
+        ModelError, LengthError: a model folder that cannot be loaded or is too short.
+        RunError: the run folder was made by another recipe, or training diverged.
+        DiskError: results cannot be written.
+    """
+    _check_asked(config)
+    say = Console(markup=False, highlight=False, soft_wrap=True).print
+    loaded = load_model(config.model)
+    data = load_data(config, loaded)
+    run = _open(config, loaded, say)
+    say(
+        f"{data.task.name}: {len(data.train):,} training and {len(data.dev):,} dev examples, "
+        f"{run.threads} threads, {run.precision.reason}"
+    )
+    for note in data.notes:
+        say(note)
+    results = []
+    for seed in config.seeds:
+        done = read_seed(_seed_folder(run, seed), seed, run.fingerprint)
+        if done is None:
+            done = train_seed(config, loaded, data, run, seed)
+        else:
+            say(f"seed {seed}: finished before, kept")
+        results.append(done)
+    result = FinetuneResult(
+        run=run.folder,
+        task=data.task.name,
+        metrics=data.task.metrics,
+        seeds=tuple(results),
+        baseline=data.task.baseline(data.train.gold, data.dev.gold).scores,
+        dev_examples=len(data.dev),
+        notes=data.notes,
+    )
+    write_json(run.folder / "report.json", result.report())
+    return result
+
+
+def load_data(config: FinetuneConfig, loaded: Loaded) -> Data:
+    """Read, check and encode the task's files.
+
+    Raises:
+        ConfigError, InputError, LengthError, ModelError: see :func:`finetune`.
+    """
+    options = config.task
+    check_length(loaded.model, config.length)
+    train = read_rows(options.train, options, labelled=True)
+    task = define_task(options, train)
+    check_segments(loaded.model, pair=task.pair)
+    dev = read_rows(options.dev, options, labelled=True)
+    test = read_rows(options.test, options, labelled=False) if options.test else None
+    targets = task.targets(train), task.targets(dev)
+
+    notes: list[str] = []
+
+    def encode(rows: Rows) -> Examples:
+        examples = encode_examples(loaded.tokenizer, rows.a, rows.b, length=config.length)
+        notes.extend(_notes(rows, examples, config.length))
+        return examples
+
+    return Data(
+        task,
+        encode(train).with_targets(targets[0]),
+        encode(dev).with_targets(targets[1]),
+        None if test is None else encode(test),
+        tuple(notes),
+    )
+
+
+def new_model(loaded: Loaded, config: FinetuneConfig, outputs: int, seed: int) -> Bert:
+    """The encoder with a new output layer; other heads are dropped.
+
+    Weights that the model folder lacked (a pooler) are drawn by the seed too, and with
+    ``from_scratch`` all are.
+
+    Args:
+        loaded: what to start from.
+        config: for dropout and ``from_scratch``.
+        outputs: C.
+        seed: keys what is drawn.
+    """
+    shape = loaded.model.config
+    if config.dropout is not None:
+        shape = dataclasses.replace(shape, dropout=config.dropout, attention_dropout=config.dropout)
+    model = Bert(shape, classes=outputs, seed=seed)
+    if not config.from_scratch:
+        theirs = loaded.model.encoder.state_dict()
+        known = {n: v for n, v in theirs.items() if f"encoder.{n}" not in loaded.fresh}
+        model.encoder.load_state_dict(known, strict=False)
+    return model
+
+
+def train_seed(
+    config: FinetuneConfig, loaded: Loaded, data: Data, run: Opened, seed: int
+) -> SeedResult:
+    """Train, measure and save one seed; what its folder held is replaced."""
+    folder = _seed_folder(run, seed)
+    with explain_disk_errors(folder):
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+    start = time.monotonic()
+    model = new_model(loaded, config, data.task.outputs, seed)
+    epochs, logits = _train(config, model, data, run, seed)
+    result = SeedResult(seed, epochs[-1], folder, round(time.monotonic() - start, 2))
+    save_model(folder / "model", model, loaded.tokenizer, _about(config, data.task, run, result))
+    write_predictions(folder / "dev_predictions.tsv", data.task, logits, data.dev.gold)
+    if data.test is not None:
+        outputs = predict_examples(model, data.test, dtype=run.precision.dtype)
+        write_predictions(folder / "test_predictions.tsv", data.task, outputs)
+    # Written last: a seed is finished when its scores are there.
+    write_json(
+        folder / SCORES,
+        {
+            "fingerprint": run.fingerprint,
+            "precision": run.precision.name,
+            "threads": run.threads,
+            "epochs": [epoch.scores for epoch in epochs],
+            **result.record(),
+        },
+    )
+    return result
+
+
+def read_seed(folder: Path, seed: int, fingerprint: str) -> SeedResult | None:
+    """A finished seed's result; None if it was not finished."""
+    try:
+        record = json.loads((folder / SCORES).read_text(encoding="utf-8"))
+        if record["fingerprint"] != fingerprint:
+            return None
+        return SeedResult.from_record(record, folder, seed)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def task_loss(kind: Kind, examples: int) -> Loss[TaskBatch]:
+    """The loss of a part of a step of this many examples: cross-entropy or squared error."""
+    measure, name = {
+        "classification": (class_loss, "accuracy"),
+        "regression": (regression_loss, "abs_error"),
+    }[kind]
+
+    def loss(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
+        hidden_TH = model.encoder(batch.inputs, dtype=dtype)
+        total, count = measure(model.class_logits(hidden_TH, batch.inputs), batch.targets)
+        mean = total / examples
+        return mean, {"loss": mean.detach(), name: count / examples}
+
+    return loss
+
+
+def _train(
+    config: FinetuneConfig, model: Bert, data: Data, run: Opened, seed: int
+) -> tuple[list[Measurement], NDArray[np.float32]]:
+    """Train the epochs; the dev scores after each, and the last one's outputs."""
+    task, dtype = data.task, run.precision.dtype
+    per_epoch = -(-len(data.train) // config.batch)
+    total = per_epoch * config.epochs
+    trainer: Trainer[TaskBatch] = Trainer(
+        model, config.optimizer, total_steps=total, seed=seed, dtype=dtype
+    )
+    measured: list[Measurement] = []
+    logits = np.zeros((0, task.outputs), np.float32)
+    with Monitor(_seed_folder(run, seed), total, f"{task.name} seed {seed}") as monitor:
+        for epoch in range(config.epochs):
+            stats = _train_epoch(config, trainer, data, epoch, seed, monitor)
+            logits = predict_examples(model, data.dev, dtype=dtype)
+            measured.append(task.measure(task.predictions(logits), data.dev.gold))
+            scores = {f"dev_{k}": v for k, v in measured[-1].scores.items()}
+            monitor.log((epoch + 1) * per_epoch, {"epoch": epoch + 1, **stats, **scores})
+            shown = ", ".join(f"{k} {v:.4f}" for k, v in measured[-1].scores.items())
+            notes = "".join(f" ({note})" for note in measured[-1].notes)
+            monitor.say(f"seed {seed} epoch {epoch + 1}: dev {shown}{notes}")
+    return measured, logits
+
+
+def _train_epoch(
+    config: FinetuneConfig,
+    trainer: Trainer[TaskBatch],
+    data: Data,
+    epoch: int,
+    seed: int,
+    monitor: Monitor,
+) -> dict[str, float]:
+    """One pass over the data; the mean statistics since the last record."""
+    steps = step_batches(len(data.train), config.batch, seed=seed, epoch=epoch)
+    every = max(1, trainer.total_steps // _RECORDS)
+    positions = trainer.model.config.positions
+    lengths = data.train.lengths
+    recent: list[dict[str, float]] = []
+    for i, indices in enumerate(steps):
+        step = epoch * len(steps) + i
+        parts = [
+            data.train.batch(part, max_positions=positions)
+            for part in cut_by_tokens(indices, lengths, TRAIN_TOKENS)
+        ]
+        recent.append(trainer.step(step, parts, task_loss(data.task.kind, len(indices))))
+        if (step + 1) % every == 0 and i + 1 < len(steps):
+            monitor.log(step + 1, _means(recent))
+            recent.clear()
+    return _means(recent)
+
+
+def _means(records: list[dict[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([r[name] for r in records])) for name in records[0]}
+
+
+def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) -> Opened:
+    """Start or continue the run folder; files and starting model count by content."""
+    threads = set_threads(config.threads)
+    inputs = {
+        f"task.{name}": sha256(Path(path))[:16] if path else ""
+        for name in ("train", "dev", "test")
+        for path in [getattr(config.task, name)]
+    }
+    inputs["model"] = model_digest(loaded, weights=not config.from_scratch)
+    reasons = []
+
+    def resolve() -> dict[str, Any]:
+        choice = choose_precision(config.precision)
+        reasons.append(choice.reason)
+        return {"precision": choice.name, "threads": threads}
+
+    run = open_run(config.run, config, verb="finetune", inputs=inputs, resolve=resolve)
+    name = run.resolved["precision"] if config.precision == "auto" else config.precision
+    reason = reasons[0] if reasons else f"{name}: as this run began"
+    changed = changed_numerics(run, {"precision": name, "threads": threads})
+    if changed and not run.new:
+        say(f"finished seeds are kept, bits of others may differ: {'; '.join(changed)}")
+    return Opened(run.folder, digest(run.record["recipe"]), Choice(name, reason), threads)
+
+
+def model_digest(loaded: Loaded, *, weights: bool) -> str:
+    """A digest of what a model folder brings: shape, vocabulary and (if asked) encoder weights."""
+    content = hashlib.sha256()
+    shape = dataclasses.asdict(loaded.model.config)
+    content.update(json.dumps([shape, loaded.tokenizer.fingerprint]).encode())
+    if weights:
+        for name, value in loaded.model.encoder.state_dict().items():
+            content.update(name.encode())
+            content.update(value.contiguous().numpy())
+    return content.hexdigest()[:16]
+
+
+def _check_asked(config: FinetuneConfig) -> None:
+    for name, value, what in (
+        ("model", config.model, "the model folder to start from"),
+        ("run", config.run, "the folder to write to"),
+        ("task.train", config.task.train, "the training file"),
+        ("task.dev", config.task.dev, "the file to measure on"),
+    ):
+        if not value:
+            raise ConfigError(f"{name} is missing: {what}.")
+
+
+def _seed_folder(run: Opened, seed: int) -> Path:
+    return run.folder / f"seed-{seed}"
+
+
+def _notes(rows: Rows, examples: Examples, length: int) -> list[str]:
+    notes = []
+    if examples.cut:
+        notes.append(
+            f"{rows.path.name}: {examples.cut:,} of {len(rows):,} examples were cut to {length} "
+            "tokens"
+        )
+    if rows.empty:
+        notes.append(f"{rows.path.name}: {rows.empty:,} of {len(rows):,} examples have no text")
+    return notes
+
+
+def _about(config: FinetuneConfig, task: Task, run: Opened, result: SeedResult) -> dict[str, Any]:
+    """What bothways.json says of a fine-tuned model."""
+    options = {
+        name: getattr(config.task, name) for name in ("name", "text_a", "text_b", "label", "header")
+    }
+    return {
+        "task": task.name,
+        "kind": task.kind,
+        "labels": list(task.labels),
+        "pair": task.pair,
+        "length": config.length,
+        "options": {**options, "metrics": list(task.metrics)},
+        "dev": result.measurement.scores,
+        "source": "random weights" if config.from_scratch else config.model,
+        "seed": result.seed,
+        "fingerprint": run.fingerprint,
+    }

@@ -1,0 +1,141 @@
+"""Scores of predictions, by scikit-learn and SciPy.
+
+Where a score is undefined it is reported as 0.0, and the reason is noted: Pearson and Spearman for
+predictions (or gold scores) that are all the same, F1 without a positive prediction or example.
+Matthews is 0.0 there by definition. A model that predicts one class for everything is noted as
+collapsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+from bothways.errors import ConfigError
+
+Kind = Literal["classification", "regression"]
+Values = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Scores of one set of predictions.
+
+    Attributes:
+        scores: by metric, the main one first; fractions of 1, not percent.
+        notes: what a reader must know about them: collapse, undefined scores.
+        collapsed: every prediction is the same.
+    """
+
+    scores: dict[str, float]
+    notes: tuple[str, ...] = ()
+    collapsed: bool = False
+
+
+def choose_metrics(kind: Kind, wanted: Sequence[str], classes: int) -> tuple[str, ...]:
+    """The metrics asked for, or the usual ones.
+
+    Classification: accuracy, with F1 and Matthews for two classes. Regression: Pearson, Spearman.
+
+    Raises:
+        ConfigError: an unknown metric, one of the other kind, or one named twice.
+    """
+    known = _CLASSIFICATION if kind == "classification" else _REGRESSION
+    if not wanted:
+        return tuple(known) if kind == "regression" or classes == 2 else ("accuracy",)
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(
+                f"task.metrics: {name!r} is not a metric for {kind}; choose from "
+                f"{', '.join(known)}."
+            )
+    if len(set(wanted)) < len(wanted):
+        raise ConfigError(f"task.metrics: {', '.join(wanted)} names a metric twice.")
+    return tuple(wanted)
+
+
+def measure_classes(
+    metrics: Sequence[str], predicted: Values, gold: Values, labels: Sequence[str]
+) -> Measurement:
+    """Scores of predicted classes.
+
+    Args:
+        metrics: from :func:`choose_metrics`.
+        predicted: int [N], places in ``labels``.
+        gold: int [N].
+        labels: the classes; F1 of two is that of the second, of more the mean over the classes
+            (macro).
+    """
+    scores = {name: _CLASSIFICATION[name](predicted, gold, len(labels)) for name in metrics}
+    notes = []
+    collapsed = len(gold) > 1 and bool((predicted == predicted[0]).all())
+    if collapsed:
+        notes.append(f"collapsed: {labels[predicted[0]]!r} for all {len(gold):,} examples")
+    if "f1" in metrics and len(labels) == 2 and not (predicted == 1).any() and not gold.any():
+        notes.append(f"f1 is undefined (no {labels[1]!r} in data or predictions); given as 0")
+    return Measurement(scores, tuple(notes), collapsed)
+
+
+def measure_scores(metrics: Sequence[str], predicted: Values, gold: Values) -> Measurement:
+    """Scores of predicted numbers.
+
+    Args:
+        metrics: from :func:`choose_metrics`.
+        predicted: float [N].
+        gold: float [N].
+    """
+    collapsed = len(gold) > 1 and _constant(predicted)
+    if len(gold) < 2 or collapsed or _constant(gold):
+        which = "fewer than two examples" if len(gold) < 2 else "all predictions are the same"
+        if len(gold) > 1 and not collapsed:
+            which = "all scores in the data are the same"
+        note = f"{' and '.join(metrics)} undefined ({which}); given as 0"
+        note = f"collapsed: {note}" if collapsed else note
+        return Measurement(dict.fromkeys(metrics, 0.0), (note,), collapsed)
+    return Measurement({name: _REGRESSION[name](predicted, gold) for name in metrics})
+
+
+def _constant(values: Values) -> bool:
+    # Predictions that differ by rounding alone have no correlation worth a name.
+    spread = float(np.ptp(values.astype(np.float64)))
+    return spread <= 1e-6 * max(1e-30, float(np.abs(values).max()))
+
+
+def _accuracy(predicted: Values, gold: Values, classes: int) -> float:  # noqa: ARG001
+    return float(accuracy_score(gold, predicted))
+
+
+def _f1(predicted: Values, gold: Values, classes: int) -> float:
+    if classes == 2:
+        return float(f1_score(gold, predicted, labels=[0, 1], pos_label=1, zero_division=0))
+    labels = list(range(classes))
+    return float(f1_score(gold, predicted, labels=labels, average="macro", zero_division=0))
+
+
+def _matthews(predicted: Values, gold: Values, classes: int) -> float:  # noqa: ARG001
+    return float(matthews_corrcoef(gold, predicted))
+
+
+def _pearson(predicted: Values, gold: Values) -> float:
+    return float(pearsonr(predicted.astype(np.float64), gold.astype(np.float64)).statistic)
+
+
+def _spearman(predicted: Values, gold: Values) -> float:
+    return float(spearmanr(predicted.astype(np.float64), gold.astype(np.float64)).statistic)
+
+
+_CLASSIFICATION: dict[str, Callable[[Values, Values, int], float]] = {
+    "accuracy": _accuracy,
+    "f1": _f1,
+    "matthews": _matthews,
+}
+_REGRESSION: dict[str, Callable[[Values, Values], float]] = {
+    "pearson": _pearson,
+    "spearman": _spearman,
+}

@@ -1,0 +1,300 @@
+"""Labelled and unlabelled examples from TSV and JSONL files.
+
+TSV is read as GLUE writes it: tabs separate columns and nothing else has a meaning. Quotation marks
+are text (MRPC has lone ones), there is no escaping, and lines end at line feeds alone, so that the
+separators Unicode calls line breaks stay inside a text. JSONL has one object a line.
+
+Both are UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
+ignored. An empty text is an example like any other (files to predict need one answer a line); how
+many there are is reported, and a column in which every text is empty is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bothways.config import TaskOptions
+from bothways.errors import ConfigError, InputError
+
+Line = tuple[int, str]
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The examples of one file, in its order.
+
+    Attributes:
+        path: the file.
+        lines: the line of each example, from 1.
+        a: the (first) text of each.
+        b: the second text of each; None where the task has single texts.
+        labels: the label or score of each, as written; None where the file was read without.
+    """
+
+    path: Path
+    lines: list[int] = field(default_factory=list)
+    a: list[str] = field(default_factory=list)
+    b: list[str] | None = None
+    labels: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    @property
+    def empty(self) -> int:
+        """How many examples have an empty text."""
+        seconds = self.a if self.b is None else self.b
+        return sum(not (a.strip() and b.strip()) for a, b in zip(self.a, seconds, strict=True))
+
+
+def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows:
+    """Read the columns that the task names.
+
+    Args:
+        path: a ``.tsv`` or ``.jsonl`` file.
+        options: which columns hold texts and label, and whether a TSV file has a header.
+        labelled: read the label too. Without it the file needs no label column.
+
+    Raises:
+        InputError: the file or a line of it cannot be read as asked; file and line are named.
+        ConfigError: a column number that is none.
+    """
+    path = Path(path)
+    reader = {".tsv": _tsv_rows, ".jsonl": _jsonl_rows}.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(
+            f"examples are read from .tsv and .jsonl files, not from {path.suffix or 'this'!r}; "
+            "rename it if it is one of these.",
+            path=path,
+        )
+    names = [options.text_a]
+    if options.text_b is not None:
+        names.append(options.text_b)
+    if labelled:
+        names.append(options.label)
+    rows = Rows(path, b=None if options.text_b is None else [], labels=[] if labelled else None)
+    for number, values in reader(path, names, options):
+        rows.lines.append(number)
+        rows.a.append(values[0])
+        if rows.b is not None:
+            rows.b.append(values[1])
+        if rows.labels is not None:
+            rows.labels.append(_label(values[-1], path, number))
+    _check_filled(rows, options)
+    return rows
+
+
+def text_lines(path: Path) -> list[Line]:
+    """The lines of a UTF-8 file with their numbers from 1; blank ones at the end left out.
+
+    Raises:
+        InputError: no such file, no text in it, broken UTF-8, or a NUL.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError("does not exist; check the path.", path=path) from None
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror}).", path=path) from None
+    raw = data.removeprefix(_BOM).split(b"\n")
+    lines = [(n, _decode(line, path, n)) for n, line in enumerate(raw, start=1)]
+    while lines and not lines[-1][1].strip():
+        lines.pop()
+    if not lines:
+        raise InputError("is empty; it needs one example a line.", path=path)
+    return lines
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """' Did you mean ...?', or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def listed(names: Sequence[str], limit: int = 12) -> str:
+    """Names for a message: quoted, long ones and long lists cut."""
+    shown = [repr(n if len(n) <= 30 else n[:27] + "...") for n in names[:limit]]
+    return ", ".join(shown) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def _decode(raw: bytes, path: Path, number: int) -> str:
+    try:
+        line = raw.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"is not UTF-8 at byte {error.start} of the line (0x{raw[error.start]:02x}); convert "
+            "the file to UTF-8.",
+            path=path,
+            line=number,
+        ) from None
+    if "\0" in line:
+        raise InputError(_NUL, path=path, line=number)
+    return line
+
+
+_NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."
+
+
+# ------------------------------------------------------------------------------------------- TSV
+
+
+def _tsv_rows(
+    path: Path, names: list[str], options: TaskOptions
+) -> Iterator[tuple[int, list[str]]]:
+    lines = text_lines(path)
+    first = lines[0][1].split("\t")
+    if options.header:
+        at = _columns_by_name(path, names, [name.strip() for name in first])
+        lines = lines[1:]
+    else:
+        at = _columns_by_number(path, names, len(first))
+    for number, line in lines:
+        values = line.split("\t")
+        if len(values) != len(first):
+            raise InputError(
+                f"has {len(values)} tab-separated columns where line 1 has {len(first)}; a text "
+                "may not hold tabs or line breaks, and quotation marks do not protect them.",
+                path=path,
+                line=number,
+            )
+        yield number, [values[i] for i in at]
+
+
+def _columns_by_name(path: Path, names: list[str], header: list[str]) -> list[int]:
+    for name in names:
+        if header.count(name) == 1:
+            continue
+        problem = "names twice" if name in header else "lacks"
+        raise InputError(
+            f"the header {problem} the column {name!r}; the columns are {listed(header)}."
+            f"{nearest(name, header) if name not in header else ''} (If line 1 is an example "
+            "already, set task.header to false and name columns by number, from 0.)",
+            path=path,
+            line=1,
+        )
+    return [header.index(name) for name in names]
+
+
+def _columns_by_number(path: Path, names: list[str], width: int) -> list[int]:
+    for name in names:
+        if not (name.isascii() and name.isdigit()):
+            raise ConfigError(
+                f"column {name!r}: with task.header false, columns are numbers from 0 (text_a, "
+                f"text_b and label of the task); {path} has {width} columns."
+            )
+        if int(name) >= width:
+            raise InputError(
+                f"has {width} columns, 0 to {width - 1}; there is no column {name}.",
+                path=path,
+                line=1,
+            )
+    return [int(name) for name in names]
+
+
+# ----------------------------------------------------------------------------------------- JSONL
+
+
+def _jsonl_rows(
+    path: Path, names: list[str], options: TaskOptions
+) -> Iterator[tuple[int, list[str]]]:
+    texts = 1 if options.text_b is None else 2
+    for number, line in text_lines(path):
+        item = _json_object(line, path, number)
+        values = []
+        for i, name in enumerate(names):
+            if item.get(name) is None:
+                problem = "is null" if name in item else "is missing"
+                raise InputError(
+                    f"key {name!r} {problem}; the keys are {listed(list(item))}."
+                    f"{nearest(name, item) if name not in item else ''}",
+                    path=path,
+                    line=number,
+                )
+            value = item[name]
+            as_text = _json_text if i < texts else _json_label
+            values.append(as_text(value, name, path, number))
+        yield number, values
+
+
+def _json_object(line: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        item = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is not JSON ({error}).", path=path, line=number) from None
+    if not isinstance(item, dict):
+        raise InputError(
+            f"is JSON but not an object; write one {{...}} a line, got {line[:40]!r}.",
+            path=path,
+            line=number,
+        )
+    return item
+
+
+def _json_text(value: Any, name: str, path: Path, number: int) -> str:
+    if not isinstance(value, str):
+        raise InputError(
+            f"key {name!r} holds {json.dumps(value)[:40]}; a text is a string.",
+            path=path,
+            line=number,
+        )
+    if "\0" in value:
+        raise InputError(_NUL, path=path, line=number)
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"key {name!r} holds half of a surrogate pair (\\u{ord(value[error.start]):04x}); "
+            "write the whole pair or the character itself.",
+            path=path,
+            line=number,
+        ) from None
+    return value
+
+
+def _json_label(value: Any, name: str, path: Path, number: int) -> str:
+    if isinstance(value, str):
+        return _json_text(value, name, path, number)
+    if isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    raise InputError(
+        f"key {name!r} holds {json.dumps(value)[:40]}; a label is a string, a number, true or "
+        "false.",
+        path=path,
+        line=number,
+    )
+
+
+# ---------------------------------------------------------------------------------------- checks
+
+
+def _label(text: str, path: Path, number: int) -> str:
+    label = text.strip()
+    if not label:
+        raise InputError("the label is empty.", path=path, line=number)
+    if "\t" in label or "\n" in label or "\r" in label:
+        raise InputError(
+            f"the label {label!r} holds a tab or line break, which predictions (.tsv) cannot.",
+            path=path,
+            line=number,
+        )
+    return label
+
+
+def _check_filled(rows: Rows, options: TaskOptions) -> None:
+    if not len(rows):
+        raise InputError("holds a header and no example.", path=rows.path)
+    columns = [(options.text_a, rows.a)]
+    if options.text_b is not None and rows.b is not None:
+        columns.append((options.text_b, rows.b))
+    for name, texts in columns:
+        if len(rows) > 1 and not any(text.strip() for text in texts):
+            raise InputError(
+                f"every text in column {name!r} is empty; most likely it is not the column meant.",
+                path=rows.path,
+            )

@@ -1,0 +1,477 @@
+"""The tokenizer: text to ids and back, on the ``tokenizers`` library.
+
+Ids, offsets and truncation are those of Hugging Face's BERT tokenizer. A tokenizer is immutable
+(the library's own truncation and padding, which are settings of a shared object, are not used), so
+one object can serve several threads, and it pickles.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+from tokenizers import AddedToken
+from tokenizers.decoders import WordPiece as WordPieceDecoder
+from tokenizers.models import WordPiece
+from tokenizers.processors import TemplateProcessing
+
+from bothways.errors import BothwaysError, InputError, LengthError, ModelError
+from bothways.files import write_json, write_text
+from bothways.tokenization.normalization import normalizer, word_splitter
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUES = "##"
+"""What a piece begins with that continues a word."""
+LONGEST_WORD = 100
+"""Characters; a longer word becomes [UNK], as in Hugging Face's BERT tokenizer."""
+
+VOCABULARY_FILE = "vocab.txt"
+TOKENIZER_FILE = "tokenizer.json"
+SETTINGS_FILE = "tokenizer_config.json"
+
+Truncation = Literal["longest_first", "only_second", "refuse"]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]; the lists are of equal length, one entry a token."""
+
+    tokens: list[int]
+    """Ids."""
+    segments: list[int]
+    """0 for [CLS] A [SEP], 1 for B [SEP]."""
+    offsets: list[tuple[int, int]]
+    """Start and end in characters of the token's own segment as given; (0, 0) for [CLS], [SEP]."""
+    words: list[int | None]
+    """Number of the word within the segment, words being cut at white space and around every
+    punctuation mark; None for [CLS], [SEP]."""
+    cut: int
+    """Tokens that truncation removed."""
+
+
+class Tokenizer:
+    """A BERT tokenizer: normalisation, WordPiece and the special tokens.
+
+    Attributes:
+        pieces: the vocabulary; a piece's place is its id.
+        vocab_size: number of pieces.
+        lowercase: whether text is lower-cased.
+        pad_id, unk_id, cls_id, sep_id, mask_id: the special tokens.
+        special_ids: int64 [5], those five, sorted.
+        fingerprint: digest of the pieces and of all settings that change ids.
+    """
+
+    def __init__(self, library: tokenizers.Tokenizer, *, source: str | Path = "vocabulary"):
+        """Take over a tokenizer of the library; use the ``from_`` constructors instead.
+
+        Raises:
+            ModelError: a special token is missing or the ids have gaps.
+        """
+        self.pieces = _pieces_by_id(library.get_vocab(with_added_tokens=True), source)
+        self.vocab_size = len(self.pieces)
+        self._ids = {piece: i for i, piece in enumerate(self.pieces)}
+        _check_specials(self._ids, source)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
+            self._ids[piece] for piece in SPECIAL_PIECES
+        )
+        self.special_ids: NDArray[np.int64] = np.sort(
+            np.array([self._ids[piece] for piece in SPECIAL_PIECES], dtype=np.int64)
+        )
+        self._library = library
+        library.no_truncation()
+        library.no_padding()
+        known = {token.content for token in library.get_added_tokens_decoder().values()}
+        library.add_special_tokens(
+            [AddedToken(p, normalized=False) for p in SPECIAL_PIECES if p not in known]
+        )
+        library.post_processor = TemplateProcessing(
+            single=f"{CLS}:0 $A:0 {SEP}:0",
+            pair=f"{CLS}:0 $A:0 {SEP}:0 $B:1 {SEP}:1",
+            special_tokens=[(CLS, self.cls_id), (SEP, self.sep_id)],
+        )
+        self._settings: dict[str, Any] = json.loads(library.to_str())
+        del self._settings["model"]["vocab"]
+        self._bert_settings = _bert_settings(self._settings["normalizer"])
+        self.lowercase = self._bert_settings["do_lower_case"]
+        self.fingerprint = self._digest()
+
+    # ------------------------------------------------------------------------------------- files
+
+    @classmethod
+    def from_folder(cls, folder: str | Path) -> Tokenizer:
+        """Read a folder's tokenizer.json, or its vocab.txt and tokenizer_config.json.
+
+        ``folder`` may also name a tokenizer.json or a vocab.txt (any other file name, in fact)
+        itself. A vocab.txt is uncased unless the tokenizer_config.json beside it says otherwise.
+
+        Raises:
+            ModelError: there is no vocabulary, or one that cannot serve a BERT.
+        """
+        path = Path(folder)
+        if path.is_dir():
+            candidates = [path / TOKENIZER_FILE, path / VOCABULARY_FILE]
+            found = next((file for file in candidates if file.is_file()), None)
+            if found is None:
+                raise ModelError(
+                    f"{path}: neither {TOKENIZER_FILE} nor {VOCABULARY_FILE} is in this folder. "
+                    "Name a folder that has one of them, or learn a vocabulary with "
+                    "`bothways vocab`."
+                )
+            path = found
+        if not path.is_file():
+            raise ModelError(f"{path}: no such file or folder, so there is no vocabulary to read.")
+        if path.suffix == ".json":
+            return cls(_read_library_file(path), source=path)
+        settings = _read_settings(path.with_name(SETTINGS_FILE))
+        return cls._build(
+            _read_vocabulary(path),
+            lowercase=settings.get("do_lower_case", True),
+            strip_accents=settings.get("strip_accents"),
+            split_cjk=settings.get("tokenize_chinese_chars", True),
+            source=path,
+        )
+
+    @classmethod
+    def from_pieces(cls, pieces: Sequence[str], *, lowercase: bool = True) -> Tokenizer:
+        """A tokenizer whose ids are the places in ``pieces``.
+
+        Raises:
+            ModelError: a piece is empty, broken over lines or there twice; no special pieces.
+        """
+        return cls._build(pieces, lowercase=lowercase)
+
+    @classmethod
+    def _build(
+        cls,
+        pieces: Sequence[str],
+        *,
+        lowercase: bool,
+        strip_accents: bool | None = None,
+        split_cjk: bool = True,
+        source: str | Path = "vocabulary",
+    ) -> Tokenizer:
+        ids: dict[str, int] = {}
+        for i, piece in enumerate(pieces):
+            if not piece or "\n" in piece or "\r" in piece:
+                raise ModelError(
+                    f"{source}: piece {i} (line {i + 1} of a vocab.txt) is "
+                    f"{'empty' if not piece else 'broken over lines'}. The line's number is the "
+                    "id, so it cannot be left out: write a placeholder such as [unused1] there."
+                )
+            if piece in ids:
+                raise ModelError(
+                    f"{source}: {piece!r} stands twice, as pieces {ids[piece]} and {i} (lines "
+                    f"{ids[piece] + 1} and {i + 1} of a vocab.txt). Rename one of them, to "
+                    "[unused1] for instance: the ids of the others must stay as they are."
+                )
+            ids[piece] = i
+        _check_specials(ids, source)
+        library = tokenizers.Tokenizer(
+            WordPiece(ids, unk_token=UNK, max_input_chars_per_word=LONGEST_WORD)
+        )
+        library.normalizer = normalizer(
+            lowercase=lowercase, strip_accents=strip_accents, split_cjk=split_cjk
+        )
+        library.pre_tokenizer = word_splitter()
+        library.decoder = WordPieceDecoder(prefix=CONTINUES)
+        return cls(library, source=source)
+
+    def save(self, folder: str | Path, *, max_length: int | None = None) -> None:
+        """Write vocab.txt, tokenizer_config.json and tokenizer.json, each atomically.
+
+        ``max_length``, in tokens, is for Hugging Face's ``truncation=True``; not used here.
+
+        Raises:
+            DiskError: a file could not be written.
+        """
+        folder = Path(folder)
+        settings = {
+            # This class makes AutoTokenizer read tokenizer.json as it is. BertTokenizer would
+            # rebuild the normaliser from the three settings below, and lower-case by default.
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **self._bert_settings,
+            **{
+                f"{name}_token": piece
+                for name, piece in zip(
+                    ("pad", "unk", "cls", "sep", "mask"), SPECIAL_PIECES, strict=True
+                )
+            },
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        }
+        if max_length is not None:
+            settings["model_max_length"] = max_length
+        if self._settings["model"].get("type") == "WordPiece":
+            write_text(folder / VOCABULARY_FILE, "".join(piece + "\n" for piece in self.pieces))
+        write_json(folder / SETTINGS_FILE, settings)
+        write_text(folder / TOKENIZER_FILE, self._library.to_str(pretty=True) + "\n")
+
+    # ---------------------------------------------------------------------------------- encoding
+
+    def encode(
+        self,
+        a: str,
+        b: str | None = None,
+        *,
+        max_length: int | None = None,
+        truncation: Truncation = "longest_first",
+    ) -> Encoding:
+        """:meth:`encode_batch` for one text or pair."""
+        pairs = None if b is None else [b]
+        return self.encode_batch([a], pairs, max_length=max_length, truncation=truncation)[0]
+
+    def encode_batch(
+        self,
+        a: Sequence[str],
+        b: Sequence[str] | None = None,
+        *,
+        max_length: int | None = None,
+        truncation: Truncation = "longest_first",
+    ) -> list[Encoding]:
+        """Encode texts, or pairs of texts, in parallel.
+
+        Args:
+            a: the texts, or first segments.
+            b: the second segments, as many as ``a``.
+            max_length: limit in tokens, [CLS] and [SEP] included; None for no limit.
+            truncation: what to do above it. ``longest_first`` shortens the longer segment until
+                both are equally long, then both; ``only_second`` shortens B; ``refuse`` raises.
+
+        Raises:
+            LengthError: too long and ``refuse``, or cutting B as a whole would not be enough.
+            InputError: something that is not text, or as many A as B were not given.
+        """
+        if b is not None and len(a) != len(b):
+            raise InputError(f"{len(a)} first segments but {len(b)} second ones were given.")
+        found = self._run_library([*a] if b is None else [*a, *b])
+        results = []
+        for number in range(len(a)):
+            parts = [found[number]] if b is None else [found[number], found[len(a) + number]]
+            sizes = [len(part) for part in parts]
+            try:
+                keep = _kept_lengths(sizes, max_length, truncation)
+            except LengthError as error:
+                where = "" if len(a) == 1 else f"text {number + 1} of {len(a)}: "
+                raise LengthError(where + str(error)) from None
+            results.append(self._assemble(parts, keep, cut=sum(sizes) - sum(keep)))
+        return results
+
+    def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids alone, without [CLS] and [SEP], as fast as the library goes.
+
+        Raises:
+            InputError: something that is not text.
+        """
+        texts = [*texts]
+        try:
+            found = self._library.encode_batch_fast(texts, add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise explain_unreadable(texts) from error
+        return [encoding.ids for encoding in found]
+
+    def _run_library(self, texts: list[str]) -> list[tokenizers.Encoding]:
+        try:
+            return self._library.encode_batch(texts, add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise explain_unreadable(texts) from error
+
+    def _assemble(self, parts: list[tokenizers.Encoding], keep: list[int], *, cut: int) -> Encoding:
+        result = Encoding(
+            tokens=[self.cls_id], segments=[0], offsets=[(0, 0)], words=[None], cut=cut
+        )
+        for segment, (part, kept) in enumerate(zip(parts, keep, strict=True)):
+            result.tokens.extend(part.ids[:kept])
+            result.offsets.extend(part.offsets[:kept])
+            result.words.extend(part.word_ids[:kept])
+            result.tokens.append(self.sep_id)
+            result.offsets.append((0, 0))
+            result.words.append(None)
+            result.segments.extend([segment] * (kept + 1))
+        return result
+
+    # ---------------------------------------------------------------------------------- decoding
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """Text for ids; spaces and case are as good as WordPiece kept them.
+
+        Raises:
+            ModelError: an id beyond the vocabulary.
+        """
+        listed = [int(i) for i in ids]
+        for i in listed:
+            self.piece(i)
+        return self._library.decode(listed, skip_special_tokens=skip_special)
+
+    def id(self, piece: str) -> int:
+        """The id of a piece.
+
+        Raises:
+            ModelError: there is no such piece; the nearest ones are named.
+        """
+        if piece in self._ids:
+            return self._ids[piece]
+        near = difflib.get_close_matches(piece, self.pieces, n=3)
+        hint = f" The nearest: {', '.join(near)}." if near else ""
+        raise ModelError(f"{piece!r} is not one of the {self.vocab_size} pieces.{hint}")
+
+    def piece(self, id: int) -> str:
+        """The piece of an id.
+
+        Raises:
+            ModelError: an id beyond the vocabulary.
+        """
+        if not 0 <= id < self.vocab_size:
+            raise ModelError(
+                f"id {id} is not in the vocabulary, whose ids are 0 to {self.vocab_size - 1}. "
+                "The ids were most likely made with another vocabulary."
+            )
+        return self.pieces[id]
+
+    def _digest(self) -> str:
+        settings = {key: self._settings[key] for key in ("normalizer", "pre_tokenizer", "model")}
+        if (settings["normalizer"] or {}).get("type") == "BertNormalizer":
+            # Two spellings of one setting: strip_accents left open, or given as it then results.
+            strips = self._bert_settings["strip_accents"]
+            settings["normalizer"] = {**settings["normalizer"], "strip_accents": strips}
+        added = sorted(token["content"] for token in self._settings["added_tokens"])
+        text = json.dumps([self.pieces, added, settings], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def explain_unreadable(texts: Sequence[object]) -> BothwaysError:
+    """The error for the first of ``texts`` that the library cannot take."""
+    for number, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            return InputError(
+                f"text {number} of {len(texts)} is {text!r} ({type(text).__name__}); a string is "
+                "needed."
+            )
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            return InputError(
+                f"text {number} of {len(texts)} has half a character at {error.start}, the "
+                f"surrogate U+{ord(text[error.start]):X}: broken UTF-8 or UTF-16. Repair the "
+                "text, or replace such characters when reading it."
+            )
+    return InputError("the texts cannot be read as strings.")
+
+
+def _kept_lengths(sizes: list[int], max_length: int | None, truncation: Truncation) -> list[int]:
+    """How many tokens each segment keeps; sizes count no specials."""
+    specials = len(sizes) + 1
+    if max_length is None or sum(sizes) + specials <= max_length:
+        return sizes
+    total = f"{sum(sizes) + specials} tokens ([CLS] and [SEP] included)"
+    if truncation == "refuse":
+        raise LengthError(
+            f"{total} are more than the limit of {max_length}. Shorten the text, split it, or "
+            "allow truncation."
+        )
+    room = max_length - specials
+    if room < 0:
+        raise LengthError(f"the limit of {max_length} tokens has no room for [CLS] and [SEP].")
+    if truncation == "only_second":
+        if len(sizes) == 1 or sizes[0] >= room:
+            raise LengthError(
+                f"{total} are more than the limit of {max_length}, and only the second segment "
+                f"may be cut; the first has {sizes[0]}. Shorten it, or cut the longest first."
+            )
+        return [sizes[0], room - sizes[0]]
+    if len(sizes) == 1:
+        return [room]
+    return _longest_first(sizes, room)
+
+
+def _longest_first(sizes: list[int], room: int) -> list[int]:
+    """Cut the longer of two segments down to the other, then both evenly, as ``tokenizers`` does:
+    of an odd room the longer keeps one more, and B where both are equal."""
+    shorter, longer = sorted(sizes)
+    if shorter <= room // 2:
+        kept_shorter, kept_longer = shorter, min(longer, room - shorter)
+    else:
+        kept_shorter, kept_longer = room // 2, room - room // 2
+    return [kept_longer, kept_shorter] if sizes[0] > sizes[1] else [kept_shorter, kept_longer]
+
+
+def _pieces_by_id(ids: dict[str, int], source: str | Path) -> list[str]:
+    pieces = sorted(ids, key=lambda piece: ids[piece])
+    for expected, piece in enumerate(pieces):
+        if ids[piece] != expected:
+            raise ModelError(
+                f"{source}: after id {expected - 1} comes {piece!r} with id {ids[piece]}, so the "
+                "ids have a gap or two pieces share one. Each id from 0 on needs one piece."
+            )
+    return pieces
+
+
+def _check_specials(ids: dict[str, int], source: str | Path) -> None:
+    missing = [piece for piece in SPECIAL_PIECES if piece not in ids]
+    if missing:
+        raise ModelError(
+            f"{source}: {', '.join(missing)} not among the {len(ids)} pieces. A BERT vocabulary "
+            f"has {', '.join(SPECIAL_PIECES)}, spelled so; this may be another kind of model's."
+        )
+
+
+def _bert_settings(normalization: dict[str, Any] | None) -> dict[str, Any]:
+    """The settings of BERT's tokenizer_config.json that a tokenizer.json's normaliser means."""
+    whole = normalization or {}
+    steps: list[dict[str, Any]] = whole.get("normalizers", [whole])
+    bert = next((step for step in steps if step.get("type") == "BertNormalizer"), {})
+    lowercase = bool(bert.get("lowercase")) or any(s.get("type") == "Lowercase" for s in steps)
+    strips = any(step.get("type") == "StripAccents" for step in steps)
+    given = bert.get("strip_accents")
+    return {
+        "do_lower_case": lowercase,
+        "strip_accents": strips or bool(bert.get("lowercase") if given is None else given),
+        "tokenize_chinese_chars": bool(bert.get("handle_chinese_chars")),
+    }
+
+
+def _read_library_file(path: Path) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises bare Exception for every kind of damage
+        raise ModelError(
+            f"{path}: cannot be read as a tokenizer: {error}. If the folder has a sound vocab.txt, "
+            "name that file instead."
+        ) from error
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path}: not JSON: {error}. Repair it or remove it.") from error
+    if not isinstance(settings, dict):
+        raise ModelError(f"{path}: expected an object of settings. Repair it or remove it.")
+    for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
+        if settings.get(name) is None:
+            settings.pop(name, None)  # as good as absent: the default holds
+        elif not isinstance(settings[name], bool):
+            raise ModelError(f"{path}: {name} is {settings[name]!r}; it must be true or false.")
+    return settings
+
+
+def _read_vocabulary(path: Path) -> list[str]:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            # Iteration ends lines at \n, \r\n and \r alone: pieces may hold other separators.
+            pieces = [line.removesuffix("\n") for line in file]
+    except UnicodeDecodeError as error:
+        raise ModelError(
+            f"{path}: byte {error.start} is not UTF-8; a vocab.txt is UTF-8, a piece a line."
+        ) from error
+    while pieces and not pieces[-1]:
+        pieces.pop()
+    return pieces

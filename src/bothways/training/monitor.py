@@ -1,0 +1,150 @@
+"""What a person watches: a progress bar or log lines, metric files, TensorBoard, plots."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from bothways.files import explain_disk_errors, write_text
+
+METRICS = "metrics.jsonl"
+# Seconds between log lines where there is no terminal.
+_PLAIN_INTERVAL = 20.0
+
+
+class Monitor:
+    """Records of a run in ``metrics.jsonl`` and TensorBoard, and its progress on the screen.
+
+    On a terminal there is one bar; elsewhere a line now and then, so that log files stay short.
+
+    Args:
+        folder: the run folder.
+        total: steps of the run.
+        title: what is running.
+        done: steps already done; later records of an interrupted run are dropped.
+        tensorboard: write event files too.
+    """
+
+    def __init__(
+        self, folder: Path, total: int, title: str, *, done: int = 0, tensorboard: bool = False
+    ):
+        self._path, self._total, self._title = folder / METRICS, total, title
+        self._console = Console()
+        self._start, self._start_step, self._last_line = time.monotonic(), done, 0.0
+        folder.mkdir(parents=True, exist_ok=True)
+        self._cut_records(done)
+        self._file = self._path.open("a", encoding="utf-8")
+        self._board: Any = None
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter  # slow import
+
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=done + 1)
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+        if self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.completed}/{task.total} steps"),
+                TextColumn("{task.fields[note]}"),
+                TimeElapsedColumn(),
+                console=self._console,
+            )
+            self._task = self._bar.add_task(title, total=total, completed=done, note="")
+            self._bar.start()
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def say(self, text: str) -> None:
+        """A line for the reader, above the bar."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Record numbers for a step (1 = after the first), and show them."""
+        self.record(step, values)
+        self.show(step, values)
+
+    def record(self, step: int, values: Mapping[str, float]) -> None:
+        """Record numbers for a step in the files."""
+        record = {"step": step, **{k: _plain(v) for k, v in values.items()}}
+        with explain_disk_errors(self._path):
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+        if self._board is not None:
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+
+    def show(self, step: int, values: Mapping[str, float]) -> None:
+        """Move the bar to a step; print a plain line if the last one is a while ago."""
+        note = "  ".join(f"{k} {_short(v)}" for k, v in values.items())
+        note = f"{note}  left {self._time_left(step)}"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, note=note)
+            return
+        now = time.monotonic()
+        if now - self._last_line >= _PLAIN_INTERVAL or step == self._total:
+            self._last_line = now
+            print(f"{self._title} {step}/{self._total}  {note}", flush=True)
+
+    def close(self) -> None:
+        """Stop the bar and close the files."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+            self._board = None
+
+    def _time_left(self, step: int) -> str:
+        done = step - self._start_step
+        if done <= 0:
+            return "?"
+        seconds = (time.monotonic() - self._start) / done * (self._total - step)
+        return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
+
+    def _cut_records(self, done: int) -> None:
+        """Drop records after the step that a continued run starts from."""
+        records = read_metrics(self._path)
+        kept = [r for r in records if r["step"] <= done]
+        if len(kept) != len(records) or self._path.exists():
+            write_text(self._path, "".join(json.dumps(r) + "\n" for r in kept))
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The records of a metrics file; a last line cut short by a kill is left out."""
+    records: list[dict[str, Any]] = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                break
+    return records
+
+
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _short(value: float) -> str:
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.2e}" if 0 < abs(value) < 0.01 else f"{value:.3f}"

@@ -1,0 +1,154 @@
+"""A run is a folder: the resolved config, versions, metrics, plots, checkpoints, the model.
+
+Running the same command again continues the run; another recipe is refused with the difference.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bothways.config import recipe_fields, to_dict
+from bothways.errors import ConfigError, RunError
+from bothways.files import write_json
+
+RUN_FILE = "run.json"
+_PACKAGES = ("bothways", "torch", "numpy", "tokenizers", "pyarrow", "safetensors")
+
+
+@dataclass(frozen=True)
+class Run:
+    """An opened run folder.
+
+    Attributes:
+        folder: where.
+        record: the content of run.json.
+        new: it was created by this call.
+    """
+
+    folder: Path
+    record: dict[str, Any]
+    new: bool
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """What was decided before step 1 and is never decided again."""
+        return dict(self.record["resolved"])
+
+
+def open_run(
+    folder: str | Path,
+    config: Any,
+    *,
+    verb: str,
+    inputs: Mapping[str, str],
+    resolve: Callable[[], dict[str, Any]],
+) -> Run:
+    """Create a run folder, or open the one there if it holds the same recipe.
+
+    Args:
+        folder: the run folder.
+        config: the verb's config dataclass.
+        verb: what runs, such as ``pretrain``.
+        inputs: fingerprints of what the run reads; they must match to continue.
+        resolve: decides what is decided once (steps of a clock, precision); called for a new run.
+
+    Raises:
+        ConfigError: no folder was given.
+        RunError: the folder holds another run (the difference is shown) or other files.
+    """
+    if not str(folder):
+        raise ConfigError("no run folder was given; say where to keep the run with --run FOLDER.")
+    folder = Path(folder)
+    path = folder / RUN_FILE
+    recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
+    if path.exists():
+        record = read_run(folder)
+        _refuse_other(folder, record, verb, json.loads(json.dumps(recipe)))
+        return Run(folder, record, new=False)
+    if folder.exists() and any(p for p in folder.iterdir() if not p.name.startswith(".partial-")):
+        raise RunError(
+            f"{folder} holds other files and no {RUN_FILE}; choose a new folder for the run."
+        )
+    record = {
+        "format": 1,
+        "verb": verb,
+        "config": to_dict(config),
+        "recipe": recipe,
+        "resolved": resolve(),
+        "versions": versions(),
+    }
+    write_json(path, record)
+    return Run(folder, record, new=True)
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """run.json of a run folder.
+
+    Raises:
+        RunError: it is damaged.
+    """
+    try:
+        record: dict[str, Any] = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        for key in ("verb", "recipe", "resolved", "versions"):
+            record[key]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(
+            f"{folder / RUN_FILE} is damaged ({error}); without it the run cannot be continued. "
+            "Start a new run from a checkpoint with --start."
+        ) from None
+    return record
+
+
+def versions() -> dict[str, str]:
+    """What a run's bits depend on besides its config."""
+    found = {"python": platform.python_version(), "machine": _processor()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def changed_numerics(run: Run, now: Mapping[str, Any]) -> list[str]:
+    """What differs from when the run began and may change its bits, in words."""
+    before = {**run.record["versions"], **run.record["resolved"]}
+    after = {**versions(), **now}
+    return [
+        f"{key}: {before[key]} -> {after[key]}"
+        for key in after
+        if key in before and before[key] != after[key]
+    ]
+
+
+def _refuse_other(folder: Path, record: dict[str, Any], verb: str, recipe: dict[str, Any]) -> None:
+    if record["verb"] != verb:
+        raise RunError(f"{folder} holds a run of `{record['verb']}`; choose another run folder.")
+    there = record["recipe"]
+    lines = [
+        f"  {key}: {there.get(key)} in the folder, {recipe.get(key)} asked for"
+        for key in sorted({*there, *recipe})
+        if there.get(key) != recipe.get(key)
+    ]
+    if lines:
+        raise RunError(
+            f"{folder} holds a run with another recipe:\n" + "\n".join(lines) + "\n"
+            "Give the same options to continue it, or choose another run folder."
+        )
+
+
+def _processor() -> str:
+    """The processor's model name; what matrix kernels are chosen by."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

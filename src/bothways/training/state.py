@@ -1,0 +1,164 @@
+"""Training state on disk: atomic, checksummed, rotated, and found again after a kill.
+
+A checkpoint is a model folder (so it can be used, fine-tuned or exported as it is) plus
+``training.safetensors`` (the optimizer's moments) and ``training.json`` (step, what the data order
+needs, a checksum of every file).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bothways.errors import BothwaysError, RunError
+from bothways.files import PARTIAL, new_folder, sha256, write_json
+from bothways.model.folder import load_model, write_model_files
+from bothways.model.heads import Bert
+from bothways.tokenization.tokenizer import Tokenizer
+
+_MOMENTS, _MANIFEST = "training.safetensors", "training.json"
+_NAME = re.compile(r"step-(\d+)$")
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was read back.
+
+    Attributes:
+        step: steps done.
+        extra: what :func:`save_checkpoint` was given.
+        path: the checkpoint used.
+    """
+
+    step: int
+    extra: dict[str, Any]
+    path: Path
+
+
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    model: Bert,
+    tokenizer: Tokenizer,
+    optimizer: torch.optim.Optimizer,
+    *,
+    about: dict[str, Any],
+    extra: dict[str, Any],
+    keep: int,
+) -> Path:
+    """Write ``folder/step-N`` whole or not at all, then remove all but the ``keep`` newest.
+
+    Args:
+        folder: the run's checkpoints.
+        step: steps done.
+        model: saved as a model folder.
+        tokenizer: saved with it.
+        optimizer: whose moments and counters are saved.
+        about: for bothways.json.
+        extra: JSON-able data to get back.
+        keep: checkpoints kept.
+
+    Raises:
+        DiskError: it could not be written; earlier checkpoints are intact.
+    """
+    path = folder / f"step-{step}"
+    with new_folder(path) as partial:
+        write_model_files(partial, model, tokenizer, about)
+        try:
+            save_file(_moments(model, optimizer), partial / _MOMENTS)
+        except SafetensorError as error:  # the library's word for a failed write
+            raise OSError(str(error)) from error
+        checksums = {p.name: sha256(p) for p in sorted(partial.iterdir())}
+        write_json(
+            partial / _MANIFEST, {"format": 1, "step": step, "extra": extra, "sha256": checksums}
+        )
+    for old in checkpoints(folder)[keep:]:
+        shutil.rmtree(old)
+    return path
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The complete checkpoints under a folder, newest first."""
+    found = [(int(m[1]), p) for p in folder.glob("step-*") if (m := _NAME.search(p.name))]
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def verify_checkpoint(path: Path) -> list[str]:
+    """What is wrong with a checkpoint, in words; empty when it is sound."""
+    try:
+        manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+        expected = dict(manifest["sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return [f"{path / _MANIFEST} cannot be read ({error})"]
+    problems = []
+    for name, digest in expected.items():
+        file = path / name
+        if not file.exists():
+            problems.append(f"{file} is missing")
+        elif sha256(file) != digest:
+            problems.append(f"{file} does not match its checksum (damaged or truncated)")
+    return problems
+
+
+def restore_newest(
+    folder: Path,
+    model: Bert,
+    optimizer: torch.optim.Optimizer,
+    say: Callable[[str], None],
+) -> Restored | None:
+    """Load the newest sound checkpoint into model and optimizer.
+
+    Damaged ones are named through ``say`` and passed over.
+
+    Returns:
+        What was restored; None if there is no checkpoint at all.
+
+    Raises:
+        RunError: there are checkpoints, but none is sound.
+    """
+    for leftover in folder.glob(PARTIAL + "*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    found = checkpoints(folder)
+    for path in found:
+        problems = verify_checkpoint(path)
+        if not problems:
+            try:
+                return _restore(path, model, optimizer)
+            except (BothwaysError, SafetensorError, KeyError, RuntimeError) as error:
+                problems = [str(error)]
+        say(f"checkpoint {path.name} is damaged and is passed over: {'; '.join(problems)}")
+    if found:
+        raise RunError(
+            f"{folder}: none of the {len(found)} checkpoints is sound. Remove the run folder to "
+            "start again, or start a new run from a model folder with --start."
+        )
+    return None
+
+
+def _restore(path: Path, model: Bert, optimizer: torch.optim.Optimizer) -> Restored:
+    manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+    model.load_state_dict(load_model(path).model.state_dict())
+    moments = load_file(path / _MOMENTS)
+    for name, parameter in model.named_parameters():
+        state = optimizer.state[parameter]
+        for key in ("step", "exp_avg", "exp_avg_sq"):
+            state[key].copy_(moments[f"{name}/{key}"])
+    return Restored(int(manifest["step"]), dict(manifest["extra"]), path)
+
+
+def _moments(model: Bert, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    return {
+        f"{name}/{key}": value.detach().cpu().clone()
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state[parameter].items()
+    }

@@ -1,0 +1,137 @@
+"""Options of the verbs that use a model, check a folder, or run the demonstration.
+
+Like those of :mod:`bothways.config`: the field docstrings are the command line's help. None of
+them trains on a recipe, so none has fields that must match to continue a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bothways.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FillMaskOptions:
+    """Predict the pieces at [MASK]."""
+
+    model: str
+    """Model folder with a masked-LM head."""
+    texts: tuple[str, ...] = ()
+    """Texts holding [MASK]; '-' or none: lines of standard input."""
+    top: int = 5
+    """Pieces shown for each [MASK], likeliest first."""
+
+    def __post_init__(self) -> None:
+        if self.top < 1:
+            raise ConfigError(f"top is {self.top}; it must be at least 1.")
+
+
+@dataclass(frozen=True)
+class NextSentenceOptions:
+    """How likely a text is to follow another."""
+
+    model: str
+    """Model folder with a next-sentence head."""
+    text_a: str
+    """The first text."""
+    text_b: str
+    """The text that may follow it."""
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """Label texts with a fine-tuned model."""
+
+    model: str
+    """Model folder, as `bothways finetune` writes it."""
+    texts: tuple[str, ...] = ()
+    """Texts to label; '-' or none, without --file: lines of standard input."""
+    text_b: str | None = None
+    """Second text of the pair, the same for each text."""
+    file: str | None = None
+    """File to label (.tsv or .jsonl) with the columns the model was fine-tuned on."""
+    out: str | None = None
+    """File to write the predictions to (.tsv); printed if not given."""
+
+    def __post_init__(self) -> None:
+        _one_source(self.texts, self.file)
+        if self.file is not None and self.text_b is not None:
+            raise ConfigError("text_b goes with texts; with --file the second text is a column.")
+
+
+@dataclass(frozen=True)
+class EmbedOptions:
+    """Turn texts into vectors."""
+
+    model: str
+    """Model folder."""
+    out: str
+    """File to write to (.npz): array `embeddings`, float32 [texts, hidden]."""
+    texts: tuple[str, ...] = ()
+    """Texts to embed; '-' or none, without --file: lines of standard input."""
+    file: str | None = None
+    """Text file, a text a line."""
+    pooling: Literal["mean", "cls"] = "mean"
+    """Vector of a text: the mean over its tokens, or that of [CLS]."""
+    normalize: bool = False
+    """Scale each vector to length 1."""
+
+    def __post_init__(self) -> None:
+        _one_source(self.texts, self.file)
+
+
+@dataclass(frozen=True)
+class EvaluateModelOptions:
+    """Measure a fine-tuned model on labelled data."""
+
+    model: str
+    """Model folder, as `bothways finetune` writes it."""
+    file: str
+    """Labelled file (.tsv or .jsonl) with the columns the model was fine-tuned on."""
+
+
+@dataclass(frozen=True)
+class ConvertOptions:
+    """Rewrite a model that bothways can load as a model folder."""
+
+    source: str
+    """Folder with config.json and weights (.safetensors or .bin)."""
+    out: str
+    """Model folder to write."""
+    vocab: str | None = None
+    """vocab.txt or tokenizer folder, where the source has none."""
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """Check a model, run or corpus folder."""
+
+    folder: str
+    """The folder."""
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """Raw text to a fine-tuned BERT on this machine, without any download."""
+
+    out: str = "demo-out"
+    """Folder for everything the demonstration makes."""
+    minutes: float = 6.0
+    """Minutes for the whole demonstration."""
+    seeds: int = 3
+    """Fine-tuning runs for each of pre-trained and random start."""
+    seed: int = 0
+    """Seed of everything drawn."""
+
+    def __post_init__(self) -> None:
+        if self.minutes <= 0:
+            raise ConfigError(f"minutes is {self.minutes:g}; it must be above 0.")
+        if self.seeds < 1:
+            raise ConfigError(f"seeds is {self.seeds}; it must be at least 1.")
+
+
+def _one_source(texts: tuple[str, ...], file: str | None) -> None:
+    if texts and file is not None:
+        raise ConfigError("give texts or --file, not both.")

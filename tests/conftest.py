@@ -1,0 +1,103 @@
+"""Fixtures that several test files share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from bothways.config import CorpusConfig
+from bothways.corpus.build import build_corpus
+from bothways.tokenization import Tokenizer
+
+# Property tests are part of a suite that must give the same answer twice.
+settings.register_profile("bothways", derandomize=True, deadline=None, print_blob=True)
+settings.load_profile("bothways")
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WHO = "the baker|a sailor|my aunt|the old judge|our teacher|the red fox|a quiet boy|the king"
+DID = "sold|painted|lost|carried|found|repaired|described|wanted"
+WHAT = "a small boat|the bread|two letters|an apple|the garden|a long story|his hat|the clock"
+WHEN = "yesterday|in the morning|after the storm|on monday|at night|before supper"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Callable[[str], Path]:
+    """Path of a real data file, such as ``text_en/news.txt.xz``; skips where there is none."""
+    default = Path(__file__).parents[2] / "shared" / "data"
+    root = Path(os.environ.get("BOTHWAYS_DATA", default)).resolve()
+
+    def find(name: str) -> Path:
+        path = root / name
+        if not path.exists():
+            pytest.skip(f"{name} is not in {root}; set BOTHWAYS_DATA to the data folder")
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def tiny_documents() -> list[list[str]]:
+    """60 documents of 2 to 9 short sentences, all different, in plain English words."""
+    who, did, what, when = (words.split("|") for words in (WHO, DID, WHAT, WHEN))
+    documents = []
+    for d in range(60):
+        sentences = []
+        for s in range(2 + d * 5 % 8):
+            n = 31 * d + 7 * s
+            sentence = (
+                f"{who[n % 8]} {did[(n // 8 + s) % 8]} {what[(n // 3) % 8]} {when[(d + s) % 6]}."
+            )
+            sentences.append(sentence.capitalize())
+        documents.append([f"Story {d} begins.", *sentences[1:]])
+    return documents
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer() -> Tokenizer:
+    """All words of ``tiny_documents``, and single letters and digits for everything else."""
+    words = set(f"{WHO}|{DID}|{WHAT}|{WHEN}|story begins".replace("|", " ").split())
+    letters = list("abcdefghijklmnopqrstuvwxyz0123456789")
+    pieces = [*SPECIALS, *".,!?'-:;", *letters, *("##" + letter for letter in letters)]
+    return Tokenizer.from_pieces(pieces + sorted(words.difference(pieces)), lowercase=True)
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer_folder(
+    tiny_tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """``tiny_tokenizer`` on disk."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tiny_tokenizer.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_text_file(
+    tiny_documents: list[list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """``tiny_documents`` in a text file: a sentence a line, blank lines between documents."""
+    path = tmp_path_factory.mktemp("text") / "tiny.txt"
+    path.write_text("\n\n".join("\n".join(lines) for lines in tiny_documents) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_corpus(
+    tiny_text_file: Path, tiny_tokenizer_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """``tiny_documents`` as a corpus folder, a fifth held out, in several shards. Read only."""
+    out = tmp_path_factory.mktemp("corpus") / "tiny"
+    build_corpus(
+        CorpusConfig(
+            files=(str(tiny_text_file),),
+            tokenizer=str(tiny_tokenizer_folder),
+            out=str(out),
+            heldout=0.2,
+            shard_tokens=900,
+        )
+    )
+    return out

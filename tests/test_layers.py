@@ -1,0 +1,242 @@
+"""Keyed dropout, tiles and attention."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bothways.model.layers import (
+    TILE_FILL,
+    Attention,
+    KeyedDropout,
+    Layer,
+    LayerNorm,
+    Linear,
+    make_tiles,
+)
+from model_examples import random_inputs, randomise, small_config
+
+# ----------------------------------------------------------------------------------- keyed dropout
+
+
+def _masks(dropout: KeyedDropout, sizes: tuple[int, ...] = (100, 37)) -> list[Tensor]:
+    return [dropout(torch.ones(size), 0.3) for size in sizes]
+
+
+def test_the_same_seed_gives_the_same_masks_whatever_ran_before() -> None:
+    dropout = KeyedDropout()
+    dropout.reseed(7)
+    first = _masks(dropout)
+    dropout(torch.ones(1001), 0.5)
+    dropout.reseed(7)
+    again = _masks(dropout)
+    fresh = KeyedDropout()
+    fresh.reseed(7)
+    assert all(map(torch.equal, first, again))
+    assert all(map(torch.equal, first, _masks(fresh)))
+
+
+def test_other_seeds_and_later_calls_give_other_masks() -> None:
+    dropout = KeyedDropout()
+    dropout.reseed(7)
+    one, two = _masks(dropout, (1000, 1000))
+    dropout.reseed(8)
+    (other,) = _masks(dropout, (1000,))
+    for a, b in ((one, two), (one, other)):
+        # Independent masks that keep 0.7 agree on 0.58 of the elements.
+        assert abs(((a > 0) == (b > 0)).double().mean() - 0.58) < 4 * math.sqrt(0.58 * 0.42 / 1000)
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
+def test_rate_and_scale(probability: float) -> None:
+    n = 400_000
+    dropout = KeyedDropout()
+    dropout.reseed(3)
+    x = torch.full((n // 4, 4), 2.0)
+    out = dropout(x, probability)
+    dropped = (out == 0).double()
+    sigma = math.sqrt(probability * (1 - probability))
+    assert abs(dropped.mean() - probability) < 4 * sigma / math.sqrt(n)
+    # Each of the four 16-bit lanes of a random word must have the rate by itself.
+    assert (dropped.mean(0) - probability).abs().max() < 5 * sigma / math.sqrt(n / 4)
+    torch.testing.assert_close(out[out != 0].unique(), torch.tensor([2 / (1 - probability)]))
+
+
+def test_the_backward_uses_the_forward_mask() -> None:
+    dropout = KeyedDropout()
+    dropout.reseed(1)
+    x = torch.randn(33, 5, requires_grad=True)
+    out = dropout(x, 0.4)
+    dropout(torch.ones(50), 0.4)  # draws in between must not matter
+    upstream = torch.randn(33, 5)
+    out.backward(upstream)
+    kept = out.detach() != 0
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, torch.where(kept, upstream / 0.6, 0))
+
+
+def test_dropout_does_nothing_in_evaluation_or_at_rate_0() -> None:
+    dropout = KeyedDropout()
+    x = torch.randn(10)
+    assert dropout(x, 0.0) is x
+    dropout.eval()
+    assert dropout(x, 0.9) is x
+
+
+def test_dropout_keeps_the_dtype_and_ignores_infinities_it_drops() -> None:
+    dropout = KeyedDropout()
+    x = torch.full((1000,), math.inf, dtype=torch.bfloat16)
+    out = dropout(x, 0.5)
+    assert out.dtype == torch.bfloat16
+    assert not out.isnan().any()
+
+
+# ------------------------------------------------------------------------------------------- tiles
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.booleans())
+def test_tiles_hold_every_token_once_and_no_other(lengths: list[int], exact: bool) -> None:
+    if exact:
+        lengths = [*lengths, 64 - sum(lengths) % 64]
+    inputs = random_inputs(97, lengths, limit=64)
+    tiles = make_tiles(inputs, torch.float32)
+    total, T = sum(lengths), len(inputs.tokens)
+    rows = tiles.rows.numpy()
+    real = np.setdiff1d(np.arange(len(rows)), tiles.padding.numpy())
+    assert sorted(rows[real]) == list(range(total))
+    assert (tiles.places.numpy()[rows[real]] == real).all()
+    assert tiles.tail.tolist() == list(range(total, T))
+    covered = 0
+    for tile in tiles.tiles:
+        assert tile.start == covered
+        covered += tile.sequences * tile.length
+        if tile.bias is None:
+            filled = np.full(tile.sequences, tile.length)
+        else:
+            filled = (tile.bias == 0).sum(-1).flatten().numpy()
+            assert set(tile.bias.unique().tolist()) == {0.0, -math.inf}
+        assert filled.max() == tile.length
+        assert filled.min() >= TILE_FILL * tile.length or tile.sequences == 1
+        for b, n in enumerate(filled):  # a tile row of tokens is one sequence in its order
+            own = rows[tile.start + b * tile.length :][:n]
+            assert own[0] in inputs.bounds
+            assert (np.diff(own) == 1).all()
+    assert covered == len(rows)
+
+
+def test_equal_lengths_without_tail_move_nothing() -> None:
+    tiles = make_tiles(random_inputs(97, [32, 32]), torch.float32)
+    assert tiles.identity
+    assert len(tiles.tiles) == 1
+    x = torch.randn(64, 3)
+    assert tiles.gather(x) is x
+    assert tiles.scatter(x) is x
+
+
+def test_reordered_sequences_of_one_length_are_not_taken_for_the_identity() -> None:
+    inputs = random_inputs(97, [10, 40, 14])
+    assert len(inputs.tokens) == sum([10, 40, 14])
+    assert not make_tiles(inputs, torch.float32).identity
+
+
+def test_gather_and_scatter_have_the_gradients_of_plain_indexing() -> None:
+    """The backward drops what no real token reads, so weigh real tokens alone."""
+    inputs = random_inputs(97, [5, 12, 11, 1])
+    tiles = make_tiles(inputs, torch.float64)
+    total = int(inputs.bounds[-1])
+
+    def through(x: Tensor) -> Tensor:
+        return tiles.scatter(tiles.gather(x) ** 2)[:total]
+
+    x = torch.randn(len(inputs.tokens), 2, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(through(x), x[:total] ** 2)
+    assert torch.autograd.gradcheck(through, x)
+
+
+def test_gradients_equal_autograds_own_where_padding_is_not_read() -> None:
+    inputs = random_inputs(97, [5, 12, 11, 1])
+    tiles = make_tiles(inputs, torch.float64)
+    weights = torch.randn(len(tiles.rows), 2, dtype=torch.float64)
+    weights[tiles.padding] = 0
+    x = torch.randn(len(inputs.tokens), 2, dtype=torch.float64, requires_grad=True)
+    (ours,) = torch.autograd.grad((tiles.gather(x) * weights).sum(), x)
+    (plain,) = torch.autograd.grad((x[tiles.rows] * weights).sum(), x)
+    torch.testing.assert_close(ours, plain, rtol=0, atol=0)
+
+
+# --------------------------------------------------------------------------------------- attention
+
+
+def _attention(heads: int = 2) -> Attention:
+    config = small_config((1, 16, heads, 64, 97), dropout=0.0)
+    attention = Attention(config, KeyedDropout())
+    randomise(attention)
+    return attention.double()
+
+
+def _plain_attention(attention: Attention, x_TH: Tensor, heads: int) -> Tensor:
+    """Vaswani et al. 2017, equation 1, a head at a time, on one sequence."""
+    q_TH, k_TH, v_TH = F.linear(x_TH, attention.qkv.weight, attention.qkv.bias).chunk(3, dim=-1)
+    D = x_TH.shape[1] // heads
+    contexts = []
+    for a in range(heads):
+        own = slice(a * D, (a + 1) * D)
+        scores = q_TH[:, own] @ k_TH[:, own].T / math.sqrt(D)
+        contexts.append(scores.softmax(-1) @ v_TH[:, own])
+    return F.linear(torch.cat(contexts, -1), attention.output.weight, attention.output.bias)
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_attention_in_tiles_equals_the_formula_forward_and_backward(heads: int) -> None:
+    attention = _attention(heads)
+    inputs = random_inputs(97, [3, 40, 1, 36, 20, 37, 2])
+    x = torch.randn(len(inputs.tokens), 16, dtype=torch.float64, requires_grad=True)
+    total = int(inputs.bounds[-1])
+    weights = torch.randn(total, 16, dtype=torch.float64)
+    leaves = [x, *attention.parameters()]
+    ours = attention(x, make_tiles(inputs, x.dtype))[:total]
+    parts = x[:total].split(inputs.lengths.tolist())
+    plain = torch.cat([_plain_attention(attention, part, heads) for part in parts])
+    torch.testing.assert_close(ours, plain)
+    ours_grads = torch.autograd.grad((ours * weights).sum(), leaves)
+    plain_grads = torch.autograd.grad((plain * weights).sum(), leaves)
+    torch.testing.assert_close(ours_grads, plain_grads)
+
+
+def test_returned_weights_are_probabilities_over_the_sequences_own_tokens() -> None:
+    inputs = random_inputs(97, [10, 9, 3])
+    weights: list[Tensor] = []
+    x = torch.randn(len(inputs.tokens), 16, dtype=torch.float64)
+    _attention()(x, make_tiles(inputs, x.dtype), weights)
+    assert [tuple(w.shape) for w in weights] == [(2, 2, 10, 10), (1, 2, 3, 3)]
+    for w in weights:
+        torch.testing.assert_close(w.sum(-1), torch.ones_like(w[..., 0]))
+    assert (weights[0][1, :, :, 9] == 0).all()
+
+
+def test_a_layer_normalises_after_adding() -> None:
+    """Post-LN: with weight 1 and bias 0 each token's output has mean 0 and deviation 1."""
+    config = small_config(dropout=0.0)
+    layer = Layer(config, KeyedDropout())
+    inputs = random_inputs(97)
+    out = layer(torch.randn(len(inputs.tokens), 16), make_tiles(inputs, torch.float32))
+    torch.testing.assert_close(out.mean(-1), torch.zeros(len(out)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(out.std(-1, unbiased=False), torch.ones(len(out)))
+
+
+def test_layers_compute_in_their_inputs_dtype_on_fp32_parameters() -> None:
+    linear, norm = Linear(8, 4), LayerNorm(4)
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        out = norm(linear(torch.randn(3, 8, dtype=dtype)))
+        assert out.dtype == dtype
+        out.sum().backward()
+    assert linear.weight.grad is not None
+    assert linear.weight.grad.dtype == torch.float32

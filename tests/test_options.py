@@ -1,0 +1,334 @@
+"""Recipes and command lines: what is read, and that nothing is ignored or guessed."""
+
+from __future__ import annotations
+
+import string
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways import config as configs
+from bothways import options, use_options
+from bothways.config import CorpusConfig, FinetuneConfig, PretrainConfig, VocabularyConfig
+from bothways.errors import ConfigError
+from bothways.options import UsageError
+from bothways.use_options import PredictOptions
+
+
+@dataclass(frozen=True)
+class Item:
+    """An item."""
+
+    size: int = 1
+    """Its size."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group."""
+
+    rate: float = 0.5
+    """A rate."""
+    on: bool = False
+    """A switch."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """All kinds of fields."""
+
+    name: str = "x"
+    """A text."""
+    maybe: str | None = None
+    """A text or nothing."""
+    count: int | None = 3
+    """A number or nothing."""
+    kind: Literal["a", "b"] = "a"
+    """A choice."""
+    words: tuple[str, ...] = ()
+    """Texts."""
+    numbers: tuple[int, ...] = (7,)
+    """Numbers."""
+    group: Group = field(default_factory=lambda: Group(rate=0.25))
+    """A group whose default is not its class's."""
+    items: tuple[Item, ...] = (Item(5),)
+    """Groups in a list."""
+
+
+def line(*argv: str, cls: type[Any] = Sample, positional: tuple[str, ...] = ()) -> Any:
+    return options.parse(cls, argv, prog="bothways x", description="", positional=positional)
+
+
+def recipe(folder: Path, text: str) -> Path:
+    path = folder / "r.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refused(folder: Path, text: str, cls: type[Any] = Sample) -> str:
+    with pytest.raises(ConfigError) as caught:
+        options.load_recipe(cls, recipe(folder, text))
+    assert str(caught.value).startswith(f"{folder / 'r.yaml'}")
+    return str(caught.value).removeprefix(f"{folder / 'r.yaml'}:")
+
+
+# ----------------------------------------------------------------------------------------- recipes
+
+
+def test_a_recipe_sets_only_what_it_names(tmp_path: Path) -> None:
+    path = recipe(tmp_path, "group: {on: true}\nitems: [{size: 2}, {}]\nnumbers: [1, 2]\n")
+    loaded = options.load_recipe(Sample, path)
+    assert loaded.group == Group(rate=0.25, on=True)
+    assert loaded.items == (Item(2), Item(1))
+    assert loaded.numbers == (1, 2)
+    assert loaded.name == "x"
+
+
+@pytest.mark.parametrize("text", ["1e-3", "1E-3", "0.001", "1.0e-03", "+1e-3", ".001"])
+def test_every_way_of_writing_a_number_is_a_number(tmp_path: Path, text: str) -> None:
+    loaded = options.load_recipe(Sample, recipe(tmp_path, f"group: {{rate: {text}}}"))
+    assert loaded.group.rate == 0.001
+    assert line("--group.rate", text).group.rate == 0.001
+
+
+def test_labels_that_look_like_other_things_stay_texts(tmp_path: Path) -> None:
+    looks = ["no", "yes", "on", "0", "010", "1e3", "2020-01-01", "0x10", "1_000"]
+    loaded = options.load_recipe(Sample, recipe(tmp_path, f"words: [{', '.join(looks)}]"))
+    assert list(loaded.words) == looks
+    assert list(line("--words", *looks).words) == looks
+
+
+def test_null_is_nothing_where_nothing_is_allowed(tmp_path: Path) -> None:
+    loaded = options.load_recipe(Sample, recipe(tmp_path, "count: null\nmaybe: ~\n"))
+    assert (loaded.count, loaded.maybe) == (None, None)
+    assert line("--count", "null").count is None
+    assert "name is empty; it must be text" in refused(tmp_path, "name:\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: y\nnmae: z\n", "2: unknown key 'nmae'; did you mean 'name'?"),
+        ("group:\n  rte: 1\n", "2: unknown key 'group.rte'; did you mean 'group.rate'?"),
+        ("grop: {rate: 1}\n", "1: unknown key 'grop'; did you mean 'group'?"),
+        ("rate: 1\n", "1: unknown key 'rate'; did you mean 'group.rate'?"),
+        ("items:\n- size: 1\n- sise: 1\n", "3: unknown key 'items[1].sise'; did you mean"),
+        ("zzzzzz: 1\n", "1: unknown key 'zzzzzz'; known here: name, maybe"),
+        ("group.rate: 1\n", "1: write 'group.rate' nested: 'group: {rate: ...}'."),
+        ("name: a\n\nname: b\n", "3: name is given twice (first on line 1)."),
+        ("group: {rate: 1, rate: 2}\n", "1: group.rate is given twice"),
+        ("\ncount: many\n", "2: count is 'many'; it must be a whole number, or null."),
+        ("count: 1.0\n", "1: count is '1.0'; it must be a whole number"),
+        ("count: true\n", "1: count is 'true'; it must be a whole number"),
+        ("count: [1]\n", "1: count is a list; it must be a whole number"),
+        ("group: {rate: fast}\n", "1: group.rate is 'fast'; it must be a number."),
+        ("group: {rate: .nan}\n", "1: group.rate is '.nan'; it must be a number."),
+        ("group: {rate: inf}\n", "1: group.rate is 'inf'; it must be a number."),
+        ("group: {on: 1}\n", "1: group.on is '1'; it must be true or false."),
+        ("group: 3\n", "1: group is '3'; it must be 'name: value' lines."),
+        ("kind: c\n", "1: kind is 'c'; it must be one of a, b."),
+        ("numbers: 3\n", "1: numbers is '3'; it must be a list."),
+        ("numbers: [1, x]\n", "1: numbers[1] is 'x'; it must be a whole number."),
+        ("name: {a: b}\n", "1: name is a mapping; it must be text."),
+        ("- name\n", "1: this is a list; it must be 'name: value' lines."),
+        ("just text\n", "1: this is 'just text'; it must be 'name: value' lines."),
+        ("? [a]\n: 1\n", "1: a key must be a plain name."),
+        ("group:\n\trate: 1\n", "2: a tab; YAML is indented with spaces."),
+        ("name: 'open\n", "2: found unexpected end of stream."),
+        ("name: a\n---\nname: b\n", "2: but found another document."),
+        ("name: a\0b\n", "1: not text: special characters are not allowed."),
+        ("name: " + "[" * 1000, " nested too deeply to be a recipe."),
+        ("", " the recipe is empty"),
+        ("# nothing\n", " the recipe is empty"),
+    ],
+)
+def test_bad_recipes_are_refused_with_file_and_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    assert refused(tmp_path, text).startswith(message)
+
+
+def test_recipes_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    with pytest.raises(ConfigError, match=r"r\.yaml: the recipe cannot be read: No such file"):
+        options.load_recipe(Sample, path)
+    path.write_bytes(b"name: a\nmaybe: \xff\n")
+    with pytest.raises(ConfigError, match=r"r\.yaml:2: not UTF-8"):
+        options.load_recipe(Sample, path)
+    path.write_bytes(b"\xef\xbb\xbfname: with byte order mark\n")
+    assert options.load_recipe(Sample, path).name == "with byte order mark"
+
+
+def test_overrides_from_python(tmp_path: Path) -> None:
+    path = recipe(tmp_path, "name: y\ncount: 1\n")
+    overrides = {"group.rate": 1e-3, "group": {"on": True}, "count": None, "numbers": (4, 5)}
+    loaded = options.load_recipe(Sample, path, overrides)
+    assert loaded == Sample(name="y", count=None, group=Group(1e-3, True), numbers=(4, 5))
+    with pytest.raises(ConfigError, match=r"unknown option 'group\.rte'; did you mean 'group\."):
+        options.load_recipe(Sample, path, {"group.rte": 1})
+    with pytest.raises(ConfigError, match=r"group\.rate: .*float.*fast"):
+        options.load_recipe(Sample, path, {"group.rate": "fast"})
+
+
+def test_a_combination_that_cannot_be_run_names_the_fields(tmp_path: Path) -> None:
+    path = recipe(tmp_path, "clock: {steps: 10}\n")
+    with pytest.raises(ConfigError, match=r"clock: give one of steps, tokens, minutes"):
+        line(str(path), "--clock.minutes", "3", cls=PretrainConfig)
+    loaded = line(str(path), "--clock.minutes", "3", "--clock.steps", "null", cls=PretrainConfig)
+    assert loaded.clock == configs.ClockOptions(minutes=3.0)
+
+
+# ------------------------------------------------------------------------------------ command line
+
+
+def test_the_command_line_wins_over_the_recipe(tmp_path: Path) -> None:
+    path = recipe(tmp_path, "name: y\ngroup: {rate: 1e-4, on: true}\n")
+    for place in ([str(path)], ["--config", str(path)], [f"--config={path}"]):
+        loaded = line(*place, "--group.rate", "1e-3")
+        assert loaded == Sample(name="y", group=Group(1e-3, True))
+
+
+def test_switches_lists_and_spellings(tmp_path: Path) -> None:
+    path = recipe(tmp_path, "name: y\n")
+    assert line("--group.on", str(path)) == Sample(name="y", group=Group(0.25, True))
+    assert line("--group.on", "False").group.on is False
+    assert line("--numbers", "1", "-2", "--name=-").numbers == (1, -2)
+    assert line("--numbers=1").numbers == (1,)
+    assert line("--numbers", "[1, 2]").numbers == (1, 2)
+    assert line("--items", "[{size: 3}]").items == (Item(3),)
+    assert line("--log-every", "4", cls=PretrainConfig).log_every == 4
+    assert line("--name", "").name == ""
+    assert line("--maybe", "#1").maybe == "#1"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--nmae", "y"], "unknown option '--nmae'; did you mean '--name'?"),
+        (["--grop.rate=1"], "unknown option '--grop.rate'; did you mean '--group.rate'?"),
+        (["--rate", "1"], "unknown option '--rate'; did you mean '--group.rate'?"),
+        (["--group", "{}"], "unknown option '--group'; did you mean '--group."),
+        (["-n", "1"], "unknown option '-n'; "),
+        (["--zzzzzz"], "unknown option '--zzzzzz'; see 'bothways x --help'."),
+        (["--name"], "--name needs a value"),
+        (["--name", "--group.on"], "--name needs a value"),
+        (["--count", "x"], "count is 'x'; it must be a whole number, or null."),
+        (["--group.rate", "nan"], "group.rate is 'nan'; it must be a number."),
+        (["--items", "[{sise: 3}]"], "unknown key 'items[0].sise'; did you mean 'items[0].size'?"),
+        (["--items", "3"], "items[0] is '3'; it must be 'name: value' lines."),
+        (["a.txt"], "unexpected 'a.txt': the one word without a name is the recipe"),
+        (["a.yaml", "b.yaml"], "unexpected 'b.yaml': the recipe is a.yaml already."),
+    ],
+)
+def test_bad_command_lines(argv: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        line(*argv)
+    assert str(caught.value).startswith(message)
+
+
+def test_missing_values_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="bothways x needs --files, --out; see"):
+        line(cls=VocabularyConfig)
+    path = recipe(tmp_path, "files: [a]\nout: b\n")
+    assert line(str(path), cls=VocabularyConfig).files == ("a",)
+    with pytest.raises(ConfigError, match="tokenizer not given"):
+        options.load_recipe(CorpusConfig, path)
+
+
+def test_values_by_place() -> None:
+    def predict(*argv: str) -> PredictOptions:
+        found: PredictOptions = line(*argv, cls=PredictOptions, positional=("model", "texts"))
+        return found
+
+    assert predict("m", "a", "--text_b", "c", "b") == PredictOptions("m", ("a", "b"), text_b="c")
+    assert predict("m", "-", "--", "--a") == PredictOptions("m", ("-", "--a"))
+    assert predict("m").texts == ()
+    with pytest.raises(UsageError, match="needs MODEL"):
+        predict()
+    with pytest.raises(UsageError, match="unknown option '--model'"):
+        predict("--model", "m")
+    with pytest.raises(UsageError, match="unexpected 'c'"):
+        line("a", "b", "c", cls=use_options.ConvertOptions, positional=("source", "out"))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(), min_size=1))
+def test_texts_given_by_place_arrive_as_they_are(texts: list[str]) -> None:
+    parsed = line("m", "--", *texts, cls=PredictOptions, positional=("model", "texts"))
+    assert parsed.texts == tuple(texts)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(alphabet=string.printable, min_size=1).filter(lambda text: text != "null"))
+def test_a_text_option_arrives_as_it_is(text: str) -> None:
+    assert line(f"--name={text}").name == text
+    assert line(f"--maybe={text}").maybe == text
+    quoted = yaml.safe_dump({"maybe": text})
+    node = yaml.compose(quoted, Loader=yaml.SafeLoader)
+    assert node is not None
+    assert options._Reader("r.yaml").mapping(node, Sample, "") == {"maybe": text}
+
+
+# ------------------------------------------------------------------------------ help and round trip
+
+
+RECIPES = (PretrainConfig, FinetuneConfig, VocabularyConfig, CorpusConfig)
+
+
+@pytest.mark.parametrize("cls", RECIPES)
+def test_what_print_config_prints_is_the_recipe_again(
+    cls: type[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    required = [word for name in options._required(cls) for word in (f"--{name}", "v")]
+    with pytest.raises(SystemExit) as stop:
+        line(*required, "--print_config", cls=cls)
+    assert stop.value.code == 0
+    path = recipe(tmp_path, capsys.readouterr().out)
+    assert options.load_recipe(cls, path) == line(*required, cls=cls)
+
+
+def option_classes() -> list[type[Any]]:
+    return [
+        found
+        for module in (configs, use_options)
+        for found in vars(module).values()
+        if isinstance(found, type)
+        and found.__module__ == module.__name__
+        and found is not configs.ModelConfig
+    ]
+
+
+@pytest.mark.parametrize("cls", option_classes(), ids=lambda cls: cls.__name__)
+def test_help_explains_every_option(cls: type[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        line("--help", cls=cls)
+    assert stop.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for name in options.leaves(cls):
+        text = shown.partition(f" --{name} ")[2].lstrip()
+        # NAME or {a,b} or [ITEM,...], then at least a sentence, then type and default.
+        described = text.partition("(")[0].split(" ", 1)
+        assert len(described) == 2, name
+        assert len(described[1]) > 5, name
+
+
+def test_help_for_lists_of_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        line("--items.help")
+    assert "Its size." in capsys.readouterr().out
+
+
+def test_every_option_has_a_type_that_can_be_read() -> None:
+    for cls in option_classes():
+        for name, kind in options.leaves(cls).items():
+            wanted, _ = options._unwrap(kind)
+            if typing.get_origin(wanted) is tuple:
+                wanted = typing.get_args(wanted)[0]
+                assert typing.get_args(kind)[1:] == (...,), name
+            assert options._describe(wanted), name

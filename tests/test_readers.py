@@ -1,0 +1,182 @@
+"""Reading labelled examples: what is text stays text, and what is wrong is named by its line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bothways.config import TaskOptions
+from bothways.errors import ConfigError, InputError
+from bothways.tasks.readers import read_rows
+
+SINGLE = TaskOptions()
+PAIR = TaskOptions(text_a="s1", text_b="s2", label="score", kind="regression")
+NUMBERED = TaskOptions(text_a="3", label="1", header=False)
+MRPC = TaskOptions(text_a="#1 String", text_b="#2 String", label="Quality")
+
+
+def write(folder: Path, content: str | bytes, name: str = "data.tsv") -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_quotation_marks_are_text(tmp_path: Path) -> None:
+    path = write(tmp_path, 'sentence\tlabel\n"lone\t1\nsay ""hi""\t0\n"a"\t1\n')
+    rows = read_rows(path, SINGLE, labelled=True)
+    assert rows.a == ['"lone', 'say ""hi""', '"a"']
+    assert rows.labels == ["1", "0", "1"]
+    assert rows.lines == [2, 3, 4]
+    assert rows.b is None
+
+
+def test_mark_crlf_spaces_and_unicode_line_breaks(tmp_path: Path) -> None:
+    content = "\ufeffsentence\tlabel\r\na\u2028b\x85c \t 1\r\n\tb\r\n\r\n"
+    rows = read_rows(write(tmp_path, content), SINGLE, labelled=True)
+    assert rows.a == ["a\u2028b\x85c ", ""]
+    assert rows.labels == ["1", "b"]
+    assert rows.empty == 1
+
+
+def test_columns_by_number(tmp_path: Path) -> None:
+    rows = read_rows(
+        write(tmp_path, "gj\t1\t\tFine.\ngj\t0\t*\tIs not.\n"), NUMBERED, labelled=True
+    )
+    assert rows.a == ["Fine.", "Is not."]
+    assert rows.labels == ["1", "0"]
+    assert rows.lines == [1, 2]
+
+
+def test_files_to_predict_need_no_label(tmp_path: Path) -> None:
+    rows = read_rows(write(tmp_path, "id\ts2\ts1\n0\tb\ta\n"), PAIR, labelled=False)
+    assert (rows.a, rows.b, rows.labels) == (["a"], ["b"], None)
+
+
+def test_json_labels(tmp_path: Path) -> None:
+    labels = ["x", 3, 2.5, True]
+    lines = [json.dumps({"label": label, "sentence": "t\tt"}) for label in labels]
+    rows = read_rows(write(tmp_path, "\n".join(lines), "d.jsonl"), SINGLE, labelled=True)
+    assert rows.labels == ["x", "3", "2.5", "true"]
+    assert rows.a == ["t\tt"] * 4
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("sentence\tlabel\na\t1\nb\t0\tmore\n", r"data\.tsv:3: has 3 .* line 1 has 2"),
+        ("sentence\tlabel\na\t1\n\nb\t0\n", r"data\.tsv:3: has 1 "),
+        ("sentense\tlabel\na\t1\n", r"data\.tsv:1: .*lacks .*'sentence'.*Did you mean 'sentense'"),
+        ("sentence\ttag\na\t1\n", r"data\.tsv:1: .*lacks .*'label'.*'sentence', 'tag'"),
+        ("sentence\tlabel\tlabel\na\t1\t1\n", r"data\.tsv:1: .*twice .*'label'"),
+        ("sentence\tlabel\na\t \n", r"data\.tsv:2: the label is empty"),
+        ("", r"data\.tsv: is empty"),
+        ("\n\n \n", r"data\.tsv: is empty"),
+        ("sentence\tlabel\n", r"data\.tsv: holds a header and no example"),
+        ("sentence\tlabel\n\t1\n \t0\n", r"every text in column 'sentence' is empty"),
+        (b"sentence\tlabel\na\t1\nab\xff\t1\n", r"data\.tsv:3: is not UTF-8 at byte 2 .*0xff"),
+        (b"sentence\tlabel\na\0b\t1\n", r"data\.tsv:2: holds a NUL"),
+        ("sentence\tlabel\na\t1\n".encode("utf-16"), r"data\.tsv:1: is not UTF-8"),
+    ],
+)
+def test_malformed_tsv(tmp_path: Path, content: str | bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_rows(write(tmp_path, content), SINGLE, labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", r":2: is not JSON"),
+        ("", r":2: is not JSON"),
+        ("[1]", r":2: is JSON but not an object"),
+        ("[" * 100_000, r":2: is not JSON"),
+        ('{"sentense": "a", "label": 1}', r":2: key 'sentence' is missing.*mean 'sentense'"),
+        ('{"sentence": null, "label": 1}', r":2: key 'sentence' is null"),
+        ('{"sentence": 5, "label": 1}', r":2: key 'sentence' holds 5; a text is a string"),
+        ('{"sentence": "a", "label": [1]}', r":2: key 'label' holds \[1\]"),
+        ('{"sentence": "a", "label": ""}', r":2: the label is empty"),
+        ('{"sentence": "a", "label": "a\\tb"}', r":2: the label .* tab"),
+        ('{"sentence": "\\ud800", "label": 1}', r":2: .*surrogate"),
+        ('{"sentence": "a\\u0000", "label": 1}', r":2: holds a NUL"),
+    ],
+)
+def test_malformed_jsonl(tmp_path: Path, line: str, message: str) -> None:
+    good = '{"sentence": "a", "label": 1}\n'
+    with pytest.raises(InputError, match=message):
+        read_rows(write(tmp_path, f"{good}{line}\n{good}", "d.jsonl"), SINGLE, labelled=True)
+
+
+def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.tsv: does not exist"):
+        read_rows(tmp_path / "none.tsv", SINGLE, labelled=True)
+    with pytest.raises(InputError, match=r"\.csv"):
+        read_rows(write(tmp_path, "a,b", "data.csv"), SINGLE, labelled=True)
+    (tmp_path / "folder.tsv").mkdir()
+    with pytest.raises(InputError, match="cannot be read"):
+        read_rows(tmp_path / "folder.tsv", SINGLE, labelled=True)
+
+
+def test_column_numbers_are_checked(tmp_path: Path) -> None:
+    path = write(tmp_path, "a\t1\n")
+    with pytest.raises(InputError, match=r"2 columns, 0 to 1; there is no column 3"):
+        read_rows(path, NUMBERED, labelled=True)
+    with pytest.raises(ConfigError, match=r"'sentence'.*numbers from 0"):
+        read_rows(path, TaskOptions(header=False), labelled=True)
+    # The official CoLA files have no header: say so when one is looked for.
+    with pytest.raises(InputError, match=r"set task\.header to false"):
+        read_rows(path, SINGLE, labelled=True)
+
+
+TSV_TEXT = st.text(st.characters(exclude_characters="\t\n\r\0", codec="utf-8"))
+JSON_TEXT = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
+
+
+@given(st.lists(TSV_TEXT, min_size=1).filter(lambda texts: any(t.strip() for t in texts)))
+def test_any_text_survives_tsv(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    content = "".join(f"{text}\t{i}\n" for i, text in enumerate(["sentence", *texts]))
+    path = write(tmp_path_factory.mktemp("tsv"), content.replace("\t0\n", "\tlabel\n", 1))
+    rows = read_rows(path, SINGLE, labelled=True)
+    assert rows.a == texts
+    assert rows.labels == [str(i + 1) for i in range(len(texts))]
+
+
+@given(st.lists(JSON_TEXT, min_size=1).filter(lambda texts: any(t.strip() for t in texts)))
+def test_any_text_survives_jsonl(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str]
+) -> None:
+    lines = [
+        json.dumps({"sentence": text}, ensure_ascii=i % 2 == 0) for i, text in enumerate(texts)
+    ]
+    path = write(tmp_path_factory.mktemp("jsonl"), "\n".join(lines), "d.jsonl")
+    assert read_rows(path, SINGLE, labelled=False).a == texts
+
+
+@pytest.mark.parametrize(
+    ("options", "folder", "counts"),
+    [
+        (MRPC, "MRPC", {"train": 3668, "dev": 408}),
+        (SINGLE, "SST-2", {"train": 67349, "dev": 872}),
+        (TaskOptions(text_a="sentence1", text_b="sentence2"), "RTE", {"train": 2490, "dev": 277}),
+        (
+            TaskOptions(text_a="sentence1", text_b="sentence2", label="score", kind="regression"),
+            "STS-B",
+            {"train": 5749, "dev": 1500},
+        ),
+        (NUMBERED, "CoLA", {"train": 8551, "dev": 1043}),
+    ],
+)
+def test_official_files(
+    shared_data: Callable[[str], Path],
+    options: TaskOptions,
+    folder: str,
+    counts: dict[str, int],
+) -> None:
+    for part, count in counts.items():
+        rows = read_rows(shared_data(f"glue/{folder}/{part}.tsv"), options, labelled=True)
+        assert len(rows) == count
+        assert rows.empty == 0

