@@ -27,7 +27,9 @@ from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
 from bothways.tasks import finetune as module
 from bothways.tasks.finetune import finetune, load_data, new_model, task_loss
+from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import evaluate_file, predict_texts
+from bothways.tasks.report import FinetuneResult, SeedResult
 from bothways.training.engine import Trainer
 from model_examples import small_bert, small_config, small_tokenizer
 
@@ -195,6 +197,39 @@ def test_same_seed_same_bits_other_seed_others(config: FinetuneConfig, tmp_path:
     assert not torch.equal(
         weights(config.run, 0)["classifier.weight"], weights(config.run, 1)["classifier.weight"]
     )
+
+
+def test_every_epoch_has_an_order_of_its_own(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = []
+    original = module.step_batches
+
+    def watched(*args: int, **key: int) -> list[np.ndarray]:
+        found = original(*args, **key)
+        orders.append(tuple(np.concatenate(found).tolist()))
+        return found
+
+    monkeypatch.setattr(module, "step_batches", watched)
+    finetune(dataclasses.replace(config, epochs=2, seeds=(0, 1)))
+    assert len(set(orders)) == 4
+    assert {tuple(sorted(order)) for order in orders} == {tuple(range(192))}
+
+
+def test_mean_and_sample_deviation_over_seeds(tmp_path: Path) -> None:
+    seeds = [
+        SeedResult(seed, Measurement({"f1": score}), tmp_path, 1.0)
+        for seed, score in ((3, 0.5), (1, 0.9), (2, 0.7))
+    ]
+    result = FinetuneResult(tmp_path, "t", ("f1",), tuple(seeds), {"f1": 0.4}, 10)
+    assert result.mean() == pytest.approx(0.7)
+    assert result.std("f1") == pytest.approx(0.2)
+    assert result.best.seed == 1
+    assert result.scores == {"f1": [0.5, 0.9, 0.7]}
+    assert result.report()["std"] == {"f1": pytest.approx(0.2)}
+    single = dataclasses.replace(result, seeds=result.seeds[:1])
+    assert math.isnan(single.std())
+    assert single.report()["std"] == {"f1": None}
 
 
 def test_finished_seeds_are_kept_and_seeds_can_be_added(

@@ -128,6 +128,12 @@ def test_characters_outside_the_alphabet_become_unknown() -> None:
     assert tokenizer.encode_plain(["abz"]) == [[tokenizer.unk_id]]
 
 
+def test_ties_at_the_edge_of_the_alphabet_do_not_go_by_order() -> None:
+    words = ["ab", "cd", "ef"]
+    found = {tuple(learn_vocabulary(w, size=20, alphabet=3).pieces) for w in (words, words[::-1])}
+    assert found == {(*SPECIAL_PIECES, "a", "b", "c", "##b")}
+
+
 def test_words_too_long_to_be_encoded_teach_nothing() -> None:
     tokenizer = learn_vocabulary(["ab " + "xy" * 60], size=30, min_count=1)
     assert "xy" not in tokenizer.pieces

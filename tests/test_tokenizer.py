@@ -282,6 +282,27 @@ def test_the_file_decides_not_the_class_and_its_truncation_is_ignored(tmp_path: 
     assert_same(Tokenizer.from_folder(tmp_path), TOKENIZERS[False])
 
 
+def test_rules_beyond_berts_survive_saving_for_auto_tokenizer_too(tmp_path: Path) -> None:
+    """Composed and decomposed Korean alike: only the class that reads tokenizer.json does it."""
+    composed = learn_vocabulary([unicodedata.normalize("NFC", KOREAN)], size=60, lowercase=False)
+    composed.save(tmp_path)
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    library.normalizer = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.NFC(), normalizer(lowercase=False)]
+    )
+    library.save(str(tmp_path / "tokenizer.json"))
+    Tokenizer.from_folder(tmp_path).save(tmp_path / "again")
+    (tmp_path / "again" / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    ours = Tokenizer.from_folder(tmp_path / "again")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+    texts = [unicodedata.normalize(form, KOREAN) for form in ("NFC", "NFD")]
+    expected = composed.encode(texts[0]).tokens
+    assert composed.unk_id not in expected
+    assert [encoding.tokens for encoding in ours.encode_batch(texts)] == [expected] * 2
+    assert theirs(texts)["input_ids"] == [expected] * 2
+    assert ours.fingerprint != composed.fingerprint
+
+
 def test_another_kind_of_tokenizer_with_bert_names_loads(tmp_path: Path) -> None:
     vocabulary = {p: i for i, p in enumerate([*SPECIAL_PIECES, "a", "b", "ab"])}
     library = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, [("a", "b")]))

@@ -14,7 +14,7 @@ from bothways.training.state import checkpoints, verify_checkpoint
 def diagnose(folder: str | Path) -> list[str]:
     """Problems in words; empty when the folder is sound.
 
-    A corpus's shards and a run's checkpoints are checked against their checksums; a model is loaded.
+    A corpus's shards and a run's checkpoints are compared with their checksums; a model is loaded.
     """
     folder = Path(folder)
     if (folder / MANIFEST).exists():

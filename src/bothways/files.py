@@ -8,6 +8,7 @@ that the next writer removes.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
@@ -19,6 +20,9 @@ from typing import Any
 from bothways.errors import DiskError
 
 PARTIAL = ".partial-"
+
+# <fcntl.h> and <linux/fs.h>
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def sha256(path: Path) -> str:
@@ -67,25 +71,51 @@ def new_folder(path: Path) -> Iterator[Path]:
         DiskError: a write inside failed; the previous ``path`` is intact.
     """
     partial = path.with_name(PARTIAL + path.name)
+    aside = path.with_name(PARTIAL + "set-aside-" + path.name)
     with explain_disk_errors(path):
-        shutil.rmtree(partial, ignore_errors=True)
+        if aside.exists() and not path.exists():
+            aside.rename(path)  # killed between the two renames of _replace
+        for leftover in (partial, aside):
+            shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
         try:
             yield partial
             sync_files(partial)
+            _replace(path, partial, aside)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-        if path.exists():
-            # A directory cannot be renamed over a full one: set the old one aside first.
-            aside = path.with_name(PARTIAL + "old-" + path.name)
-            shutil.rmtree(aside, ignore_errors=True)
-            path.rename(aside)
-            partial.rename(path)
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            partial.rename(path)
         _sync_folder(path.parent)
+        for old in (partial, aside):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _replace(path: Path, new: Path, aside: Path) -> None:
+    """Give the folder ``new`` the name ``path``; an old one ends up under one of the other names.
+
+    A folder cannot be renamed over a full one. Where the system can exchange two names in one step,
+    ``path`` is never missing; elsewhere it is for a moment, and :func:`new_folder` puts the old one
+    back if a kill falls into it.
+    """
+    if not path.exists():
+        new.rename(path)
+    elif not _exchange(path, new):
+        path.rename(aside)
+        try:
+            new.rename(path)
+        except OSError:
+            aside.rename(path)
+            raise
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where system or file system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    if rename is None:
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    status: int = rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE)
+    return status == 0
 
 
 def sync_files(folder: Path) -> None:

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import shutil
+import io
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,20 +20,15 @@ from bothways.config import PretrainConfig
 from bothways.corpus.documents import read_lines
 from bothways.corpus.store import MANIFEST, TokenStore
 from bothways.errors import InputError, ModelError, StoreError
-from bothways.files import PARTIAL, explain_disk_errors
+from bothways.files import PARTIAL, write_bytes, write_text
 from bothways.model.batch import Inputs, collate
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
 from bothways.pretraining.objective import measure
 from bothways.pretraining.run import evaluation_batches
 from bothways.tasks.examples import PREDICT_TOKENS, length_batches
-from bothways.tasks.predict import (
-    Prediction,
-    evaluate_file,
-    predict_file,
-    predict_texts,
-    write_predictions,
-)
+from bothways.tasks.predict import Prediction, evaluate_file, predict_texts, stored_options
+from bothways.tasks.readers import read_rows
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 from bothways.training.precision import set_threads
 from bothways.use_options import (
@@ -112,7 +107,9 @@ class Model:
         places = np.flatnonzero(ids == self.tokenizer.mask_id)
         if not len(places):
             why = " within the model's length" if encoding.cut else ""
-            raise InputError(f"{text[:60]!r} holds no [MASK]{why}; write [MASK] where a piece goes.")
+            raise InputError(
+                f"{text[:60]!r} holds no [MASK]{why}; write [MASK] where a piece goes."
+            )
         hidden = self.bert.encoder(self._collate([encoding]))
         logits = self.bert.masked_lm_logits(hidden, torch.from_numpy(places))
         logits[:, torch.from_numpy(self.tokenizer.special_ids)] = -torch.inf
@@ -209,15 +206,15 @@ class Model:
 # ------------------------------------------------------------------------------------- the verbs
 
 
-def fill_mask(options: FillMaskOptions) -> Iterator[str]:
+def fill_mask(options: FillMaskOptions) -> list[str]:
     """Lines for `bothways fill-mask`."""
     model = _open(options.model)
+    lines = []
     for text in options.texts:
-        yield text
+        lines.append(text)
         for place in model.fill_mask(text, top=options.top):
-            for filling in place:
-                yield f"  {filling.probability:6.1%}  {filling.piece:<16} {filling.text}"
-            yield ""
+            lines += [f"  {f.probability:6.1%}  {f.piece:<16} {f.text}" for f in place] + [""]
+    return lines
 
 
 def next_sentence(options: NextSentenceOptions) -> str:
@@ -229,24 +226,27 @@ def next_sentence(options: NextSentenceOptions) -> str:
 def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
     model = _open(options.model)
+    a: Sequence[str] = options.texts
+    b: Sequence[str] | None = None if options.text_b is None else [options.text_b] * len(a)
     if options.file is not None:
-        prediction = predict_file(model.loaded, options.file)
-    else:
-        second = None if options.text_b is None else [options.text_b] * len(options.texts)
-        prediction = model.predict(options.texts, second)
-    cut = []
-    if prediction.cut:
-        cut = [f"note: {prediction.cut} of {len(prediction.values)} texts were cut to fit"]
-    if options.out is not None:
-        write_predictions(Path(options.out), prediction)
-        return [*cut, f"{len(prediction.values)} predictions: {options.out}"]
+        rows = read_rows(options.file, stored_options(model.loaded), labelled=False)
+        a, b = rows.a, rows.b
+    prediction = model.predict(a, b)
+    lines = _prediction_lines(prediction)
+    notes = [f"note: {prediction.cut} of {len(a)} texts were cut to fit"] if prediction.cut else []
+    if options.out is None:
+        return [*lines, *notes]
+    write_text(Path(options.out), "\n".join(lines) + "\n")
+    return [f"{len(a)} predictions: {options.out}", *notes]
+
+
+def _prediction_lines(prediction: Prediction) -> list[str]:
+    """Tab-separated, with a header: label and a probability for each label, or the score."""
     if not prediction.labels:
-        return [*(f"{value:.4f}" for (value,) in prediction.values.tolist()), *cut]
-    lines = []
-    for label, values in zip(prediction.labels, prediction.values, strict=True):
-        shown = "  ".join(f"{n} {v:.3f}" for n, v in zip(prediction.names, values, strict=True))
-        lines.append(f"{label}\t{shown}")
-    return [*lines, *cut]
+        return ["score", *(f"{value:.6g}" for (value,) in prediction.values.tolist())]
+    header = "\t".join(["label", *(f"p({name})" for name in prediction.names)])
+    rows = zip(prediction.labels, prediction.values.tolist(), strict=True)
+    return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
 
 
 def embed(options: EmbedOptions) -> str:
@@ -259,21 +259,21 @@ def embed(options: EmbedOptions) -> str:
         raise InputError("no text to embed.", path=options.file)
     encodings = model._encode(texts)
     vectors = model._embed(encodings, options.pooling, options.normalize)
-    out = Path(options.out)
-    _write_beside(out, lambda file: np.savez(file, embeddings=vectors))
+    data = io.BytesIO()
+    np.savez(data, embeddings=vectors)
+    write_bytes(Path(options.out), data.getvalue())
     cut = sum(e.cut > 0 for e in encodings)
     note = f"; {cut} texts were cut to {model.bert.config.positions} tokens" if cut else ""
-    return f"{len(vectors)} vectors of {vectors.shape[1]}: {out}{note}"
+    return f"{len(vectors)} vectors of {vectors.shape[1]}: {options.out}{note}"
 
 
-def evaluate(options: EvaluateModelOptions) -> Iterable[str]:
-    """Lines for `bothways evaluate`: a task head on a labelled file, or pre-training on a corpus."""
+def evaluate(options: EvaluateModelOptions) -> list[str]:
+    """Lines for `bothways evaluate`: a task head on a file, or pre-training on a corpus."""
     model = _open(options.model)
     if (Path(options.file) / MANIFEST).exists():
         return [evaluate_pretraining(model.loaded, options.file)]
-    measurement, examples = evaluate_file(model.loaded, options.file)
-    lines = [f"{name}: {value:.4f}" for name, value in measurement.values.items()]
-    return [f"{options.file}: {examples} examples", *lines, *measurement.notes]
+    found = evaluate_file(model.loaded, options.file)
+    return [*(f"{name}: {value:.4f}" for name, value in found.scores.items()), *found.notes]
 
 
 def evaluate_pretraining(
@@ -332,14 +332,3 @@ def convert(options: ConvertOptions) -> str:
 def _open(folder: str) -> Model:
     set_threads(0)
     return load(folder)
-
-
-def _write_beside(path: Path, write: Callable[[Path], object]) -> None:
-    """Have ``write`` fill a file beside ``path`` and move it there."""
-    partial = path.with_name(PARTIAL + path.name)
-    if not partial.suffix == ".npz":
-        raise InputError(f"{path}: vectors are written as .npz; choose such a name.")
-    with explain_disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(partial)
-        shutil.move(partial, path)

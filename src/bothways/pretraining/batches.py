@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import RLock
 
 import numpy as np
 import torch
@@ -23,7 +24,13 @@ from bothways.model.batch import (
     round_up,
 )
 from bothways.pretraining.masking import Vocabulary, mask_tokens, max_predictions
-from bothways.pretraining.plan import SPECIALS_IN_PAIR, Plan, plan_epoch, truncation
+from bothways.pretraining.plan import (
+    SPECIALS_IN_PAIR,
+    Plan,
+    check_documents,
+    plan_epoch,
+    truncation,
+)
 from bothways.randomness import Purpose, derived_seed
 
 
@@ -41,6 +48,9 @@ class PairBatches:
         seed: of the run.
         number: of the phase in the run; every phase draws its own pairs and masks.
         epoch_sizes: instances of the first epochs, if known from before; saves planning them again.
+
+    Raises:
+        StoreError: the corpus has fewer than two documents.
     """
 
     def __init__(
@@ -54,6 +64,7 @@ class PairBatches:
         number: int = 0,
         epoch_sizes: list[int] | None = None,
     ):
+        check_documents(store)
         self.phase = phase
         self.epoch_sizes = list(epoch_sizes or [])
         self._store, self._pairs, self._masking = store, pairs, masking
@@ -62,23 +73,22 @@ class PairBatches:
         self._cls, self._sep = store.tokenizer.cls_id, store.tokenizer.sep_id
         self._budget = max_predictions(phase.length, masking.rate)
         self._plans: dict[int, Plan] = {}
+        self._lock = RLock()
 
     def plan(self, epoch: int) -> Plan:
-        """The plan of an epoch; the two last used are kept."""
-        if epoch not in self._plans:
-            plan = plan_epoch(
-                self._store,
-                length=self.phase.length,
-                options=self._pairs,
-                seed=self._seed,
-                epoch=epoch,
-            )
-            self._plans[epoch] = plan
-            if len(self._plans) > 2:
-                del self._plans[min(e for e in self._plans if e != epoch)]
-            if epoch == len(self.epoch_sizes):
-                self.epoch_sizes.append(len(plan))
-        return self._plans[epoch]
+        """The plan of an epoch; two are kept, as a batch may span a change of epoch."""
+        with self._lock:
+            if epoch not in self._plans:
+                if len(self._plans) == 2:
+                    del self._plans[min(self._plans)]
+                self._plans[epoch] = plan_epoch(
+                    self._store,
+                    length=self.phase.length,
+                    options=self._pairs,
+                    seed=self._seed,
+                    epoch=epoch,
+                )
+            return self._plans[epoch]
 
     def micro_batches(self, step: int) -> list[PretrainingBatch]:
         """The parts of a step's global batch, ``micro_batch`` sequences each."""
@@ -106,15 +116,16 @@ class PairBatches:
         return np.concatenate(epochs), np.concatenate(rows)
 
     def _size(self, epoch: int) -> int:
-        if epoch >= len(self.epoch_sizes):
-            return len(self.plan(epoch))
-        return self.epoch_sizes[epoch]
+        with self._lock:
+            while len(self.epoch_sizes) <= epoch:
+                self.epoch_sizes.append(len(self.plan(len(self.epoch_sizes))))
+            return self.epoch_sizes[epoch]
 
     def _make(self, epoch: NDArray[np.int64], index: NDArray[np.int64]) -> PretrainingBatch:
         parts: list[NDArray[np.integer]] = []
         bounds, segments, random_next = [0], [], []
         cls, sep = np.array([self._cls]), np.array([self._sep])
-        for of in np.unique(epoch):  # one, or two where the batch spans a change of epoch
+        for of in np.unique(epoch):  # two where the batch spans a change of epoch
             rows = index[epoch == of]
             plan = self.plan(int(of))
             for a, b in self._texts(plan, int(of), rows):

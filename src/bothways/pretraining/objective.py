@@ -23,7 +23,7 @@ def pretraining_loss(micro_batches: Sequence[PretrainingBatch]) -> Loss[Pretrain
     Args:
         micro_batches: all parts of the step.
     """
-    targets = sum(batch.masked.count for batch in micro_batches)
+    targets = max(1, sum(batch.masked.count for batch in micro_batches))  # 0: all text is [UNK]
     sequences = sum(batch.inputs.sequences for batch in micro_batches)
 
     def loss(

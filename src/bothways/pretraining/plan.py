@@ -63,12 +63,7 @@ def plan_epoch(
     Raises:
         StoreError: the store has fewer than two documents.
     """
-    if store.documents < 2:
-        raise StoreError(
-            f"{store.folder}: {store.documents} document(s) in this part of the corpus; "
-            "next-sentence prediction needs at least 2, so that a random next segment can come "
-            "from another. Add text, or separate its documents with blank lines."
-        )
+    check_documents(store)
     rows: list[tuple[int, int, int, int, int]] = []
     for first, last in _blocks(store):
         rows.extend(
@@ -81,6 +76,20 @@ def plan_epoch(
         random_next=table[:, 4] == 1,
         order=permutation(len(table), seed, Purpose.SHUFFLE, epoch),
     )
+
+
+def check_documents(store: TokenStore) -> None:
+    """Refuse a store that pairs cannot be made from.
+
+    Raises:
+        StoreError: it has fewer than two documents.
+    """
+    if store.documents < 2:
+        raise StoreError(
+            f"{store.folder}: {store.documents} document(s) in the {store.split} part of the "
+            "corpus; next-sentence prediction needs at least 2, so that a random next segment can "
+            "come from another. Add text, or separate its documents with blank lines."
+        )
 
 
 def _blocks(store: TokenStore) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ from bothways.errors import ConfigError, StoreError
 from bothways.files import sha256
 from bothways.model.batch import PretrainingBatch
 from bothways.model.encoder import init_weights
-from bothways.model.folder import WEIGHTS, load_model, save_model
+from bothways.model.folder import OLD_WEIGHTS, WEIGHTS, load_model, save_model
 from bothways.model.heads import Bert, MaskedLMHead, NextSentenceHead
 from bothways.pretraining.batches import PairBatches, prefetch
 from bothways.pretraining.objective import HeldOut, measure, pretraining_loss
@@ -31,7 +31,7 @@ from bothways.training.engine import Trainer
 from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.plots import plot_panels
 from bothways.training.precision import DTYPES, choose_precision, set_threads
-from bothways.training.runfolder import Run, changed_numerics, open_run
+from bothways.training.runfolder import Run, changed_numerics, open_run, record_changes
 from bothways.training.schedules import phase_steps, total_steps
 from bothways.training.state import restore_newest, save_checkpoint
 
@@ -82,7 +82,7 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
     ]
     inputs = {"corpus": store.fingerprint}
     if config.start:
-        inputs["start"] = sha256(Path(config.start) / WEIGHTS)[:16]
+        inputs["start"] = _weights_digest(Path(config.start))
     run = open_run(
         config.run,
         config,
@@ -90,7 +90,9 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
         inputs=inputs,
         resolve=lambda: {**_resolve(config, model, sources), "threads": threads},
     )
-    heldout = _Pretraining(config, run, store, model, sources, threads).train()
+    precision = run.resolved["precision"] if config.precision == "auto" else config.precision
+    numerics = {"precision": precision, "threads": threads}
+    heldout = _Pretraining(config, run, store, model, sources, numerics).train()
     return _finish(config, run, store, model, heldout)
 
 
@@ -119,16 +121,24 @@ def _starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
             f"{config.start}; shorten the phase."
         )
     model.classifier = None
+    # The heads are numbered as in a new model, so that they draw different numbers.
     if model.masked_lm is None:
-        model.masked_lm = _new_head(MaskedLMHead(model.config), model.config, config.seed)
+        model.masked_lm = _new_head(MaskedLMHead(model.config), model.config, config.seed, 0)
     if model.next_sentence is None:
-        model.next_sentence = _new_head(NextSentenceHead(model.config), model.config, config.seed)
+        head = NextSentenceHead(model.config)
+        model.next_sentence = _new_head(head, model.config, config.seed, 1)
     return model
 
 
-def _new_head(head: Head, shape: ModelConfig, seed: int) -> Head:
-    init_weights(head, shape, seed=seed, purpose=Purpose.HEAD)
+def _new_head(head: Head, shape: ModelConfig, seed: int, index: int) -> Head:
+    init_weights(head, shape, seed=seed, purpose=Purpose.HEAD, index=index)
     return head
+
+
+def _weights_digest(folder: Path) -> str:
+    """Of the file that :func:`load_model` reads."""
+    path = folder / WEIGHTS
+    return sha256(path if path.exists() else folder / OLD_WEIGHTS)[:16]
 
 
 # ---------------------------------------------------------------- what is decided before step 1
@@ -190,17 +200,17 @@ class _Pretraining:
         store: TokenStore,
         model: Bert,
         sources: list[PairBatches],
-        threads: int,
+        numerics: dict[str, Any],
     ):
         self.config, self.run, self.store, self.model = config, run, store, model
-        self.sources, self.threads = sources, threads
+        self.sources, self.numerics = sources, numerics
         self.steps: int = run.resolved["steps"]
         self.trainer: Trainer[PretrainingBatch] = Trainer(
             model,
             config.optimizer,
             total_steps=self.steps,
             seed=config.seed,
-            dtype=DTYPES[run.resolved["precision"]],
+            dtype=DTYPES[numerics["precision"]],
         )
         self.evaluate_every = config.evaluate.every or max(1, self.steps // _EVALUATIONS)
         self.log_every = config.log_every or max(1, self.steps // _RECORDS)
@@ -217,14 +227,18 @@ class _Pretraining:
             for source, sizes in zip(self.sources, restored.extra["epoch_sizes"], strict=True):
                 source.epoch_sizes = list(sizes)
         with Monitor(self.run.folder, self.steps, "pretrain", done=done, tensorboard=True) as watch:
-            self._greet(watch, notes, done)
+            self._greet(watch, notes)
+            if done:
+                self._continue(watch, done)
             heldout = heldout_batches(self.config, self.store, watch.say)
             with self._interruptible():
                 return self._loop(watch, done, heldout)
 
     def _loop(self, watch: Monitor, done: int, heldout: list[PretrainingBatch]) -> HeldOut | None:
         window, saved_at = _Window(), time.monotonic()
-        result = self._evaluate(watch, done, heldout) if done in (0, self.steps) else None
+        result = None
+        if done in (0, self.steps):  # the result of a finished run is on record already
+            result = self._evaluate(watch, done, heldout, record=done == 0)
         for step, micro_batches in self._batches(done):
             stats = self.trainer.step(step, micro_batches, pretraining_loss(micro_batches))
             window.add(stats, micro_batches)
@@ -232,8 +246,8 @@ class _Pretraining:
             if now % self.log_every == 0 or now == self.steps:
                 watch.log(now, window.close())
             if now % self.evaluate_every == 0 or now == self.steps:
-                result = self._evaluate(watch, now, heldout)
-                window = _Window()
+                with window.paused():
+                    result = self._evaluate(watch, now, heldout)
             due = time.monotonic() - saved_at > self.config.checkpoint.minutes * 60
             if due or now == self.steps or self.stop_asked:
                 self._save(now)
@@ -253,12 +267,13 @@ class _Pretraining:
                 yield start + step, batch
 
     def _evaluate(
-        self, watch: Monitor, step: int, batches: list[PretrainingBatch]
+        self, watch: Monitor, step: int, batches: list[PretrainingBatch], *, record: bool = True
     ) -> HeldOut | None:
         if not batches:
             return None
         result = measure(self.model, batches, self.trainer.dtype)
-        watch.record(step, result.record())
+        if record:
+            watch.record(step, result.record())
         watch.say(f"step {step:,}: {result.sentence()}")
         draw_curves(self.run.folder)
         return result
@@ -275,7 +290,7 @@ class _Pretraining:
             keep=self.config.checkpoint.keep,
         )
 
-    def _greet(self, watch: Monitor, notes: list[str], done: int) -> None:
+    def _greet(self, watch: Monitor, notes: list[str]) -> None:
         shape, resolved = self.model.config, self.run.resolved
         watch.say(
             f"{shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads, vocabulary "
@@ -286,15 +301,22 @@ class _Pretraining:
             f"corpus {self.store.folder}: {self.store.documents:,} documents, "
             f"{self.store.sentences:,} sentences, {self.store.tokens:,} tokens"
         )
-        watch.say(f"{self.steps:,} steps; {resolved['reason']}; {self.threads} threads")
+        name, threads = self.numerics["precision"], self.numerics["threads"]
+        reason = resolved["reason"] if name == resolved["precision"] else f"{name}: asked for"
+        watch.say(f"{self.steps:,} steps; {reason}; {threads} threads")
         for note in notes:
             watch.say(note)
-        if done:
-            watch.say(f"continuing after step {done:,}")
-            for change in changed_numerics(self.run, {"threads": self.threads}):
-                watch.say(
-                    f"changed since the run began, bits may differ from step {done + 1}: {change}"
-                )
+
+    def _continue(self, watch: Monitor, done: int) -> None:
+        """Say where the run goes on, and if its bits may differ from those of an unbroken one."""
+        watch.say(f"continuing after step {done:,}")
+        changes = changed_numerics(self.run, self.numerics)
+        for change in changes:
+            watch.say(
+                f"changed since the run began, bits may differ from step {done + 1}: {change}"
+            )
+        if changes:
+            record_changes(self.run, done + 1, changes)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -320,6 +342,9 @@ class _Window:
     """Averages of the steps since the last record."""
 
     def __init__(self) -> None:
+        self._open()
+
+    def _open(self) -> None:
         self._start, self._steps, self._tokens = time.perf_counter(), 0, 0
         self._sums: dict[str, float] = {}
 
@@ -334,8 +359,15 @@ class _Window:
         means = {name: value / self._steps for name, value in self._sums.items()}
         record = {"loss": means["mlm_loss"] + means["nsp_loss"], **means}
         record["tokens_per_second"] = self._tokens / (time.perf_counter() - self._start)
-        self.__init__()  # type: ignore[misc]
+        self._open()
         return record
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that does not count for tokens a second."""
+        start = time.perf_counter()
+        yield
+        self._start += time.perf_counter() - start
 
 
 # ---------------------------------------------------------------------- measuring and finishing
@@ -361,13 +393,12 @@ def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list
 def evaluation_batches(
     store: TokenStore, length: int, sequences: int, config: PretrainConfig
 ) -> list[PretrainingBatch]:
-    """Micro-batches of 64 with this many pairs of a store, drawn by a seed of their own."""
-    size = min(64, sequences)
-    phase = Phase(length=length, batch=size, micro_batch=size)
+    """This many pairs of a store in micro-batches of 64, drawn by a seed of their own."""
+    phase = Phase(length=length, batch=sequences, micro_batch=64)
     source = PairBatches(
         store, phase, pairs=config.pairs, masking=config.masking, seed=_EVALUATION_SEED
     )
-    return [source.micro_batches(step)[0] for step in range(-(-sequences // size))]
+    return source.micro_batches(0)
 
 
 def draw_curves(folder: Path) -> None:

@@ -55,7 +55,7 @@ def learn_vocabulary(
     characters = _most_frequent_characters(words, alphabet)
     kept = {
         word: count
-        for word, count in sorted(words.items())
+        for word, count in words.items()
         if len(word) <= LONGEST_WORD and characters.issuperset(word)
     }
     continuing = {character for word in kept for character in word[1:]}
@@ -66,7 +66,7 @@ def learn_vocabulary(
             f"text ({len(characters)} characters, {len(continuing)} of them also inside words) "
             f"need {len(pieces)}. Ask for a larger size or a smaller alphabet (now {alphabet})."
         )
-    _merge(kept, pieces, size=size, min_count=min_count)
+    _merge(kept, pieces, size=size, min_count=max(min_count, 1))
     return Tokenizer.from_pieces(pieces, lowercase=lowercase)
 
 
@@ -127,29 +127,36 @@ def _merge(words: dict[str, int], pieces: list[str], *, size: int, min_count: in
             pieces.append(joined)
         grown: set[Pair] = set()
         for place in places.pop(pair):
-            before, weight = spelled[place], weights[place]
-            after = spelled[place] = _replace(before, pair, new)
-            for old in pairwise(before):
-                counts[old] -= weight
-            for present in pairwise(after):
-                counts[present] += weight
-                if new in present:
-                    places[present].append(place)
-                    grown.add(present)
+            for present in _join(spelled[place], pair, new, weights[place], counts):
+                places[present].append(place)
+                grown.add(present)
+        del counts[pair]
         for present in grown:
             heapq.heappush(heap, (-counts[present], present))
 
 
-def _replace(symbols: list[int], pair: Pair, new: int) -> list[int]:
-    """``symbols`` with every occurrence of ``pair``, from the left, replaced by ``new``."""
-    replaced: list[int] = []
-    position, last = 0, len(symbols) - 1
-    while position <= last:
-        symbol = symbols[position]
-        if position < last and symbol == pair[0] and symbols[position + 1] == pair[1]:
-            replaced.append(new)
-            position += 2
-        else:
-            replaced.append(symbol)
-            position += 1
-    return replaced
+def _join(
+    symbols: list[int], pair: Pair, new: int, weight: int, counts: defaultdict[Pair, int]
+) -> list[Pair]:
+    """Replace ``pair`` in one word by ``new``, from the left, and update the neighbours' counts.
+
+    Returns:
+        The pairs with ``new`` in them that arose.
+    """
+    left, right = pair
+    arose: list[Pair] = []
+    at = 0
+    while left in symbols[at:-1]:
+        at = symbols.index(left, at)
+        if symbols[at + 1] == right:
+            if at > 0:
+                counts[symbols[at - 1], left] -= weight
+                arose.append((symbols[at - 1], new))
+            if at + 2 < len(symbols):
+                counts[right, symbols[at + 2]] -= weight
+                arose.append((new, symbols[at + 2]))
+            symbols[at : at + 2] = [new]
+        at += 1
+    for present in arose:
+        counts[present] += weight
+    return arose

@@ -74,6 +74,7 @@ class Trainer(Generic[M]):
                 sums[name] = sums[name] + stat if name in sums else stat
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.options.clip)
         if not torch.isfinite(norm):
+            self.optimizer.zero_grad(set_to_none=True)
             raise RunError(
                 f"step {step + 1}: the gradient is {norm.item()}; training diverged. Lower "
                 "optimizer.lr or lengthen optimizer.warmup; the last checkpoint is intact."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +43,8 @@ class Monitor:
         self._start, self._start_step, self._last_line = time.monotonic(), done, 0.0
         folder.mkdir(parents=True, exist_ok=True)
         self._cut_records(done)
-        self._file = self._path.open("a", encoding="utf-8")
+        # Unbuffered: a line that a full disk refused is not tried again when the file is closed.
+        self._file = self._path.open("ab", buffering=0)
         self._board: Any = None
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # slow import
@@ -85,11 +88,12 @@ class Monitor:
         """Record numbers for a step in the files."""
         record = {"step": step, **{k: _plain(v) for k, v in values.items()}}
         with explain_disk_errors(self._path):
-            self._file.write(json.dumps(record) + "\n")
-            self._file.flush()
-        if self._board is not None:
-            for name, value in values.items():
-                self._board.add_scalar(name, value, step)
+            line = json.dumps(record).encode() + b"\n"
+            if self._file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if self._board is not None:
+                for name, value in values.items():
+                    self._board.add_scalar(name, value, step)
 
     def show(self, step: int, values: Mapping[str, float]) -> None:
         """Move the bar to a step; print a plain line if the last one is a while ago."""
@@ -110,8 +114,9 @@ class Monitor:
             self._bar = None
         self._file.close()
         if self._board is not None:
-            self._board.close()
-            self._board = None
+            board, self._board = self._board, None
+            with explain_disk_errors(self._path.parent):
+                board.close()
 
     def _time_left(self, step: int) -> str:
         done = step - self._start_step
@@ -121,10 +126,10 @@ class Monitor:
         return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
 
     def _cut_records(self, done: int) -> None:
-        """Drop records after the step that a continued run starts from."""
-        records = read_metrics(self._path)
-        kept = [r for r in records if r["step"] <= done]
-        if len(kept) != len(records) or self._path.exists():
+        """Drop records after the step that a continued run starts from, and a last line cut short;
+        a run that starts again from nothing measures step 0 again."""
+        if self._path.exists():
+            kept = [r for r in read_metrics(self._path) if done and r["step"] <= done]
             write_text(self._path, "".join(json.dumps(r) + "\n" for r in kept))
 
 

@@ -7,9 +7,9 @@ from torch import nn
 
 from bothways.config import OptimizerOptions
 
-# From this step on both bias corrections of Adam are 1 to the last bit (0.999 ** 1e5 < 2 ** -140),
-# and fp32 counts further steps exactly up to 2 ** 24.
-_NO_CORRECTION = 100_000.0
+# From this step on both bias corrections of Adam are 1 to the last bit, up to a beta of 0.999995.
+# The counter is fp32 and stops at 2 ** 24, which changes nothing.
+_NO_CORRECTION = 2.0**23
 
 
 def make_optimizer(model: nn.Module, options: OptimizerOptions) -> torch.optim.AdamW:

@@ -49,10 +49,6 @@ def choose_precision(wanted: Literal["auto", "bf16", "fp32"]) -> Choice:
     """
     if wanted != "auto":
         return Choice(wanted, f"{wanted}: asked for")
-    if torch.cuda.is_available():
-        if torch.cuda.is_bf16_supported():
-            return Choice("bf16", "bf16: this GPU supports it")
-        return Choice("fp32", "fp32: this GPU has no bf16")
     seconds = {name: _time_product(dtype) for name, dtype in DTYPES.items()}
     ratio = seconds["fp32"] / seconds["bf16"]
     if ratio >= _WORTH:

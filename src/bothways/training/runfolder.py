@@ -95,8 +95,9 @@ def read_run(folder: Path) -> dict[str, Any]:
     """
     try:
         record: dict[str, Any] = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        for key in ("verb", "recipe", "resolved", "versions"):
-            record[key]
+        for key in ("recipe", "resolved", "versions"):
+            dict(record[key])
+        str(record["verb"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(
             f"{folder / RUN_FILE} is damaged ({error}); without it the run cannot be continued. "
@@ -125,6 +126,15 @@ def changed_numerics(run: Run, now: Mapping[str, Any]) -> list[str]:
         for key in after
         if key in before and before[key] != after[key]
     ]
+
+
+def record_changes(run: Run, step: int, changes: list[str]) -> None:
+    """Add to run.json what changed, and the step from which bits may differ."""
+    before = run.record.get("changes", [])
+    if before and before[-1]["changes"] == changes:
+        return  # continued once more, with nothing new
+    noted = [*before, {"from_step": step, "changes": changes}]
+    write_json(run.folder / RUN_FILE, {**run.record, "changes": noted})
 
 
 def _refuse_other(folder: Path, record: dict[str, Any], verb: str, recipe: dict[str, Any]) -> None:

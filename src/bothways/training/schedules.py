@@ -19,7 +19,7 @@ def learning_rate(step: int, total: int, options: OptimizerOptions) -> float:
         total: all steps of the run.
         options: peak rate and share of warm-up.
     """
-    warmup = math.ceil(options.warmup * total)
+    warmup = math.ceil(options.warmup * total - 1e-9)  # 0.07 * 100 is just above 7
     if step < warmup:
         return options.lr * (step + 1) / warmup
     return options.lr * (total - step) / total

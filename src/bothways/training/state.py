@@ -2,7 +2,7 @@
 
 A checkpoint is a model folder (so it can be used, fine-tuned or exported as it is) plus
 ``training.safetensors`` (the optimizer's moments) and ``training.json`` (step, what the data order
-needs, a checksum of every file).
+needs, a checksum of every file and of itself).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from bothways.config import digest
 from bothways.errors import BothwaysError, RunError
-from bothways.files import PARTIAL, new_folder, sha256, write_json
+from bothways.files import PARTIAL, explain_disk_errors, new_folder, sha256, write_json
 from bothways.model.folder import load_model, write_model_files
 from bothways.model.heads import Bert
 from bothways.tokenization.tokenizer import Tokenizer
@@ -58,6 +59,9 @@ def save_checkpoint(
 ) -> Path:
     """Write ``folder/step-N`` whole or not at all, then remove all but the ``keep`` newest.
 
+    Checkpoints of later steps are removed too: training went back behind them because they are
+    damaged.
+
     Args:
         folder: the run's checkpoints.
         step: steps done.
@@ -66,7 +70,7 @@ def save_checkpoint(
         optimizer: whose moments and counters are saved.
         about: for bothways.json.
         extra: JSON-able data to get back.
-        keep: checkpoints kept.
+        keep: checkpoints kept, this one included; at least 1.
 
     Raises:
         DiskError: it could not be written; earlier checkpoints are intact.
@@ -79,11 +83,13 @@ def save_checkpoint(
         except SafetensorError as error:  # the library's word for a failed write
             raise OSError(str(error)) from error
         checksums = {p.name: sha256(p) for p in sorted(partial.iterdir())}
-        write_json(
-            partial / _MANIFEST, {"format": 1, "step": step, "extra": extra, "sha256": checksums}
-        )
-    for old in checkpoints(folder)[keep:]:
-        shutil.rmtree(old)
+        manifest = {"format": 1, "step": step, "extra": extra, "sha256": checksums}
+        write_json(partial / _MANIFEST, {**manifest, "digest": digest(manifest)})
+    found = checkpoints(folder)
+    kept = found[found.index(path) :][: max(keep, 1)]
+    with explain_disk_errors(folder):
+        for old in set(found).difference(kept):
+            shutil.rmtree(old)
     return path
 
 
@@ -97,16 +103,22 @@ def verify_checkpoint(path: Path) -> list[str]:
     """What is wrong with a checkpoint, in words; empty when it is sound."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+        own = manifest.pop("digest")
         expected = dict(manifest["sha256"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return [f"{path / _MANIFEST} cannot be read ({error})"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return [f"{path / _MANIFEST} cannot be read ({error!r})"]
     problems = []
-    for name, digest in expected.items():
+    if digest(manifest) != own:
+        problems.append(f"{path / _MANIFEST} does not match its own checksum (damaged)")
+    for name, checksum in expected.items():
         file = path / name
-        if not file.exists():
+        try:
+            if sha256(file) != checksum:
+                problems.append(f"{file} does not match its checksum (damaged or truncated)")
+        except FileNotFoundError:
             problems.append(f"{file} is missing")
-        elif sha256(file) != digest:
-            problems.append(f"{file} does not match its checksum (damaged or truncated)")
+        except OSError as error:
+            problems.append(f"{file} cannot be read ({error.strerror})")
     return problems
 
 

@@ -1,0 +1,213 @@
+"""`make demo`: raw text to a fine-tuned BERT on this machine, without any download.
+
+Text: the documentation inside the installed Python packages. On it a vocabulary is learned and a
+tiny BERT pre-trained; then the same labelled examples are learned by that BERT and by one with the
+same shape and random weights, with several seeds each. The report says what pre-training gained.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bothways.config import (
+    ClockOptions,
+    CorpusConfig,
+    EvaluateOptions,
+    FinetuneConfig,
+    OptimizerOptions,
+    Phase,
+    PretrainConfig,
+    SizeOptions,
+    TaskOptions,
+)
+from bothways.corpus.build import build_corpus
+from bothways.demo.harvest import harvest, write_corpus
+from bothways.demo.labelled import follows_task, package_task, split_documents
+from bothways.files import write_json, write_text
+from bothways.pretraining.run import PretrainResult, pretrain
+from bothways.tasks.finetune import finetune
+from bothways.tasks.report import FinetuneResult
+from bothways.tokenization.learning import learn_vocabulary
+from bothways.use import load
+from bothways.use_options import DemoConfig
+
+VOCABULARY = 8192
+FILL_MASK = (
+    "Return the [MASK] of the array.",
+    "If the file does not [MASK], an error is raised.",
+    "The default [MASK] is None.",
+)
+# Minutes kept for the fine-tuning runs, as a share of what is left after the text is prepared.
+_FINETUNING_SHARE = 0.3
+_LEAST_MINUTES = 0.25
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One task, from both starts.
+
+    Attributes:
+        task: its name.
+        pretrained, random: accuracies, one a seed.
+        baseline: accuracy of always saying the commonest class.
+    """
+
+    task: str
+    pretrained: tuple[float, ...]
+    random: tuple[float, ...]
+    baseline: float
+
+    @property
+    def gain(self) -> float:
+        """Difference of the means."""
+        return statistics.fmean(self.pretrained) - statistics.fmean(self.random)
+
+
+def demo(config: DemoConfig) -> str:
+    """Run the demonstration; continues where an interrupted one stopped.
+
+    Args:
+        config: folder, minutes in all, seeds.
+
+    Returns:
+        The report, also written to ``report.txt`` and ``report.json`` in the folder.
+    """
+    start = time.monotonic()
+    out = Path(config.out)
+    _prepare(config, out)
+    left = config.minutes - (time.monotonic() - start) / 60
+    minutes = round(max(left * (1 - _FINETUNING_SHARE), _LEAST_MINUTES), 2)
+    folder = next(iter(sorted(out.glob("pretrain-*min"))), out / f"pretrain-{minutes}min")
+    # A run found there is continued with the minutes it was begun with.
+    minutes = float(folder.name.removeprefix("pretrain-").removesuffix("min"))
+    _say(f"3/4 pre-training for about {minutes:.1f} minutes")
+    run = _pretrain(config, out, folder, minutes)
+    _say("4/4 fine-tuning, from the pre-trained and from random weights")
+    gains = [_compare(config, out, run, name) for name in ("package", "follows")]
+    text = _report(out, run, gains)
+    write_text(out / "report.txt", text + "\n")
+    write_json(out / "report.json", [vars(gain) | {"gain": gain.gain} for gain in gains])
+    return text + f"\n\n{(time.monotonic() - start) / 60:.1f} minutes in all"
+
+
+def _prepare(config: DemoConfig, out: Path) -> None:
+    """Text, labelled data, vocabulary and token store; what is there already is kept."""
+    if (out / "corpus" / "corpus.json").exists():
+        _say(f"1/4 and 2/4 text, vocabulary and corpus: found in {out}, kept")
+        return
+    _say("1/4 reading the documentation of the installed Python packages")
+    documents = harvest(workers=2)
+    for_pretraining, for_tasks = split_documents(documents, seed=config.seed)
+    text = out / "text.txt"
+    write_corpus(for_pretraining, text)
+    package_task(for_tasks, out / "package", seed=config.seed)
+    follows_task(for_tasks, out / "follows", seed=config.seed)
+    megabytes = text.stat().st_size / 1e6
+    _say(f"    {len(for_pretraining):,} docstrings, {megabytes:.1f} MB of English prose: {text}")
+    _say(f"2/4 learning a vocabulary of {VOCABULARY:,} pieces; building the corpus")
+    lines = text.read_text(encoding="utf-8").splitlines()
+    learn_vocabulary(lines, size=VOCABULARY).save(out / "vocabulary")
+    report = build_corpus(
+        CorpusConfig(
+            files=(str(text),),
+            tokenizer=str(out / "vocabulary"),
+            out=str(out / "corpus"),
+            single_sentence="drop",
+            heldout=0.02,
+        )
+    )
+    train = report["train"]
+    _say(f"    {train['sentences']:,} sentences, {train['tokens']:,} tokens: {out / 'corpus'}")
+
+
+def _pretrain(config: DemoConfig, out: Path, folder: Path, minutes: float) -> PretrainResult:
+    return pretrain(
+        PretrainConfig(
+            corpus=str(out / "corpus"),
+            run=str(folder),
+            model=SizeOptions(size="tiny", positions=128),
+            clock=ClockOptions(minutes=minutes),
+            phases=(
+                Phase(length=64, share=0.9, batch=64, micro_batch=64),
+                Phase(length=128, share=0.1, batch=32, micro_batch=32),
+            ),
+            optimizer=OptimizerOptions(lr=2e-3, warmup=0.06),
+            seed=config.seed,
+            evaluate=EvaluateOptions(sequences=256),
+        )
+    )
+
+
+def _compare(config: DemoConfig, out: Path, run: PretrainResult, name: str) -> Gain:
+    """Fine-tune from the pre-trained and from random weights with everything else equal."""
+    results = [_finetune(config, out, run, name, from_scratch=s) for s in (False, True)]
+    pretrained, random = (tuple(result.scores["accuracy"]) for result in results)
+    return Gain(name, pretrained, random, results[0].baseline["accuracy"])
+
+
+def _finetune(
+    config: DemoConfig, out: Path, run: PretrainResult, name: str, *, from_scratch: bool
+) -> FinetuneResult:
+    pair = name == "follows"
+    start = "random" if from_scratch else "pretrained"
+    return finetune(
+        FinetuneConfig(
+            task=TaskOptions(
+                name=name,
+                train=str(out / name / "train.tsv"),
+                dev=str(out / name / "dev.tsv"),
+                text_a="first" if pair else "sentence",
+                text_b="second" if pair else None,
+            ),
+            model=str(run.model),
+            run=str(run.run.with_name(f"{run.run.name}-{name}-{start}")),
+            from_scratch=from_scratch,
+            epochs=8,
+            length=96,
+            optimizer=OptimizerOptions(lr=3e-4, warmup=0.1, bias_correction=True),
+            seeds=tuple(range(config.seeds)),
+        )
+    )
+
+
+def _report(out: Path, run: PretrainResult, gains: Sequence[Gain]) -> str:
+    model = load(run.model)
+    lines = ["", "What the pre-trained model fills in:"]
+    for text in FILL_MASK:
+        (fillings,) = model.fill_mask(text, top=4)
+        shown = ", ".join(f"{f.piece} {f.probability:.0%}" for f in fillings)
+        lines.append(f"  {text:<52} {shown}")
+    lines += ["", f"{'accuracy on held-out functions':<34}{'pre-trained':>18}{'random start':>18}"]
+    lines[-1] += f"{'gain':>10}{'always same':>14}"
+    titles = {"package": "which package is described?", "follows": "does B follow A?"}
+    for gain in gains:
+        lines.append(
+            f"  {titles[gain.task]:<32}{_spread(gain.pretrained):>18}{_spread(gain.random):>18}"
+            f"{gain.gain:>+10.3f}{gain.baseline:>14.3f}"
+        )
+    lines.append(f"  (mean ± standard deviation over {len(gains[0].pretrained)} seeds)")
+    lines += [
+        "",
+        f"curves:   {run.run / 'curves.png'}",
+        f"model:    {run.model}  (loads in transformers, too)",
+        f"all else: {out}",
+        "",
+        "What to run next:",
+        f"  bothways fill-mask {run.model} 'A list of [MASK].'",
+        f"  bothways next-sentence {run.model} 'The file is opened.' 'It is closed at the end.'",
+        "  bothways vocab --files 'your/*.txt' --out vocabulary     # then: bothways corpus --help",
+    ]
+    return "\n".join(lines)
+
+
+def _spread(values: Sequence[float]) -> str:
+    deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.3f}{deviation}"
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
