@@ -430,7 +430,7 @@ def test_training_follows_transformers(config: FinetuneConfig, tmp_path: Path) -
         ({"metrics": ("pearson",)}, ConfigError, "not a metric for classification"),
         ({"length": 41}, LengthError, "positions for 40"),
         ({"length": 2}, LengthError, "at least 3"),
-        ({"test": "none.tsv"}, InputError, r"none\.tsv: does not exist"),
+        ({"test": "none.tsv"}, InputError, r"none\.tsv: cannot be read: No such file"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_training(

@@ -218,7 +218,7 @@ VERBS: dict[str, Verb] = {
     "fill-mask": Verb("predict the pieces at [MASK]", _fill_mask),
     "next-sentence": Verb("tell whether a text follows another", _next_sentence),
     "finetune": Verb("train an encoder on labelled sentences or pairs", _finetune),
-    "evaluate": Verb("measure a fine-tuned model on labelled data", _evaluate),
+    "evaluate": Verb("measure a model on labelled data or on a corpus", _evaluate),
     "predict": Verb("label texts with a fine-tuned model", _predict),
     "embed": Verb("turn texts into vectors", _embed),
     "convert": Verb("rewrite a model that can be loaded as a model folder", _convert),
@@ -242,17 +242,10 @@ def _with_texts(chosen: Any) -> Any:
         return chosen
     if not chosen.texts and sys.stdin.isatty():
         raise UsageError("no text given; write texts after the model, or '-' to read lines.")
-    lines = []
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            lines.append(line.decode("utf-8").rstrip("\r\n"))
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start} of the line; "
-                "convert the text to UTF-8",
-                path="standard input",
-                line=number,
-            ) from None
+    from bothways.corpus.documents import LONGEST_TEXT_MIB, lines_of
+
+    stdin = lines_of(sys.stdin.buffer, "standard input", max_line_mib=LONGEST_TEXT_MIB)
+    lines = [line for _, line in stdin]
     if not lines:
         raise InputError("no text given: standard input is empty.")
     return dataclasses.replace(chosen, texts=tuple(lines))

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import io
-import tempfile
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +17,26 @@ import torch
 from numpy.typing import NDArray
 
 from bothways.config import PretrainConfig
-from bothways.corpus.documents import read_lines
-from bothways.corpus.store import MANIFEST, TokenStore
+from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
+from bothways.corpus.store import TokenStore
 from bothways.errors import InputError, ModelError, StoreError
-from bothways.files import PARTIAL, write_bytes, write_text
+from bothways.files import write_bytes, write_text
 from bothways.model.batch import Inputs, collate
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
 from bothways.pretraining.objective import measure
 from bothways.pretraining.run import evaluation_batches
-from bothways.tasks.examples import PREDICT_TOKENS, length_batches
-from bothways.tasks.predict import Prediction, evaluate_file, predict_texts, stored_options
+from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
+from bothways.tasks.predict import (
+    Prediction,
+    check_length,
+    check_segments,
+    evaluate_file,
+    predict_texts,
+    stored_options,
+)
 from bothways.tasks.readers import read_rows
-from bothways.tokenization.tokenizer import Encoding, Tokenizer
+from bothways.tokenization.tokenizer import CONTINUES, MASK, Encoding, Tokenizer
 from bothways.training.precision import set_threads
 from bothways.use_options import (
     ConvertOptions,
@@ -40,7 +47,10 @@ from bothways.use_options import (
     PredictOptions,
 )
 
+Pooling = Literal["mean", "cls"]
+
 _EVALUATION_PAIRS = 10_000
+_EVALUATION_LENGTH = 128
 
 
 @dataclass(frozen=True)
@@ -48,9 +58,9 @@ class Filling:
     """A piece for one [MASK].
 
     Attributes:
-        piece: as in the vocabulary.
-        probability: of the piece at that place.
-        text: the whole text with the piece filled in (other masks stay).
+        piece: as in the vocabulary; one with ## continues the word before it.
+        probability: of the piece at that place, among all that are no special tokens.
+        text: the whole text as given, with the piece filled in (other masks stay).
     """
 
     piece: str
@@ -87,7 +97,6 @@ class Model:
         """The network, in evaluation mode."""
         return self.loaded.model
 
-    @torch.no_grad()
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[Filling]]:
         """The likeliest pieces for each [MASK] of a text.
 
@@ -96,42 +105,47 @@ class Model:
 
         Raises:
             ModelError: the model has no masked-LM head.
-            InputError: the text holds no [MASK], or lost it to truncation.
+            InputError: the text holds no [MASK], or one beyond the encoder's length.
         """
         if self.bert.masked_lm is None:
             raise ModelError(
                 "this model has no masked-LM head; use a folder that `bothways pretrain` wrote."
             )
-        encoding = self._encode([text])[0]
-        ids = np.array(encoding.tokens)
-        places = np.flatnonzero(ids == self.tokenizer.mask_id)
-        if not len(places):
-            why = " within the model's length" if encoding.cut else ""
-            raise InputError(
-                f"{text[:60]!r} holds no [MASK]{why}; write [MASK] where a piece goes."
-            )
-        hidden = self.bert.encoder(self._collate([encoding]))
-        logits = self.bert.masked_lm_logits(hidden, torch.from_numpy(places))
-        logits[:, torch.from_numpy(self.tokenizer.special_ids)] = -torch.inf
-        best = logits.softmax(-1).topk(min(top, self.tokenizer.vocab_size - 5), dim=-1)
+        encoding = self._encode(text)
+        places = self._mask_places(text, encoding)
+        with torch.inference_mode():
+            hidden_TH = self.bert.encoder(self._collate(encoding))
+            logits_MV = self.bert.masked_lm_logits(hidden_TH, torch.tensor(places))
+            logits_MV[:, torch.from_numpy(self.tokenizer.special_ids)] = -torch.inf
+            candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
+            best = logits_MV.softmax(-1).topk(min(top, candidates), dim=-1)
         return [
             [
-                Filling(self.tokenizer.piece(i), p, self._filled(ids, int(place), i))
-                for p, i in zip(values.tolist(), indices.tolist(), strict=True)
+                Filling(piece, probability, _filled(text, encoding.offsets[place][0], piece))
+                for probability, piece in zip(row, map(self.tokenizer.piece, ids), strict=True)
             ]
-            for place, values, indices in zip(places, best.values, best.indices, strict=True)
+            for place, row, ids in zip(
+                places, best.values.tolist(), best.indices.tolist(), strict=True
+            )
         ]
 
-    def _filled(self, ids: NDArray[np.int64], place: int, piece: int) -> str:
-        filled = ids[1:-1].copy()
-        filled[place - 1] = piece
-        masks = filled == self.tokenizer.mask_id
-        keep = masks | ~np.isin(filled, self.tokenizer.special_ids)
-        return self.tokenizer.decode(filled[keep].tolist(), skip_special=False)
+    def _mask_places(self, text: str, encoding: Encoding) -> list[int]:
+        """Where the [MASK]s are among the tokens; refuses to lose one."""
+        mask_id = self.tokenizer.mask_id
+        places = [at for at, token in enumerate(encoding.tokens) if token == mask_id]
+        given = self.tokenizer.encode(text).tokens.count(mask_id)
+        if not given:
+            raise InputError(f"{text[:60]!r} holds no {MASK}; write {MASK} where a piece goes.")
+        if len(places) < given:
+            raise InputError(
+                f"{text[:60]!r}: {MASK} number {len(places) + 1} of {given} stands beyond the "
+                f"{self.bert.config.positions} tokens this encoder has positions for; shorten the "
+                "text before it."
+            )
+        return places
 
-    @torch.no_grad()
     def next_sentence(self, a: str, b: str) -> float:
-        """Probability that text ``b`` follows text ``a``.
+        """Probability that text ``b`` follows text ``a``; the longer is cut to fit.
 
         Raises:
             ModelError: the model has no next-sentence head.
@@ -140,16 +154,22 @@ class Model:
             raise ModelError(
                 "this model has no next-sentence head; use a folder that `bothways pretrain` wrote."
             )
-        encodings = self.tokenizer.encode_batch([a], [b], max_length=self.bert.config.positions)
-        inputs = self._collate(encodings)
-        logits = self.bert.next_sentence_logits(self.bert.encoder(inputs), inputs)
-        return float(logits.softmax(-1)[0, 0])
+        check_segments(self.bert, pair=True)
+        inputs = self._collate(self._encode(a, b))
+        with torch.inference_mode():
+            logits_BC = self.bert.next_sentence_logits(self.bert.encoder(inputs), inputs)
+        return float(logits_BC.softmax(-1)[0, 0])
 
     def predict(self, a: Sequence[str], b: Sequence[str] | None = None) -> Prediction:
         """Labels with probabilities, or scores, from the folder's task head.
 
+        Args:
+            a: the (first) texts.
+            b: the second texts, as many, for a model fine-tuned on pairs.
+
         Raises:
             ModelError: the model has no task head.
+            InputError: pairs for a model of single texts, or the reverse.
         """
         return predict_texts(self.loaded, a, b)
 
@@ -157,50 +177,68 @@ class Model:
         self,
         texts: Sequence[str],
         *,
-        pooling: Literal["mean", "cls"] = "mean",
+        pooling: Pooling = "mean",
         normalize: bool = False,
+        length: int | None = None,
     ) -> NDArray[np.float32]:
         """A vector for each text, from the last layer.
 
         Args:
-            texts: longer ones are cut to the encoder's length.
+            texts: longer ones are cut; :meth:`tokens_cut` tells.
             pooling: mean over all the text's tokens, specials included, as sentence-transformers
                 has it; or the [CLS] token's.
             normalize: to length 1.
+            length: longest text in tokens; the encoder's limit if not given.
 
         Returns:
             float32 [texts, H].
-        """
-        return self._embed(self._encode(texts), pooling, normalize)
 
-    @torch.no_grad()
-    def _embed(
-        self, encodings: Sequence[Encoding], pooling: Literal["mean", "cls"], normalize: bool
-    ) -> NDArray[np.float32]:
-        out = np.zeros((len(encodings), self.bert.config.hidden), dtype=np.float32)
-        lengths = np.array([len(e.tokens) for e in encodings], dtype=np.int64)
-        for rows in length_batches(lengths, PREDICT_TOKENS):
-            inputs = self._collate([encodings[i] for i in rows])
-            hidden = self.bert.encoder(inputs)
+        Raises:
+            LengthError: ``length`` is beyond the encoder's positions, or leaves no room for text.
+        """
+        return self._pool(self._examples(texts, length), pooling, normalize)
+
+    def tokens_cut(self, a: str, b: str | None = None) -> int:
+        """How many tokens of a text or pair are beyond the encoder's length, and so not read."""
+        return self._encode(a, b).cut
+
+    def _examples(self, texts: Sequence[str], length: int | None) -> Examples:
+        length = self.bert.config.positions if length is None else length
+        check_length(self.bert, length)
+        return encode_examples(self.tokenizer, texts, None, length=length)
+
+    @torch.inference_mode()
+    def _pool(self, examples: Examples, pooling: Pooling, normalize: bool) -> NDArray[np.float32]:
+        vectors_NH = np.zeros((len(examples), self.bert.config.hidden), dtype=np.float32)
+        for rows in length_batches(examples.lengths, PREDICT_TOKENS):
+            inputs = examples.inputs(rows, max_positions=self.bert.config.positions)
+            hidden_TH = self.bert.encoder(inputs)
             if pooling == "cls":
-                pooled = hidden.index_select(0, inputs.starts)
+                pooled = hidden_TH.index_select(0, inputs.starts)
             else:
-                parts = hidden[: inputs.bounds[-1]].split(inputs.lengths.tolist())
+                parts = hidden_TH[: inputs.bounds[-1]].split(inputs.lengths.tolist())
                 pooled = torch.stack([part.mean(0) for part in parts])
             if normalize:
                 pooled = torch.nn.functional.normalize(pooled, dim=-1)
-            out[rows] = pooled.numpy()
-        return out
+            vectors_NH[rows] = pooled.numpy()
+        return vectors_NH
 
-    def _encode(self, texts: Sequence[str]) -> list[Encoding]:
-        return self.tokenizer.encode_batch(texts, max_length=self.bert.config.positions)
+    def _encode(self, a: str, b: str | None = None) -> Encoding:
+        return self.tokenizer.encode(a, b, max_length=self.bert.config.positions)
 
-    def _collate(self, encodings: Sequence[Encoding]) -> Inputs:
+    def _collate(self, encoding: Encoding) -> Inputs:
         return collate(
-            [e.tokens for e in encodings],
-            [e.segments for e in encodings],
-            max_positions=self.bert.config.positions,
+            [encoding.tokens], [encoding.segments], max_positions=self.bert.config.positions
         )
+
+
+def _filled(text: str, start: int, piece: str) -> str:
+    """The text with the [MASK] at or after ``start`` replaced."""
+    at = text.index(MASK, start)
+    before, after = text[:at], text[at + len(MASK) :]
+    if piece.startswith(CONTINUES):
+        return before.rstrip() + piece.removeprefix(CONTINUES) + after
+    return before + piece + after
 
 
 # ------------------------------------------------------------------------------------- the verbs
@@ -214,12 +252,18 @@ def fill_mask(options: FillMaskOptions) -> list[str]:
         lines.append(text)
         for place in model.fill_mask(text, top=options.top):
             lines += [f"  {f.probability:6.1%}  {f.piece:<16} {f.text}" for f in place] + [""]
+    cut = sum(model.tokens_cut(text) > 0 for text in options.texts)
+    _note_cut(cut, len(options.texts), model.bert.config.positions)
     return lines
 
 
 def next_sentence(options: NextSentenceOptions) -> str:
     """The line for `bothways next-sentence`."""
-    probability = _open(options.model).next_sentence(options.text_a, options.text_b)
+    model = _open(options.model)
+    probability = model.next_sentence(options.text_a, options.text_b)
+    cut = model.tokens_cut(options.text_a, options.text_b)
+    if cut:
+        _note(f"{cut} tokens of the pair were cut to fit into {model.bert.config.positions}")
     return f"follows: {probability:.1%}   random: {1 - probability:.1%}"
 
 
@@ -232,12 +276,12 @@ def predict(options: PredictOptions) -> list[str]:
         rows = read_rows(options.file, stored_options(model.loaded), labelled=False)
         a, b = rows.a, rows.b
     prediction = model.predict(a, b)
+    _note_cut(prediction.cut, len(a), prediction.length)
     lines = _prediction_lines(prediction)
-    notes = [f"note: {prediction.cut} of {len(a)} texts were cut to fit"] if prediction.cut else []
     if options.out is None:
-        return [*lines, *notes]
+        return lines
     write_text(Path(options.out), "\n".join(lines) + "\n")
-    return [f"{len(a)} predictions: {options.out}", *notes]
+    return [f"{len(a)} predictions: {options.out}"]
 
 
 def _prediction_lines(prediction: Prediction) -> list[str]:
@@ -254,30 +298,32 @@ def embed(options: EmbedOptions) -> str:
     model = _open(options.model)
     texts = options.texts
     if options.file is not None:
-        texts = tuple(text for _, text in read_lines(Path(options.file)))
+        lines = read_lines(Path(options.file), max_line_mib=LONGEST_TEXT_MIB)
+        texts = tuple(text for _, text in lines)
     if not texts:
-        raise InputError("no text to embed.", path=options.file)
-    encodings = model._encode(texts)
-    vectors = model._embed(encodings, options.pooling, options.normalize)
+        raise InputError("no text to embed; the file is empty.", path=options.file)
+    examples = model._examples(texts, options.length)
+    vectors = model._pool(examples, options.pooling, options.normalize)
     data = io.BytesIO()
     np.savez(data, embeddings=vectors)
     write_bytes(Path(options.out), data.getvalue())
-    cut = sum(e.cut > 0 for e in encodings)
-    note = f"; {cut} texts were cut to {model.bert.config.positions} tokens" if cut else ""
-    return f"{len(vectors)} vectors of {vectors.shape[1]}: {options.out}{note}"
+    _note_cut(examples.cut, len(texts), options.length or model.bert.config.positions)
+    return f"{len(vectors)} vectors of {vectors.shape[1]}: {options.out}"
 
 
 def evaluate(options: EvaluateModelOptions) -> list[str]:
     """Lines for `bothways evaluate`: a task head on a file, or pre-training on a corpus."""
     model = _open(options.model)
-    if (Path(options.file) / MANIFEST).exists():
+    if Path(options.file).is_dir():
         return [evaluate_pretraining(model.loaded, options.file)]
     found = evaluate_file(model.loaded, options.file)
-    return [*(f"{name}: {value:.4f}" for name, value in found.scores.items()), *found.notes]
+    for note in found.notes:
+        _note(note)
+    return [f"{name}: {value:.4f}" for name, value in found.scores.items()]
 
 
 def evaluate_pretraining(
-    loaded: Loaded, corpus: str | Path, *, pairs: int = _EVALUATION_PAIRS, length: int = 128
+    loaded: Loaded, corpus: str | Path, *, pairs: int = _EVALUATION_PAIRS
 ) -> str:
     """Masked-LM and next-sentence measurements on a corpus's held-out part, or on all of it if it
     has none.
@@ -285,17 +331,28 @@ def evaluate_pretraining(
     Args:
         loaded: a model with the pre-training heads.
         corpus: a corpus folder of the same vocabulary.
-        pairs: how many segment pairs to draw.
-        length: tokens of a pair.
+        pairs: how many segment pairs to draw, of 128 tokens (or what the encoder has positions
+            for).
+
+    Raises:
+        ModelError: the model lacks a pre-training head.
+        StoreError: the corpus is damaged, too small, or of another vocabulary.
     """
     if loaded.model.masked_lm is None or loaded.model.next_sentence is None:
-        raise ModelError("this model lacks the pre-training heads that a corpus is measured with.")
+        raise ModelError(
+            "this model lacks the pre-training heads that a corpus is measured with; use a folder "
+            "that `bothways pretrain` wrote, or name a labelled file (.tsv or .jsonl)."
+        )
     store = TokenStore.open(corpus, "heldout")
     part = "held-out part"
     if store.documents < 2:
-        store, part = TokenStore.open(corpus), "all documents"
+        store, part = TokenStore.open(corpus), "all documents, for it has no held-out part"
     if store.tokenizer.fingerprint != loaded.tokenizer.fingerprint:
-        raise StoreError(f"{corpus} was built with another vocabulary than the model has.")
+        raise StoreError(
+            f"{corpus} was built with another vocabulary than the model has; build it again with "
+            "--tokenizer and the model folder."
+        )
+    length = min(_EVALUATION_LENGTH, loaded.model.config.positions)
     batches = evaluation_batches(store, length, pairs, PretrainConfig())
     result = measure(loaded.model, batches, torch.float32)
     error = (result.nsp_accuracy * (1 - result.nsp_accuracy) / result.pairs) ** 0.5
@@ -310,25 +367,27 @@ def convert(options: ConvertOptions) -> str:
     source, out = Path(options.source), Path(options.out)
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise ModelError(f"{out} exists already; choose a new folder.")
-    if options.vocab is None:
-        loaded = load_model(source)
-    else:
-        with tempfile.TemporaryDirectory(prefix=PARTIAL) as folder:
-            for file in source.iterdir():
-                if file.is_file() and not file.name.startswith(("tokenizer", "vocab")):
-                    (Path(folder) / file.name).symlink_to(file.resolve())
-            Tokenizer.from_folder(options.vocab).save(folder)
-            loaded = load_model(folder)
+    loaded = load_model(source, vocabulary=options.vocab)
     about = {k: v for k, v in loaded.about.items() if k != "format"}
-    save_model(out, loaded.model, loaded.tokenizer, {**about, "converted_from": source.name})
-    notes = ""
+    about["converted_from"] = source.resolve().name
+    save_model(out, loaded.model, loaded.tokenizer, about)
     if loaded.unused:
-        notes += f"\nleft out, not used here: {', '.join(loaded.unused)}"
+        _note(f"left out, not used here: {', '.join(loaded.unused)}")
     if loaded.fresh:
-        notes += f"\nnot in the source, newly drawn: {', '.join(loaded.fresh)}"
-    return f"model: {out}{notes}"
+        _note(f"not in the source, newly drawn: {', '.join(loaded.fresh)}")
+    return f"model: {out}"
 
 
 def _open(folder: str) -> Model:
     set_threads(0)
     return load(folder)
+
+
+def _note(text: str) -> None:
+    """What a user must know beside the result; on standard error, as results are piped on."""
+    print(f"note: {text}", file=sys.stderr)
+
+
+def _note_cut(cut: int, texts: int, limit: int) -> None:
+    if cut:
+        _note(f"{cut:,} of {texts:,} texts were cut to {limit} tokens; what is beyond is not read")

@@ -77,6 +77,9 @@ class EmbedOptions:
     """Vector of a text: the mean over its tokens, or that of [CLS]."""
     normalize: bool = False
     """Scale each vector to length 1."""
+    length: int | None = None
+    """Longest text in tokens, the rest is cut; the encoder's limit if not given.
+    (sentence-transformers cuts at the max_seq_length of its sentence_bert_config.json.)"""
 
     def __post_init__(self) -> None:
         _one_source(self.texts, self.file)
@@ -84,12 +87,13 @@ class EmbedOptions:
 
 @dataclass(frozen=True)
 class EvaluateModelOptions:
-    """Measure a fine-tuned model on labelled data."""
+    """Measure a fine-tuned model on labelled data, or a pre-trained one on a corpus."""
 
     model: str
-    """Model folder, as `bothways finetune` writes it."""
+    """Model folder, as `bothways finetune` or `bothways pretrain` writes it."""
     file: str
-    """Labelled file (.tsv or .jsonl) with the columns the model was fine-tuned on."""
+    """Labelled file (.tsv or .jsonl) with the columns the model was fine-tuned on; or a corpus
+    folder, whose held-out part measures masked LM and next sentence."""
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,16 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import BinaryIO, Literal, NoReturn
 
 from bothways.errors import InputError
 
 SUFFIXES = (".txt", ".txt.gz", ".txt.xz")
+LONGEST_TEXT_MIB = 1.0
+"""Limit of one text to label or to embed: a novel. Encoding takes a hundred times its size."""
 
 _BOM = b"\xef\xbb\xbf"
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
@@ -71,14 +74,11 @@ def read_lines(
         InputError: with file and line: broken UTF-8, a NUL character, a line that is too long,
             a truncated or damaged archive, a file that cannot be read.
     """
-    limit = int(max_line_mib * 2**20)
     number = 0
     try:
         with path.open("rb") as disk, _decompressed(path, disk) as file:
-            # Two more than the limit: room for CRLF.
-            while line := file.readline(limit + 2):
-                number += 1
-                yield number, _decode(line, path, number, limit)
+            for number, text in lines_of(file, path, max_line_mib=max_line_mib):
+                yield number, text
                 if on_read and number % _LINES_PER_REPORT == 0:
                     on_read(disk.tell())
             if on_read:
@@ -91,6 +91,16 @@ def read_lines(
         ) from error
     except OSError as error:
         _refuse_unreadable(path, error)
+
+
+def lines_of(
+    file: BinaryIO | BufferedIOBase, source: str | Path, *, max_line_mib: float
+) -> Iterator[tuple[int, str]]:
+    """:func:`read_lines` for a file that is open; ``source`` names it in messages."""
+    limit = int(max_line_mib * 2**20)
+    # Two more than the limit: room for CRLF.
+    for number, line in enumerate(iter(partial(file.readline, limit + 2), b""), start=1):
+        yield number, _decode(line, source, number, limit)
 
 
 def read_documents(
@@ -155,13 +165,14 @@ def _decompressed(path: Path, disk: BufferedReader) -> BufferedIOBase:
     return disk
 
 
-def _decode(line: bytes, path: Path, number: int, limit: int) -> str:
+def _decode(line: bytes, path: str | Path, number: int, limit: int) -> str:
     """Text of one line as read, line end included."""
     body = line.removesuffix(b"\n").removesuffix(b"\r")
     if len(body) > limit:
         raise InputError(
             f"the line is longer than {limit / 2**20:g} MiB, so this is most likely not text. "
-            "Remove the line or the file, break the line up, or raise max_line_mib.",
+            "Remove the line or the file, or break the line up (`bothways corpus` takes longer "
+            "ones with --max_line_mib).",
             path=path,
             line=number,
         )

@@ -8,8 +8,17 @@ from pathlib import Path
 
 from bothways.config import VocabularyConfig
 from bothways.corpus.documents import list_files, read_lines
+from bothways.errors import ConfigError, InputError
+from bothways.files import new_folder
 from bothways.tokenization.learning import learn_vocabulary
-from bothways.tokenization.tokenizer import CONTINUES, UNK, Tokenizer
+from bothways.tokenization.tokenizer import (
+    CONTINUES,
+    SETTINGS_FILE,
+    TOKENIZER_FILE,
+    UNK,
+    VOCABULARY_FILE,
+    Tokenizer,
+)
 
 _SAMPLE_CHARACTERS = 2_000_000
 
@@ -31,17 +40,24 @@ def learn_from_files(config: VocabularyConfig) -> Tokenizer:
 
     Raises:
         InputError: files that are missing, empty or not text.
-        ConfigError: a size with no room for the alphabet.
-        DiskError: the folder cannot be written.
+        ConfigError: a size with no room for the alphabet; ``config.out`` holds something else than
+            a vocabulary.
+        DiskError: the folder cannot be written; the vocabulary that was there is intact.
     """
+    out = Path(config.out)
+    _refuse_foreign_folder(out)
+    files = _text_files(config)
+    if not any(line.strip() for file in files for _, line in read_lines(file)):
+        raise InputError(f"no text in {', '.join(config.files)}: every file is empty or blank.")
     tokenizer = learn_vocabulary(
-        (line for file in _text_files(config) for _, line in read_lines(file)),
+        (line for file in files for _, line in read_lines(file)),
         size=config.size,
         lowercase=config.lowercase,
         min_count=config.min_count,
         alphabet=config.alphabet,
     )
-    tokenizer.save(Path(config.out))
+    with new_folder(out) as folder:
+        tokenizer.save(folder)
     return tokenizer
 
 
@@ -71,6 +87,19 @@ def describe(tokenizer: Tokenizer, config: VocabularyConfig) -> str:
         f"{found.unknown / max(found.words, 1):.3%} of the words [UNK]"
     )
     return "\n".join(lines)
+
+
+def _refuse_foreign_folder(out: Path) -> None:
+    """The folder is replaced whole, and a model keeps the vocabulary it was trained with."""
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out}: a file of this name exists; choose another folder.")
+    own = {VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE}
+    foreign = sorted({path.name for path in out.iterdir()} - own) if out.exists() else []
+    if foreign:
+        raise ConfigError(
+            f"{out}: the folder exists and holds {', '.join(foreign[:3])}, which is no part of a "
+            "vocabulary; choose another folder."
+        )
 
 
 def _text_files(config: VocabularyConfig) -> list[Path]:

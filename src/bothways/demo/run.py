@@ -116,6 +116,7 @@ def _prepare(config: DemoConfig, out: Path) -> None:
             files=(str(text),),
             tokenizer=str(out / "vocabulary"),
             out=str(out / "corpus"),
+            sentences="line",
             single_sentence="drop",
             heldout=0.02,
         )
@@ -132,10 +133,10 @@ def _pretrain(config: DemoConfig, out: Path, folder: Path, minutes: float) -> Pr
             model=SizeOptions(size="tiny", positions=128),
             clock=ClockOptions(minutes=minutes),
             phases=(
-                Phase(length=64, share=0.9, batch=64, micro_batch=64),
-                Phase(length=128, share=0.1, batch=32, micro_batch=32),
+                Phase(length=64, share=0.9, batch=32, micro_batch=32),
+                Phase(length=128, share=0.1, batch=16, micro_batch=16),
             ),
-            optimizer=OptimizerOptions(lr=2e-3, warmup=0.06),
+            optimizer=OptimizerOptions(lr=1e-3, warmup=0.1, bias_correction=True),
             seed=config.seed,
             evaluate=EvaluateOptions(sequences=256),
         )

@@ -100,10 +100,14 @@ def write_model_files(
     tokenizer.save(folder, max_length=model.config.positions)
 
 
-def load_model(folder: str | Path) -> Loaded:
+def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> Loaded:
     """Read a model folder, ours or transformers'.
 
     Heads are there when the file has their weights.
+
+    Args:
+        folder: with config.json and weights.
+        vocabulary: vocab.txt or tokenizer folder to use, where the folder has none of its own.
 
     Raises:
         ModelError: a file is missing or damaged, the network is not a BERT that bothways computes,
@@ -114,8 +118,8 @@ def load_model(folder: str | Path) -> Loaded:
     config = config_from_hugging_face(values, where=str(folder / CONFIG))
     path, theirs = _read_weights(folder)
     state, unused = from_hugging_face(theirs, config, where=str(path))
-    tokenizer = Tokenizer.from_folder(folder)
-    _check_sizes(config, tokenizer, str(folder))
+    tokenizer = Tokenizer.from_folder(vocabulary or folder)
+    _check_sizes(config, tokenizer, str(vocabulary or folder))
     model = _build(config, state)
     fresh = _fill(model, state, path)
     about = {}

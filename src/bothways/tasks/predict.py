@@ -36,12 +36,14 @@ class Prediction:
         values: float64 [N, C]; probabilities in the order of ``names``, or scores, [N, 1].
         names: what the columns of ``values`` are: the labels, or "score".
         cut: texts that lost tokens to the length limit.
+        length: that limit, in tokens.
     """
 
     labels: list[str]
     values: NDArray[np.float64]
     names: tuple[str, ...]
     cut: int
+    length: int
 
 
 def predict_texts(
@@ -69,12 +71,14 @@ def predict_texts(
     """
     names, regression = _outputs(loaded)
     check_pairs(loaded, pair=b is not None)
-    examples = encode_examples(loaded.tokenizer, a, b, length=_length(loaded, length))
+    length = _length(loaded, length)
+    examples = encode_examples(loaded.tokenizer, a, b, length=length)
     logits_NC = predict_examples(loaded.model, examples, dtype=dtype).astype(np.float64)
     if regression:
-        return Prediction([], logits_NC, names, examples.cut)
+        return Prediction([], logits_NC, names, examples.cut, length)
     values = softmax(logits_NC, axis=-1)
-    return Prediction([names[i] for i in values.argmax(-1)], values, names, examples.cut)
+    labels = [names[i] for i in values.argmax(-1)]
+    return Prediction(labels, values, names, examples.cut, length)
 
 
 def predict_examples(model: Bert, examples: Examples, *, dtype: torch.dtype) -> NDArray[np.float32]:
@@ -135,9 +139,14 @@ def evaluate_file(
     task = define_task(options, rows)
     check_pairs(loaded, pair=task.pair)
     targets = task.targets(rows)
-    examples = encode_examples(loaded.tokenizer, rows.a, rows.b, length=_length(loaded, length))
+    length = _length(loaded, length)
+    examples = encode_examples(loaded.tokenizer, rows.a, rows.b, length=length)
     logits_NC = predict_examples(loaded.model, examples, dtype=dtype)
-    return task.measure(task.predictions(logits_NC), targets)
+    found = task.measure(task.predictions(logits_NC), targets)
+    if examples.cut:
+        note = f"{examples.cut:,} of {len(rows):,} examples were cut to {length} tokens"
+        found = dataclasses.replace(found, notes=(*found.notes, note))
+    return found
 
 
 def write_predictions(

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import TaskOptions
+from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
 from bothways.errors import ConfigError, InputError
 
 Line = tuple[int, str]
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,9 @@ def text_lines(path: Path) -> list[Line]:
     """The lines of a UTF-8 file with their numbers from 1; blank ones at the end left out.
 
     Raises:
-        InputError: no such file, no text in it, broken UTF-8, or a NUL.
+        InputError: no such file, no text in it, broken UTF-8, a NUL, or an enormous line.
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError("does not exist; check the path.", path=path) from None
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror}).", path=path) from None
-    raw = data.removeprefix(_BOM).split(b"\n")
-    lines = [(n, _decode(line, path, n)) for n, line in enumerate(raw, start=1)]
+    lines = list(read_lines(path, max_line_mib=LONGEST_TEXT_MIB))
     while lines and not lines[-1][1].strip():
         lines.pop()
     if not lines:
@@ -121,21 +114,6 @@ def listed(names: Sequence[str], limit: int = 12) -> str:
     """Names for a message: quoted, long ones and long lists cut."""
     shown = [repr(n if len(n) <= 30 else n[:27] + "...") for n in names[:limit]]
     return ", ".join(shown) + (f" and {len(names) - limit} more" if len(names) > limit else "")
-
-
-def _decode(raw: bytes, path: Path, number: int) -> str:
-    try:
-        line = raw.removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"is not UTF-8 at byte {error.start} of the line (0x{raw[error.start]:02x}); convert "
-            "the file to UTF-8.",
-            path=path,
-            line=number,
-        ) from None
-    if "\0" in line:
-        raise InputError(_NUL, path=path, line=number)
-    return line
 
 
 _NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."

@@ -1,0 +1,644 @@
+"""Every bad input a user may bring, through the command line.
+
+Each gives one message that says where, which limit and what to do, an exit status that is not 0,
+and leaves whatever was there as it was: :func:`refused` compares every byte under the folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from bothways import cli
+from bothways.doctor import diagnose
+from bothways.errors import LengthError
+from bothways.files import sha256
+from bothways.model.batch import collate
+from bothways.model.folder import load_model
+from bothways.tokenization.tokenizer import Tokenizer
+
+Words = str | Path
+
+
+def run(*words: Words) -> int:
+    return cli.main([str(word) for word in words])
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Checksums of all files."""
+    return {str(p.relative_to(folder)): sha256(p) for p in folder.rglob("*") if p.is_file()}
+
+
+class World:
+    """A folder with one of everything: text, vocabulary, corpus, run, task, fine-tuned model."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.text, self.vocabulary = root / "text.txt", root / "vocabulary"
+        self.corpus, self.run, self.tuned = root / "corpus", root / "run", root / "tuned"
+        self.model, self.task_model = self.run / "model", self.tuned / "seed-0" / "model"
+        self.train, self.dev = root / "train.tsv", root / "dev.tsv"
+        self.out = root / "vectors.npz"
+
+    def build(self) -> None:
+        stories = [f"The dog {n} lives.\nA cat {n} walks.\nIt sleeps at {n}.\n" for n in range(40)]
+        self.text.write_text("\n".join(stories))
+        rows = [f"the {('dog', 'cat')[n % 2]} {n}\t{('yes', 'no')[n % 2]}" for n in range(12)]
+        for path in (self.train, self.dev):
+            path.write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+        self.out.write_bytes(b"precious")
+        assert run(*self.vocab()) == 0
+        assert run(*self.build_corpus()) == 0
+        assert run(*self.pretrain()) == 0
+        assert run(*self.finetune()) == 0
+
+    def vocab(self, text: Path | None = None) -> list[Words]:
+        return ["vocab", "--files", text or self.text, "--size", "100", "--out", self.vocabulary]
+
+    def build_corpus(self, text: Path | None = None) -> list[Words]:
+        where: list[Words] = ["--tokenizer", self.vocabulary, "--out", self.corpus]
+        return ["corpus", "--files", text or self.text, *where, "--heldout", "0.1"]
+
+    def pretrain(self, corpus: Path | None = None, out: Path | None = None) -> list[Words]:
+        where: list[Words] = ["--corpus", corpus or self.corpus, "--run", out or self.run]
+        shape = ["--model.layers", "1", "--model.hidden", "16", "--model.heads", "2"]
+        phases = "[{length: 16, batch: 4, micro_batch: 4}]"
+        clock = ["--clock.steps", "3", "--phases", phases, "--evaluate.every", "3"]
+        numerics = ["--precision", "fp32", "--threads", "1", "--checkpoint.minutes", "0"]
+        return ["pretrain", *where, *shape, *clock, *numerics]
+
+    def finetune(self, *, dev: Path | None = None, out: Path | None = None) -> list[Words]:
+        where: list[Words] = ["--model", self.model, "--run", out or self.tuned]
+        files: list[Words] = ["--task.train", self.train, "--task.dev", dev or self.dev]
+        options = ["--epochs", "1", "--batch", "8", "--precision", "fp32", "--threads", "1"]
+        return ["finetune", *where, *files, *options]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("built") / "world"
+    root.mkdir()
+    World(root).build()
+    return root
+
+
+@pytest.fixture
+def world(built: Path, tmp_path: Path) -> World:
+    """A copy of its own for each test, at the one path that run folders are allowed to know."""
+    return World(Path(shutil.copytree(built, tmp_path / "world")))
+
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(world: World, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Run a command line that must be refused without touching the world."""
+
+    def check(words: list[Words], *fragments: str, status: int = 1) -> str:
+        before = contents(world.root)
+        capsys.readouterr()
+        assert run(*words) == status
+        error = capsys.readouterr().err
+        assert error.startswith("bothways: error: ")
+        assert error.count("error:") == 1
+        assert "Traceback" not in error
+        for fragment in fragments:
+            assert fragment in error
+        assert contents(world.root) == before
+        return error
+
+    return check
+
+
+def give_stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+
+
+# --------------------------------------------------------------------------- text that is not text
+
+BROKEN = {
+    "broken UTF-8": (b"bad \xff here", "not UTF-8: byte 0xff at byte 4 of the line"),
+    "NULs": (b"bad\0", "NUL character at character 3 of the line"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_text_that_is_not_text(
+    kind: str,
+    world: World,
+    refused: Refused,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line, message = BROKEN[kind]
+    text, task = tmp_path / "broken.txt", tmp_path / "broken.tsv"
+    text.write_bytes(b"A good line.\n\n" + line + b"\n")
+    task.write_bytes(b"sentence\tlabel\ngood\tyes\n" + line + b"\tno\n")
+    for argv in (
+        world.vocab(text),
+        world.build_corpus(text),
+        ["embed", world.model, "--file", text, "--out", world.out],
+    ):
+        refused(argv, f"{text}:3: ", message, "Remove the ")
+    for argv in (
+        world.finetune(dev=task, out=world.root / "new"),
+        ["predict", world.task_model, "--file", task, "--out", world.out],
+        ["evaluate", world.task_model, task],
+    ):
+        refused(argv, f"{task}:3: ", message, "Remove the ")
+    for verb in ("fill-mask", "predict"):
+        give_stdin(monkeypatch, text.read_bytes())
+        model = world.model if verb == "fill-mask" else world.task_model
+        refused([verb, model, "-"], "standard input:3: ", message)
+
+
+@pytest.mark.parametrize("text", ["", "\n  \n\n"])
+def test_empty_text(text: str, world: World, refused: Refused, tmp_path: Path) -> None:
+    path, task = tmp_path / "empty.txt", tmp_path / "empty.tsv"
+    path.write_text(text)
+    task.write_text(text)
+    for argv in (world.vocab(path), world.build_corpus(path)):
+        refused(argv, f"no text in {path}: every file is empty or blank")
+    refused(world.finetune(dev=task, out=world.root / "new"), f"{task}: is empty; it needs one")
+    refused(["evaluate", world.task_model, task], f"{task}: is empty; it needs one")
+
+
+def test_no_text_at_all_on_standard_input(
+    world: World, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_stdin(monkeypatch, b"")
+    refused(["embed", world.model, "--out", world.out], "standard input is empty")
+
+
+def test_one_document(world: World, refused: Refused, tmp_path: Path) -> None:
+    path = tmp_path / "one.txt"
+    path.write_text("The dog lives.\nThe cat walks.\nIt sleeps.\n")
+    refused(
+        world.build_corpus(path),
+        "the corpus has 1 document ",
+        "no other document to take a random next sentence from; it needs 2",
+        "put a blank line between documents",
+    )
+
+
+@pytest.fixture(scope="module")
+def enormous(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A task with one example of 50 MB; as text, a line of 50 MB."""
+    path = tmp_path_factory.mktemp("enormous") / "big.tsv"
+    path.write_bytes(b"sentence\tlabel\na dog\tyes\n" + b"dog " * 12_500_000 + b"\tno\n")
+    return path
+
+
+@pytest.mark.parametrize("verb", ["vocab", "corpus", "embed", "stdin", "predict", "finetune"])
+def test_a_line_of_50_mb(
+    verb: str, enormous: Path, world: World, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv: dict[str, list[Words]] = {
+        "vocab": world.vocab(enormous),
+        "corpus": world.build_corpus(enormous),
+        "embed": ["embed", world.model, "--file", enormous, "--out", world.out],
+        "stdin": ["predict", world.task_model],
+        "predict": ["predict", world.task_model, "--file", enormous, "--out", world.out],
+        "finetune": world.finetune(dev=enormous, out=world.root / "new"),
+    }
+    limit = 10 if verb in ("vocab", "corpus") else 1
+    where = "standard input" if verb == "stdin" else str(enormous)
+    with enormous.open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        refused(argv[verb], f"{where}:3: the line is longer than {limit} MiB", "break the line up")
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # KiB
+    assert grown < 100 * 1024, "the line was held and worked on"
+
+
+# ------------------------------------------------------------------------------- labelled examples
+
+
+def test_a_missing_column(world: World, refused: Refused, tmp_path: Path) -> None:
+    task, lines = tmp_path / "task.tsv", tmp_path / "task.jsonl"
+    task.write_text("sentense\tlabel\na dog\tyes\n")
+    lines.write_text(
+        '{"sentence": "a dog", "label": "yes"}\n{"sentense": "a cat", "label": "no"}\n'
+    )
+    for path, place, problem in (
+        (task, "1", "the header lacks the column 'sentence'; the columns are 'sentense', 'label'"),
+        (lines, "2", "key 'sentence' is missing; the keys are 'sentense', 'label'"),
+    ):
+        for argv in (
+            world.finetune(dev=path, out=world.root / "new"),
+            ["evaluate", world.task_model, path],
+            ["predict", world.task_model, "--file", path, "--out", world.out],
+        ):
+            refused(argv, f"{path}:{place}: {problem}", "Did you mean 'sentense'?")
+
+
+def test_an_unknown_label(world: World, refused: Refused, tmp_path: Path) -> None:
+    task = tmp_path / "task.tsv"
+    task.write_text("sentence\tlabel\na dog\tyes\na cat\tyess\n")
+    for argv in (
+        world.finetune(dev=task, out=world.root / "new"),
+        ["evaluate", world.task_model, task],
+    ):
+        problem = "unknown label 'yess'; the labels are 'no', 'yes'"
+        refused(argv, f"{task}:3: {problem}", "Did you mean 'yes'?")
+
+
+# ------------------------------------------------------------------------ vocabularies and lengths
+
+
+def spoil_ids(corpus: Path, value: int) -> None:
+    """Write an id over every third of a shard, as a bad disk might; its lengths stay sound."""
+    shard = json.loads((corpus / "corpus.json").read_text())["shards"]["train"][0]
+    path = corpus / shard["file"]
+    data = bytearray(path.read_bytes())
+    for token in range(0, shard["tokens"], 3):
+        at = shard["ids_at"] + 2 * token
+        data[at : at + 2] = value.to_bytes(2, sys.byteorder)
+    path.write_bytes(bytes(data))
+
+
+def test_an_id_beyond_the_vocabulary(world: World, refused: Refused, tmp_path: Path) -> None:
+    corpus = Path(shutil.copytree(world.corpus, tmp_path / "spoilt"))
+    spoil_ids(corpus, 4321)
+    (problem,) = diagnose(corpus)
+    assert "train-00000.arrow: " in problem
+    assert "Build the corpus again" in problem
+    argv = world.pretrain(corpus, tmp_path / "new")
+    refused(argv, str(corpus), "4321", "vocabulary of 100 pieces", "bothways doctor")
+
+
+def test_vocabulary_and_model_of_different_size(
+    world: World, refused: Refused, tmp_path: Path
+) -> None:
+    model = Path(shutil.copytree(world.task_model, tmp_path / "model"))
+    pieces = Tokenizer.from_folder(model).pieces
+    Tokenizer.from_pieces([*pieces, "another"]).save(model)
+    problem = f"{model}: the vocabulary has 101 pieces but the model has 100"
+    for argv in (
+        ["fill-mask", model, "[MASK]"],
+        ["next-sentence", model, "a", "b"],
+        ["embed", model, "a", "--out", world.out],
+        ["predict", model, "a"],
+        ["evaluate", model, world.dev],
+        ["convert", model, world.root / "new"],
+        [*world.finetune(out=world.root / "new"), "--model", model],
+        [*world.pretrain(out=world.root / "new"), "--start", model],
+    ):
+        refused(argv, problem, "Put the vocab.txt and tokenizer.json")
+    assert diagnose(model) == [
+        f"{model}: the vocabulary has 101 pieces but the model has 100; they do not belong "
+        "together. Put the vocab.txt and tokenizer.json the model was trained with into its folder."
+    ]
+
+
+def test_a_corpus_of_another_vocabulary(world: World, refused: Refused, tmp_path: Path) -> None:
+    other = tmp_path / "vocabulary"
+    pieces = Tokenizer.from_folder(world.vocabulary).pieces
+    Tokenizer.from_pieces(pieces[:-1]).save(other)
+    corpus = tmp_path / "corpus"
+    argv = [*world.build_corpus(), "--tokenizer", other, "--out", corpus]
+    assert run(*argv) == 0
+    argv = [*world.pretrain(corpus, world.root / "new"), "--start", world.model]
+    refused(argv, f"{corpus} was built with another vocabulary", f"--tokenizer {world.model}")
+    refused(["evaluate", world.model, corpus], f"{corpus} was built with another vocabulary")
+
+
+def test_lengths_over_the_512_positions(world: World, refused: Refused) -> None:
+    for argv, message in (
+        (["embed", world.model, "a", "--out", world.out, "--length", "513"], "length 512 or less"),
+        ([*world.finetune(out=world.root / "new"), "--length", "513"], "length 512 or less"),
+        (
+            [*world.pretrain(out=world.root / "new"), "--phases", "[{length: 513}]"],
+            "length 513 is outside 8 to model.positions 512",
+        ),
+        (
+            [
+                *world.pretrain(out=world.root / "new"),
+                *("--phases", "[{length: 513}]", "--start", world.model),
+            ],
+            f"length 513 is over the 512 positions of {world.model}; shorten the phase",
+        ),
+    ):
+        refused(argv, message)
+    encoder = load_model(world.model).model.encoder
+    fits = collate([[2] * 512], [[0] * 512], max_positions=512)
+    encoder(fits)
+    longer = collate([[2] * 513], [[0] * 513], max_positions=1000)
+    with pytest.raises(LengthError, match="513 tokens; this encoder has positions for 512"):
+        encoder(longer)
+
+
+def test_the_verbs_report_what_was_cut(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "dog " * 600
+    task = tmp_path / "long.tsv"
+    task.write_text(f"sentence\tlabel\na dog\tyes\n{long}\tno\n")
+    out = tmp_path / "out"
+    cases: list[tuple[list[Words], str]] = [
+        (["fill-mask", world.model, "[MASK] " + long], "1 of 1 texts were cut to 512 tokens"),
+        (["next-sentence", world.model, "dog", long], "92 tokens of the pair were cut to fit"),
+        (["embed", world.model, "a", long, "--out", out], "1 of 2 texts were cut to 512 tokens"),
+        (["predict", world.task_model, long], "1 of 1 texts were cut to 128 tokens"),
+        (["predict", world.task_model, "--file", task], "1 of 2 texts were cut to 128 tokens"),
+        (["evaluate", world.task_model, task], "1 of 2 examples were cut to 128 tokens"),
+    ]
+    for argv, note in cases:
+        assert run(*argv) == 0
+        assert f"note: {note}" in capsys.readouterr().err
+    assert run(*world.finetune(dev=task, out=tmp_path / "new"), "--length", "64") == 0
+    assert "long.tsv: 1 of 2 examples were cut to 64 tokens" in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------------------ options
+
+
+@pytest.mark.parametrize(
+    ("verb", "key", "nearest"),
+    [
+        ("pretrain", "clock:\n  stpes: 3\n", ":2: unknown key 'clock.stpes'; did you mean"),
+        ("pretrain", "sede: 3\n", ":1: unknown key 'sede'; did you mean 'seed'?"),
+        ("finetune", "epochs: 3\n\ntaks: {}\n", ":3: unknown key 'taks'; did you mean 'task'?"),
+        ("corpus", "hedlout: 0.1\n", ":1: unknown key 'hedlout'; did you mean 'heldout'?"),
+        ("vocab", "sise: 100\n", ":1: unknown key 'sise'; did you mean 'size'?"),
+    ],
+)
+def test_a_misspelt_key_in_a_recipe(
+    verb: str, key: str, nearest: str, world: World, refused: Refused, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(key)
+    argv = {
+        "pretrain": world.pretrain(),
+        "finetune": world.finetune(),
+        "corpus": world.build_corpus(),
+        "vocab": world.vocab(),
+    }[verb]
+    refused([*argv, "--config", recipe], f"{recipe}{nearest}")
+
+
+def test_a_misspelt_option(world: World, refused: Refused) -> None:
+    for argv, message in (
+        ([*world.pretrain(), "--optimizr.lr", "1"], "'--optimizr.lr'; did you mean '--optimizer.l"),
+        ([*world.finetune(), "--epoch", "1"], "'--epoch'; did you mean '--epochs'?"),
+        ([*world.build_corpus(), "--documents", "fiel"], "documents is 'fiel'; it must be one of"),
+        (["embed", world.model, "a", "--otu", world.out], "'--otu'; did you mean '--out'?"),
+        ([*world.vocab(), "--size", "many"], "size is 'many'; it must be a whole number"),
+    ):
+        refused(argv, message, status=2)
+
+
+# ------------------------------------------------------------------------ truncated and other runs
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def test_a_truncated_shard(world: World, refused: Refused) -> None:
+    shard = world.corpus / "train-00000.arrow"
+    truncate(shard)
+    refused(
+        world.pretrain(out=world.root / "new"),
+        f"{shard}: truncated: {shard.stat().st_size:,} bytes, but corpus.json says",
+        "Build the corpus again with `bothways corpus`",
+    )
+    truncate(world.corpus / "heldout-00000.arrow")
+    refused(["evaluate", world.model, world.corpus], "heldout-00000.arrow: truncated: ")
+    assert len(diagnose(world.corpus)) == 2
+
+
+@pytest.mark.parametrize("name", ["training.safetensors", "model.safetensors", "training.json"])
+def test_a_truncated_checkpoint(
+    name: str, world: World, refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished = load_file(world.model / "model.safetensors")
+    newest = world.run / "checkpoints" / "step-3"
+    truncate(newest / name)
+    shutil.rmtree(world.model)
+    assert run(*world.pretrain()) == 0
+    said = capsys.readouterr().out
+    assert "checkpoint step-3 is damaged and is passed over: " in said
+    assert f"{newest / name}" in said
+    assert "continuing after step 2" in said
+    again = load_file(world.model / "model.safetensors")
+    assert all((again[weight] == value).all() for weight, value in finished.items())
+    for checkpoint in (world.run / "checkpoints").iterdir():
+        truncate(checkpoint / name)
+    problem = f"{world.run / 'checkpoints'}: none of the 2 checkpoints is sound. Remove the run"
+    refused(world.pretrain(), problem, "--start")
+    if name == "model.safetensors":
+        problem = f"{newest / name} is damaged or truncated"
+        refused(["embed", newest, "a", "--out", world.out], problem, "use an earlier")
+
+
+def test_a_run_folder_of_another_recipe(world: World, refused: Refused, tmp_path: Path) -> None:
+    remedy = "or choose another run folder"
+    refused(
+        [*world.pretrain(), "--optimizer.lr", "0.003", "--seed", "4"],
+        f"{world.run} holds a run with another recipe:\n",
+        "  optimizer.lr: 0.0001 in the folder, 0.003 asked for\n",
+        "  seed: 0 in the folder, 4 asked for\n",
+        remedy,
+    )
+    refused(
+        [*world.finetune(), "--epochs", "2"],
+        f"{world.tuned} holds a run with another recipe:\n",
+        "  epochs: 1 in the folder, 2 asked for\n",
+        remedy,
+    )
+    task = tmp_path / "dev.tsv"
+    task.write_text(world.dev.read_text() + "a dog\tyes\n")
+    refused(world.finetune(dev=task), "  input.task.dev: ", remedy)
+    problem = f"{world.run} holds a run of `pretrain`; choose another run folder"
+    refused(world.finetune(out=world.run), problem)
+    refused(world.pretrain(out=world.corpus), "holds other files and no run.json")
+
+
+def test_folders_of_something_else_are_not_written_to(world: World, refused: Refused) -> None:
+    for argv in (
+        [*world.vocab(), "--out", world.model],
+        [*world.build_corpus(), "--out", world.run],
+    ):
+        refused(argv, "the folder exists and holds ", "choose another folder")
+    refused(["convert", world.model, world.tuned], f"{world.tuned} exists already")
+
+
+# ---------------------------------------------------------------------------------------- full disk
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    try:
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True
+        )
+    except FileNotFoundError:
+        pytest.skip("there is no mount here")
+    if done.returncode:
+        pytest.skip("mounting a tmpfs needs more rights than this test has")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def leave(disk: Path, free: int) -> None:
+    """Fill a disk up to this many bytes."""
+    filler = disk / "filler"
+    filler.unlink(missing_ok=True)
+    filler.write_bytes(bytes(shutil.disk_usage(disk).free - free))
+
+
+def enlarge(disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=40m", str(disk)], check=True)
+
+
+def assert_disk_full(argv: list[Words], capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run(*argv) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("bothways: error: ")
+    assert "No space left on device" in error
+    assert "What was there before is intact; free some space" in error
+    assert "Traceback" not in error
+
+
+def test_a_full_disk_while_learning_a_vocabulary(
+    world: World, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Path(shutil.copytree(world.vocabulary, small_disk / "vocabulary"))
+    before = contents(out)
+    leave(small_disk, 8192)
+    argv = [*world.vocab(), "--out", out, "--size", "95"]
+    assert_disk_full(argv, capsys)
+    assert contents(out) == before
+    enlarge(small_disk)
+    assert run(*argv) == 0
+    assert contents(out) != before
+
+
+def test_a_full_disk_while_building_a_corpus(
+    world: World, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = Path(shutil.copytree(world.corpus, small_disk / "corpus"))
+    before = contents(out)
+    leave(small_disk, 24_000)
+    argv = [*world.build_corpus(), "--out", out, "--shard_tokens", "500"]
+    assert_disk_full(argv, capsys)
+    assert contents(out) == before
+    assert diagnose(out) == []
+    assert sorted(p.name for p in small_disk.iterdir()) == ["corpus", "filler"]
+    enlarge(small_disk)
+    assert run(*argv) == 0
+    assert diagnose(out) == []
+
+
+@pytest.mark.parametrize("free", [0, 4096, 8192])
+def test_a_disk_that_is_full_before_training(
+    free: int, world: World, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(small_disk, free)
+    argv = world.pretrain(out=small_disk / "run")
+    assert_disk_full(argv, capsys)
+    enlarge(small_disk)
+    assert run(*argv) == 0
+    assert diagnose(small_disk / "run") == []
+
+
+def test_a_full_disk_while_pretraining(
+    world: World, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second checkpoint does not fit: the first is intact, and the same command goes on."""
+    out = small_disk / "run"
+    wide = [*world.pretrain(out=out), "--model.hidden", "32", "--log_every", "1"]
+    assert_disk_full([*wide, "--checkpoint.keep", "4"], capsys)
+    assert [p.name for p in (out / "checkpoints").iterdir() if diagnose(p) == []] != []
+    assert diagnose(out) == []
+    enlarge(small_disk)
+    assert run(*wide) == 0
+    assert "continuing after step" in capsys.readouterr().out
+    assert run(*wide, "--run", world.root / "unbroken") == 0
+    ours, theirs = (
+        load_file(r / "model" / "model.safetensors") for r in (out, world.root / "unbroken")
+    )
+    assert all((ours[name] == value).all() for name, value in theirs.items())
+
+
+def test_a_full_disk_while_finetuning(
+    world: World, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(small_disk, 60_000)
+    argv = world.finetune(out=small_disk / "tuned")
+    assert_disk_full(argv, capsys)
+    enlarge(small_disk)
+    assert run(*argv) == 0
+    tuned = load_file(small_disk / "tuned" / "seed-0" / "model" / "model.safetensors")
+    unbroken = load_file(world.task_model / "model.safetensors")
+    assert all((tuned[name] == value).all() for name, value in unbroken.items())
+
+
+def test_a_full_disk_while_using_a_model(
+    world: World, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("vectors.npz", "predictions.tsv"):
+        (small_disk / name).write_bytes(b"precious")
+    leave(small_disk, 0)
+    out = small_disk / "vectors.npz"
+    assert_disk_full(["embed", world.model, "a", "b", "--out", out], capsys)
+    assert out.read_bytes() == b"precious"
+    out = small_disk / "predictions.tsv"
+    assert_disk_full(["predict", world.task_model, "a", "--out", out], capsys)
+    assert out.read_bytes() == b"precious"
+    assert_disk_full(["convert", world.model, small_disk / "model"], capsys)
+    assert not (small_disk / "model").exists()
+
+
+@pytest.mark.parametrize("verb", ["vocab", "corpus", "convert"])
+def test_a_write_that_fails_leaves_everything(
+    verb: str, world: World, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk, where none can be mounted: flushing what was written fails."""
+
+    def fail(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("bothways.files.sync_files", fail)
+    argv: dict[str, list[Words]] = {
+        "vocab": [*world.vocab(), "--size", "95"],
+        "corpus": [*world.build_corpus(), "--heldout", "0.2"],
+        "convert": ["convert", world.model, world.root / "new"],
+    }
+    refused(argv[verb], "cannot be written: No space left on device", "free some space")
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+def test_a_checkpoint_that_cannot_be_written(
+    verb: str, world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = world.root / "new"
+    argv = world.pretrain(out=out) if verb == "pretrain" else world.finetune(out=out)
+    before = contents(world.root)
+    with monkeypatch.context() as patch:
+        patch.setattr("bothways.files.sync_files", fail)
+        assert_disk_full(argv, capsys)
+    after = contents(world.root)
+    assert {name: after.get(name) for name in before} == before
+    assert diagnose(out) == []
+    assert run(*argv) == 0
+    assert diagnose(out) == []

@@ -1,0 +1,245 @@
+"""batch(step): the same content whoever makes it, when, and in how many parts."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bothways.corpus.store import TokenStore
+from bothways.errors import StoreError
+from bothways.model.batch import IGNORE, PretrainingBatch
+from bothways.pretraining import batches as module
+from bothways.pretraining.batches import PairBatches, prefetch
+from bothways.pretraining.plan import truncation
+from pretraining_examples import (
+    TOKENIZER,
+    memory_store,
+    pair_batches,
+    random_documents,
+    whole_tokens,
+)
+
+Instance = tuple[tuple[int, ...], int]  # tokens before masking, label
+
+
+@pytest.fixture(scope="module")
+def store() -> TokenStore:
+    """30 documents, some sentences longer than a sequence."""
+    documents = random_documents(np.random.default_rng(1), 30)
+    return memory_store([*documents, [60, 3, 90], [200, 5, 1]])
+
+
+def instances(parts: list[PretrainingBatch]) -> list[Instance]:
+    found: list[Instance] = []
+    for part in parts:
+        tokens, bounds = whole_tokens(part), part.inputs.bounds
+        for i, label in enumerate(part.random_next.tolist()):
+            found.append((tuple(tokens[bounds[i] : bounds[i + 1]].tolist()), label))
+    return found
+
+
+def expected_epoch(
+    batches: PairBatches, store: TokenStore, epoch: int, room: int
+) -> list[Instance]:
+    """An epoch's instances in order, put together one by one."""
+    plan, ends = batches.plan(epoch), store.sentence_bounds
+    made: list[Instance] = []
+    for row in plan.order.tolist():
+        a, b = ends[plan.a[row]], ends[plan.b[row]]
+        cut = truncation(
+            a[1:] - a[:1],
+            b[1:] - b[:1],
+            room,
+            seed=batches._seed,
+            epoch=epoch,
+            index=np.array([row]),
+        )
+        texts = [
+            store.tokens_between(int(a[0] + cut[0][0]), int(a[1] - cut[1][0])).tolist(),
+            store.tokens_between(int(b[0] + cut[2][0]), int(b[1] - cut[3][0])).tolist(),
+        ]
+        cls, sep = TOKENIZER.cls_id, TOKENIZER.sep_id
+        tokens = (cls, *texts[0], sep, *texts[1], sep)
+        made.append((tokens, int(plan.random_next[row])))
+    return made
+
+
+def equal(one: list[PretrainingBatch], other: list[PretrainingBatch]) -> bool:
+    def tensors(parts: list[PretrainingBatch]) -> list[torch.Tensor]:
+        return [
+            tensor
+            for p in parts
+            for tensor in (
+                p.inputs.tokens,
+                p.inputs.segments,
+                p.inputs.positions,
+                torch.from_numpy(p.inputs.bounds),
+                p.masked.at,
+                p.masked.ids,
+                p.random_next,
+            )
+        ]
+
+    return all(map(torch.equal, tensors(one), tensors(other))) and len(one) == len(other)
+
+
+def test_epochs_end_to_end(store: TokenStore) -> None:
+    batches = pair_batches(store, batch=7, micro_batch=7)
+    expected = list(chain.from_iterable(expected_epoch(batches, store, e, 21) for e in range(4)))
+    steps = len(expected) // 7
+    assert 7 * steps > sum(map(len, (batches.plan(e) for e in range(3)))), "three changes of epoch"
+    made = list(chain.from_iterable(instances(batches.micro_batches(s)) for s in range(steps)))
+    assert made == expected[: 7 * steps]
+    labels = [label for _, label in made]
+    assert 0.3 < np.mean(labels) < 0.9, "both classes are there"
+
+
+def test_a_batch_larger_than_an_epoch() -> None:
+    store = memory_store([[3, 4], [5, 6], [7, 8]])
+    batches = pair_batches(store, batch=40, micro_batch=8)
+    expected = chain.from_iterable(expected_epoch(batches, store, e, 21) for e in range(30))
+    made = [*instances(batches.micro_batches(0)), *instances(batches.micro_batches(1))]
+    assert made == [instance for instance, _ in zip(expected, range(80), strict=False)]
+
+
+def test_layout(store: TokenStore) -> None:
+    for part in chain.from_iterable(map(pair_batches(store).micro_batches, range(40))):
+        inputs, masked = part.inputs, part.masked
+        tokens = whole_tokens(part)
+        assert inputs.longest <= 24
+        assert inputs.tokens.shape == inputs.segments.shape == inputs.positions.shape
+        for start, stop in zip(inputs.bounds, inputs.bounds[1:], strict=False):
+            sequence = tokens[start:stop]
+            seps = np.flatnonzero(sequence == TOKENIZER.sep_id)
+            assert sequence[0] == TOKENIZER.cls_id
+            assert len(seps) == 2
+            assert seps[1] == len(sequence) - 1
+            assert 1 < seps[0] < seps[1] - 1, "neither text is empty"
+            segments = [0] * (seps[0] + 1) + [1] * (len(sequence) - seps[0] - 1)
+            assert inputs.segments[start:stop].tolist() == segments
+            assert inputs.positions[start:stop].tolist() == list(range(len(sequence)))
+            targets = (
+                (masked.at[: masked.count] >= start) & (masked.at[: masked.count] < stop)
+            ).sum()
+            assert targets == max(1, round(0.15 * len(sequence)))
+        assert (masked.ids[: masked.count] != IGNORE).all()
+        assert (masked.ids[masked.count :] == IGNORE).all()
+        assert len(masked.at) % 32 == 0
+        assert len(inputs.tokens) % 64 == 0
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 3, 6])
+def test_any_cut_gives_the_same_content(store: TokenStore, micro_batch: int) -> None:
+    whole, cut = pair_batches(store, micro_batch=6), pair_batches(store, micro_batch=micro_batch)
+    for step in range(25):
+        (one,), parts = whole.micro_batches(step), cut.micro_batches(step)
+        assert len(parts) == 6 // micro_batch
+        total = int(one.inputs.bounds[-1])
+        for name in ("tokens", "segments", "positions"):
+            pieces = [getattr(p.inputs, name)[: p.inputs.bounds[-1]] for p in parts]
+            assert torch.equal(torch.cat(pieces), getattr(one.inputs, name)[:total])
+        offsets = np.cumsum([0, *(p.inputs.bounds[-1] for p in parts)])
+        at = [p.masked.at[: p.masked.count] + int(o) for p, o in zip(parts, offsets, strict=False)]
+        ids = [p.masked.ids[: p.masked.count] for p in parts]
+        assert torch.equal(torch.cat(at), one.masked.at[: one.masked.count])
+        assert torch.equal(torch.cat(ids), one.masked.ids[: one.masked.count])
+        assert torch.equal(torch.cat([p.random_next for p in parts]), one.random_next)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 4])
+def test_prefetching_changes_nothing(store: TokenStore, ahead: int) -> None:
+    expected = [pair_batches(store).micro_batches(s) for s in range(5, 45)]
+    made = list(prefetch(pair_batches(store), range(5, 45), ahead=ahead))
+    assert len(made) == 40
+    assert all(map(equal, made, expected))
+
+
+def test_prefetching_can_be_left(store: TokenStore) -> None:
+    made = prefetch(pair_batches(store), range(10**6), ahead=3)
+    next(made)
+    made.close()
+
+
+def test_an_error_in_the_thread_comes_out(
+    store: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = pair_batches(store)
+
+    def fail(step: int) -> list[PretrainingBatch]:
+        raise StoreError(f"step {step}")
+
+    monkeypatch.setattr(batches, "micro_batches", fail)
+    with pytest.raises(StoreError, match="step 3"):
+        list(prefetch(batches, range(3, 9)))
+
+
+def test_threads_and_order_change_nothing() -> None:
+    # Epochs of few instances, so that plans come and go under the threads' hands.
+    store = memory_store([[3, 4, 5], [5, 6], [7, 8, 2, 2]])
+    expected = [pair_batches(store).micro_batches(s) for s in range(60)]
+    shared = pair_batches(store)
+    steps = np.random.default_rng(0).permutation(60).tolist()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            made = list(pool.map(shared.micro_batches, steps))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(equal(parts, expected[step]) for step, parts in zip(steps, made, strict=True))
+    assert shared.epoch_sizes == pair_sizes(store, len(shared.epoch_sizes))
+
+
+def pair_sizes(store: TokenStore, epochs: int) -> list[int]:
+    batches = pair_batches(store)
+    return [len(batches.plan(epoch)) for epoch in range(epochs)]
+
+
+def test_known_epoch_sizes_save_planning(
+    store: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = pair_batches(store)
+    expected = first.micro_batches(100)
+    assert len(first.epoch_sizes) > 3
+    assert first.epoch_sizes == pair_sizes(store, len(first.epoch_sizes))
+    planned = []
+    plan_epoch = module.plan_epoch
+
+    def watch(*args, **named):  # type: ignore[no-untyped-def]
+        planned.append(named["epoch"])
+        return plan_epoch(*args, **named)
+
+    monkeypatch.setattr(module, "plan_epoch", watch)
+    continued = pair_batches(store, epoch_sizes=first.epoch_sizes)
+    assert equal(continued.micro_batches(100), expected)
+    assert len(planned) <= 2
+    assert min(planned) >= len(first.epoch_sizes) - 2
+
+
+def test_seed_and_phase_draw_their_own(store: TokenStore) -> None:
+    first = pair_batches(store).micro_batches(0)
+    assert equal(first, pair_batches(store).micro_batches(0))
+    assert not equal(first, pair_batches(store, seed=2).micro_batches(0))
+    assert not equal(first, pair_batches(store, number=1).micro_batches(0))
+
+
+def test_the_store_is_never_written_to(tiny_corpus: Path) -> None:
+    store = TokenStore.open(tiny_corpus)
+    before = copy.deepcopy([ids.copy() for ids in store._ids])
+    batches = pair_batches(store, length=64, batch=16, micro_batch=4)
+    for step in range(10):
+        for part in batches.micro_batches(step):
+            assert part.inputs.tokens.max() < store.tokenizer.vocab_size
+    assert all(map(np.array_equal, before, store._ids))
+
+
+def test_one_document_is_refused_at_once() -> None:
+    with pytest.raises(StoreError, match=r"1 document\(s\) in the train part"):
+        pair_batches(memory_store([[4, 5, 6]]))

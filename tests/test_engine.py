@@ -1,0 +1,154 @@
+"""One step: gradients add up, are clipped, and update at the step's rate."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from bothways.config import OptimizerOptions
+from bothways.errors import RunError
+from bothways.model.batch import PretrainingBatch
+from bothways.model.heads import Bert
+from bothways.pretraining.objective import pretraining_loss
+from bothways.training.engine import Trainer
+from bothways.training.schedules import learning_rate
+from pretraining_examples import memory_store, pair_batches, random_documents, small_model
+
+BATCHES = pair_batches(
+    memory_store(random_documents(np.random.default_rng(4), 30)), batch=8, micro_batch=4
+)
+
+
+def trainer(
+    model: Bert, dtype: torch.dtype = torch.float32, **options: float
+) -> Trainer[PretrainingBatch]:
+    return Trainer(
+        model,
+        OptimizerOptions(lr=1e-2, **options),  # type: ignore[arg-type]
+        total_steps=20,
+        seed=3,
+        dtype=dtype,
+    )
+
+
+def step(one: Trainer[PretrainingBatch], number: int) -> dict[str, float]:
+    parts = BATCHES.micro_batches(number)
+    return one.step(number, parts, pretraining_loss(parts))
+
+
+def same(a: Bert, b: Bert) -> bool:
+    return all(map(torch.equal, a.parameters(), b.parameters()))
+
+
+def gradients(model: Bert, number: int) -> list[torch.Tensor]:
+    parts = BATCHES.micro_batches(number)
+    for part in parts:
+        pretraining_loss(parts)(model, part, torch.float32)[0].backward()
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("clip", [1e-2, 1e6])
+def test_a_step_is_clip_rate_and_update(clip: float) -> None:
+    model = small_model()
+    reference = copy.deepcopy(model)
+    stats = step(trainer(model, clip=clip), 2)
+    grads = gradients(reference, 2)
+    norm = float(torch.stack([g.norm() for g in grads]).norm())
+    assert stats["grad_norm"] == pytest.approx(norm, rel=1e-5)
+    assert 1e-2 < norm < 1e6, "one clip binds, the other does not"
+    options = OptimizerOptions(lr=1e-2)
+    assert stats["lr"] == learning_rate(2, 20, options)
+    scale = min(1.0, clip / norm)
+    for parameter, before, gradient in zip(
+        model.parameters(), reference.parameters(), grads, strict=True
+    ):
+        g = gradient * scale
+        update = 0.1 * g / ((0.001 * g**2).sqrt() + 1e-6)
+        if parameter.ndim > 1:
+            update = update + 0.01 * before
+        expected = before - stats["lr"] * update
+        assert torch.allclose(parameter, expected, rtol=1e-4, atol=2e-6)
+
+
+def test_gradients_do_not_leak_into_the_next_step() -> None:
+    model = small_model()
+    one = trainer(model)
+    step(one, 0)
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_parts_and_steps_draw_their_own_dropout() -> None:
+    def after(number: int, *, also_before: bool = False) -> Bert:
+        model = small_model(dropout=0.3)
+        if also_before:
+            with torch.no_grad():
+                model.train().dropout(torch.ones(1000), 0.3)  # draws that must not count
+            torch.rand(5)
+        parts = BATCHES.micro_batches(0)
+        trainer(model).step(number, parts, pretraining_loss(parts))
+        return model
+
+    assert same(after(12), after(12, also_before=True))
+    keys: list[int] = []
+    model = small_model(dropout=0.3)
+    reseed = model.dropout.reseed
+    model.dropout.reseed = lambda seed: (keys.append(seed), reseed(seed))[1]  # type: ignore[method-assign]
+    one = trainer(model)
+    step(one, 0)
+    step(one, 1)
+    assert len(set(keys)) == len(keys) == 4
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
+    model = small_model()
+    one = trainer(model)
+    step(one, 0)
+    before = copy.deepcopy(model)
+    moments = copy.deepcopy(one.optimizer.state_dict())
+    parts = BATCHES.micro_batches(1)
+
+    def broken(model, part, dtype):  # type: ignore[no-untyped-def]
+        value, stats = pretraining_loss(parts)(model, part, dtype)
+        return value * float("inf"), stats
+
+    with pytest.raises(RunError, match=r"step 2: the gradient is nan.*optimizer\.lr"):
+        one.step(1, parts, broken)
+    assert same(model, before)
+    # ... and the step can be done again as if nothing had happened.
+    other = trainer(before)
+    other.optimizer.load_state_dict(moments)
+    step(one, 1)
+    step(other, 1)
+    assert same(model, before)
+
+
+def test_bf16_keeps_fp32_parameters() -> None:
+    model = small_model()
+    stats = step(trainer(model, torch.bfloat16), 1)
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    exact = step(trainer(small_model()), 1)
+    assert stats["mlm_loss"] == pytest.approx(exact["mlm_loss"], rel=0.02)
+    assert stats["mlm_loss"] != exact["mlm_loss"]
+
+
+def test_dropout_is_on_while_training() -> None:
+    model = small_model(dropout=0.5).eval()
+    step(trainer(model), 0)
+    assert model.training
+
+
+def test_rows_beyond_the_vocabulary_stay_zero() -> None:
+    # They are not saved, so training must never touch them.
+    for dtype in (torch.float32, torch.bfloat16):
+        model = small_model(dropout=0.1)
+        one = trainer(model, dtype)
+        for number in range(5):
+            step(one, number)
+        assert len(model.embedding_VH) == 64
+        assert not model.embedding_VH[38:].any()
+        moments = one.optimizer.state[model.encoder.embeddings.tokens.weight]
+        assert not moments["exp_avg"][38:].any()
+        assert moments["exp_avg"][:38].any()

@@ -1,0 +1,154 @@
+"""Records of a run: nothing lost, nothing twice, and readable after a kill."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bothways.errors import DiskError
+from bothways.training.monitor import METRICS, Monitor, read_metrics
+from bothways.training.plots import plot_panels
+from pretraining_examples import small_disk
+
+
+def steps(folder: Path) -> list[int]:
+    return [record["step"] for record in read_metrics(folder / METRICS)]
+
+
+def test_records(tmp_path: Path) -> None:
+    with Monitor(tmp_path / "run", 10, "test") as watch:
+        watch.log(1, {"loss": 2.5, "count": 3})
+        assert read_metrics(tmp_path / "run" / METRICS), "records are there at once"
+        watch.record(2, {"loss": float("nan"), "other": float("inf")})
+    lines = (tmp_path / "run" / METRICS).read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"step": 1, "loss": 2.5, "count": 3},
+        {"step": 2, "loss": None, "other": None},
+    ]
+
+
+def test_continuing_drops_what_is_done_again(tmp_path: Path) -> None:
+    with Monitor(tmp_path, 10, "test") as watch:
+        for step in range(8):
+            watch.record(step, {"loss": 1.0})
+    with (tmp_path / METRICS).open("a") as file:
+        file.write('{"step": 8, "lo')  # a kill
+    assert steps(tmp_path) == list(range(8))
+    with Monitor(tmp_path, 10, "test", done=5) as watch:
+        watch.record(6, {"loss": 2.0})
+    assert steps(tmp_path) == [0, 1, 2, 3, 4, 5, 6]
+    assert read_metrics(tmp_path / METRICS)[-1]["loss"] == 2.0
+
+
+def test_starting_again_drops_everything(tmp_path: Path) -> None:
+    with Monitor(tmp_path, 10, "test") as watch:
+        watch.record(0, {"loss": 1.0})
+        watch.record(3, {"loss": 1.0})
+    with Monitor(tmp_path, 10, "test") as watch:
+        watch.record(0, {"loss": 1.0})
+    assert steps(tmp_path) == [0]
+
+
+def test_no_metrics_are_no_records(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path / METRICS) == []
+    (tmp_path / METRICS).write_bytes(b"\x00\x00\x00")
+    assert read_metrics(tmp_path / METRICS) == []
+
+
+def test_plain_lines_are_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Monitor(tmp_path, 500, "training") as watch:
+        for step in range(1, 501):
+            watch.log(step, {"loss": 2.0, "tokens_per_second": 12345.6, "lr": 1e-5})
+        watch.say("a line [with] brackets: 12 %")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3, "the first, the last, and what was said"
+    assert lines[0].startswith("training 1/500  loss 2.000  tokens_per_second 12,346  lr 1.00e-05")
+    assert lines[1].startswith("training 500/500")
+    assert lines[1].endswith("left 0 s")
+    assert lines[2] == "a line [with] brackets: 12 %"
+
+
+def test_a_bar_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    with Monitor(tmp_path, 4, "training", done=1) as watch:
+        watch.log(4, {"loss": 2.0})
+        watch.say("said above the bar")
+    out = capsys.readouterr().out
+    assert "4/4 steps" in out
+    assert "said above the bar" in out
+
+
+def test_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("bothways.training.monitor.time.monotonic", lambda: now)
+    with Monitor(tmp_path, 1000, "test", done=100) as watch:
+        assert watch._time_left(100) == "?"
+        now = 110.0  # ten seconds for 100 steps, 800 to go
+        assert watch._time_left(200) == "80 s"
+        now = 200.0
+        assert watch._time_left(200) == "13 min"
+
+
+def test_tensorboard(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for done in (0, 2):
+        with Monitor(tmp_path, 4, "test", done=done, tensorboard=True) as watch:
+            for step in range(done + 1, 4):
+                watch.record(step, {"loss": step + done / 10})
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    found = [(e.step, round(e.value, 3)) for e in events.Scalars("loss")]
+    assert found == [(1, 1.0), (2, 2.0), (3, 3.2)], "later records of the broken run are purged"
+
+
+def test_a_refused_write_is_one_clear_error(tmp_path: Path) -> None:
+    class Full:
+        def write(self, _: Any) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def close(self) -> None:
+            pass
+
+    def record() -> None:
+        with Monitor(tmp_path, 4, "test") as watch:
+            watch._file.close()
+            watch._file = Full()  # type: ignore[assignment]
+            watch.record(1, {"loss": 1.0})
+
+    with pytest.raises(DiskError, match=r"metrics\.jsonl: cannot be written: No space left"):
+        record()
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    def record(folder: Path) -> None:
+        with Monitor(folder, 10**6, "test") as watch:
+            for step in range(10**5):
+                watch.record(step, {"loss": 1.0})
+
+    with small_disk(tmp_path / "disk", 64) as disk:
+        with pytest.raises(DiskError, match="No space left"):
+            record(disk / "run")
+        whole = steps(disk / "run")
+        assert whole == list(range(len(whole)))
+        assert len(whole) > 1000
+
+
+def test_plots(tmp_path: Path) -> None:
+    curves = {"loss": ([1, 2, 3], [3.0, 2.0, 1.0]), "level": ([3], [0.5])}
+    plot_panels(
+        tmp_path / "curves.png", {"one": curves, "two": {}, "three": curves, "four": curves}
+    )
+    data = (tmp_path / "curves.png").read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = (int.from_bytes(data[i : i + 4], "big") for i in (16, 20))
+    assert width > 1000
+    assert height > 600, "two rows"

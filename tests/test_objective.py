@@ -1,0 +1,167 @@
+"""The pre-training loss: sums over global counts; what it trains; what is measured."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from bothways.model.batch import IGNORE, PretrainingBatch
+from bothways.model.heads import Bert
+from bothways.pretraining.objective import HeldOut, measure, pretraining_loss
+from pretraining_examples import memory_store, pair_batches, random_documents, small_model
+
+
+def parts_of(batch: int, micro_batch: int) -> list[PretrainingBatch]:
+    """The same step cut into micro-batches."""
+    store = memory_store(random_documents(np.random.default_rng(2), 30))
+    return pair_batches(store, batch=batch, micro_batch=micro_batch).micro_batches(3)
+
+
+def gradients(
+    model: Bert, parts: list[PretrainingBatch]
+) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    loss = pretraining_loss(parts)
+    sums: dict[str, float] = {}
+    model.zero_grad()
+    for part in parts:
+        value, stats = loss(model, part, torch.float32)
+        value.backward()
+        for name, stat in stats.items():
+            sums[name] = sums.get(name, 0.0) + float(stat)
+    return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}, sums
+
+
+def test_micro_batches_add_up_to_the_whole() -> None:
+    model = small_model()
+    whole, whole_stats = gradients(model, parts_of(12, 12))
+    assert len(whole) == len(list(model.parameters())), "everything is trained"
+    for micro_batch in (1, 4, 5):  # 5: the last part is smaller, and none has the mean's counts
+        parts, stats = gradients(model, parts_of(12, micro_batch))
+        assert stats == pytest.approx(whole_stats, rel=1e-5)
+        for name, expected in whole.items():
+            scale = expected.abs().max()
+            assert (parts[name] - expected).abs().max() <= 2e-6 + 1e-5 * scale, name
+
+
+def test_equals_the_definition() -> None:
+    model = small_model().double()
+    parts = parts_of(12, 4)
+    mlm, mlm_right, nsp, nsp_right, targets = 0.0, 0, 0.0, 0, 0
+    for part in parts:
+        hidden = model.encoder(part.inputs, dtype=torch.float64).detach()
+        everywhere = torch.arange(len(part.inputs.tokens))
+        words = model.masked_lm_logits(hidden, everywhere)[:, :38].detach().log_softmax(-1)
+        for at, word in zip(part.masked.at.tolist(), part.masked.ids.tolist(), strict=True):
+            if word != IGNORE:
+                mlm -= float(words[at, word])
+                mlm_right += int(words[at].argmax()) == word
+                targets += 1
+        pairs = model.next_sentence_logits(hidden, part.inputs).detach().log_softmax(-1)
+        for scores, label in zip(pairs, part.random_next.tolist(), strict=True):
+            nsp -= float(scores[label])
+            nsp_right += int(scores.argmax()) == label
+    _, stats = gradients(small_model(), parts)
+    assert stats["mlm_loss"] == pytest.approx(mlm / targets, rel=1e-5)
+    assert stats["mlm_accuracy"] == pytest.approx(mlm_right / targets)
+    assert stats["nsp_loss"] == pytest.approx(nsp / 12, rel=1e-5)
+    assert stats["nsp_accuracy"] == pytest.approx(nsp_right / 12)
+    shares = [pretraining_loss(parts)(small_model(), p, torch.float32)[0] for p in parts]
+    value = sum(float(share.detach()) for share in shares)
+    assert value == pytest.approx(mlm / targets + nsp / 12, rel=1e-5)
+
+    result = measure(small_model(), parts, torch.float32)
+    ids = torch.cat([p.masked.ids[: p.masked.count] for p in parts])
+    assert result.mlm_loss == pytest.approx(mlm / targets, rel=1e-5)
+    assert result.perplexity == pytest.approx(math.exp(mlm / targets), rel=1e-4)
+    assert result.mlm_accuracy == pytest.approx(mlm_right / targets)
+    assert result.nsp_loss == pytest.approx(nsp / 12, rel=1e-5)
+    assert result.nsp_accuracy == pytest.approx(nsp_right / 12)
+    assert result.mlm_baseline == pytest.approx(int(ids.bincount().max()) / targets)
+    assert (result.targets, result.pairs) == (targets, 12)
+
+
+def test_measuring_does_not_depend_on_the_cut_and_disturbs_nothing() -> None:
+    model = small_model(dropout=0.5).train()
+    one = measure(model, parts_of(12, 12), torch.float32)
+    several = measure(model, parts_of(12, 3), torch.float32)
+    assert model.training
+    assert several.record() == pytest.approx(one.record(), rel=1e-5)
+    assert all(p.grad is None for p in model.parameters())
+    model.eval()
+    measure(model, parts_of(12, 12), torch.float32)
+    assert not model.training
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_both_next_sentence_classes_are_trained(label: int) -> None:
+    (batch,) = parts_of(12, 12)
+    one_class = PretrainingBatch(batch.inputs, batch.masked, torch.full((12,), label))
+    model = small_model()
+    grads, _ = gradients(model, [one_class])
+    bias = grads["next_sentence.output.bias"]
+    assert bias[label] < -0.1, "the class seen must become likelier"
+    assert bias[1 - label] > 0.1
+    assert grads["encoder.pooler.weight"].abs().max() > 0
+
+
+def test_only_masked_positions_count() -> None:
+    (batch,) = parts_of(12, 12)
+    model = small_model()
+    seen: list[torch.Tensor] = []
+
+    def remember(module, args, output):  # type: ignore[no-untyped-def] # noqa: ARG001
+        output.retain_grad()
+        seen.append(output)
+
+    assert model.masked_lm is not None
+    model.masked_lm.register_forward_hook(remember)
+    value, _ = pretraining_loss([batch])(model, batch, torch.float32)
+    value.backward()
+    (logits,) = seen
+    assert logits.grad is not None
+    assert len(logits) == len(batch.masked.at), "no logits but at the targets"
+    used = logits.grad.abs().sum(-1) > 0
+    assert used[: batch.masked.count].all()
+    assert not used[batch.masked.count :].any(), "the tail trains nothing"
+
+
+def test_text_of_unknown_words_alone_gives_no_nan() -> None:
+    (batch,) = parts_of(6, 6)
+    masked = type(batch.masked)(
+        torch.zeros_like(batch.masked.at), torch.full_like(batch.masked.ids, IGNORE), 0
+    )
+    empty = PretrainingBatch(batch.inputs, masked, batch.random_next)
+    model = small_model()
+    grads, stats = gradients(model, [empty])
+    assert stats["mlm_loss"] == 0
+    assert all(g.isfinite().all() for g in grads.values())
+    assert measure(model, [empty], torch.float32).mlm_accuracy == 0
+
+
+def test_what_a_reader_sees() -> None:
+    result = HeldOut(
+        mlm_loss=2.0,
+        mlm_accuracy=0.25,
+        mlm_baseline=0.05,
+        nsp_loss=0.6,
+        nsp_accuracy=0.75,
+        targets=10,
+        pairs=4,
+    )
+    assert "perplexity 7.4, accuracy 25.0%" in result.sentence()
+    assert "most frequent token 5.0%" in result.sentence()
+    assert "next-sentence accuracy 75.0%" in result.sentence()
+    assert set(result.record()) == {
+        f"heldout_{name}"
+        for name in (
+            "mlm_loss",
+            "perplexity",
+            "mlm_accuracy",
+            "mlm_baseline",
+            "nsp_loss",
+            "nsp_accuracy",
+        )
+    }

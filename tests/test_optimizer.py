@@ -1,0 +1,133 @@
+"""BERT's Adam, against the original's formula in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bothways.config import OptimizerOptions
+from bothways.training.optimizer import make_optimizer
+from pretraining_examples import small_model
+
+STEPS = 50
+
+
+class Two(nn.Module):
+    """A matrix, which decays, and a vector, which does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.matrix = nn.Parameter(torch.randn(7, 5, generator=generator))
+        self.vector = nn.Parameter(torch.randn(9, generator=generator))
+
+
+def gradient_of(step: int, shape: tuple[int, ...]) -> np.ndarray:
+    rng = np.random.default_rng([step, len(shape)])
+    gradient = rng.normal(size=shape) * 10.0 ** rng.integers(-4, 2)
+    return gradient.astype(np.float32)
+
+
+def rate_of(step: int) -> float:
+    return 1e-2 * min(step + 1, 10) / 10
+
+
+def train(model: Two, optimizer: torch.optim.Optimizer) -> None:
+    for step in range(STEPS):
+        for group in optimizer.param_groups:
+            group["lr"] = rate_of(step)
+        for parameter in model.parameters():
+            parameter.grad = torch.from_numpy(gradient_of(step, tuple(parameter.shape)))
+        optimizer.step()
+
+
+def original(start: np.ndarray, options: OptimizerOptions, decay: float) -> np.ndarray:
+    """AdamWeightDecayOptimizer of google-research/bert's optimization.py, in float64."""
+    parameter = start.astype(np.float64)
+    m, v = np.zeros_like(parameter), np.zeros_like(parameter)
+    for step in range(STEPS):
+        gradient = gradient_of(step, parameter.shape).astype(np.float64)
+        m = options.beta1 * m + (1 - options.beta1) * gradient
+        v = options.beta2 * v + (1 - options.beta2) * gradient**2
+        update = m / (np.sqrt(v) + options.eps) + decay * parameter
+        parameter = parameter - rate_of(step) * update
+    return parameter
+
+
+@pytest.mark.parametrize("beta2", [0.999, 0.98, 0.99999])
+def test_equals_the_original(beta2: float) -> None:
+    options = OptimizerOptions(beta2=beta2, weight_decay=0.1)
+    model = Two()
+    start = {n: p.detach().numpy().copy() for n, p in model.named_parameters()}
+    train(model, make_optimizer(model, options))
+    for name, parameter in model.named_parameters():
+        decay = 0.1 if name == "matrix" else 0.0
+        expected = original(start[name], options, decay)
+        moved = np.abs(expected - start[name]).max()
+        assert moved > 0.1
+        # Rounding of 50 steps, far below what a correction or the other decay would change.
+        error = np.abs(parameter.detach().numpy() - expected).max()
+        assert error < 3e-5 * max(moved, 1), (name, error)
+        other = original(start[name], options, 0.1 - decay)
+        assert np.abs(other - expected).max() > 100 * error, "the test sees which one decays"
+
+
+def test_with_correction_it_is_adamw() -> None:
+    options = OptimizerOptions(bias_correction=True)
+    ours, theirs = Two(), Two()
+    train(ours, make_optimizer(ours, options))
+    reference = torch.optim.AdamW(
+        [
+            {"params": [theirs.matrix], "weight_decay": 0.01},
+            {"params": [theirs.vector], "weight_decay": 0.0},
+        ],
+        betas=(0.9, 0.999),
+        eps=1e-6,
+        fused=True,
+    )
+    train(theirs, reference)
+    assert torch.equal(ours.matrix, theirs.matrix)
+    assert torch.equal(ours.vector, theirs.vector)
+    without = Two()
+    train(without, make_optimizer(without, OptimizerOptions()))
+    assert (without.matrix - ours.matrix).abs().max() > 1e-2, "the two differ"
+
+
+def test_the_counter_may_stop() -> None:
+    # Past 2 ** 24 an fp32 counter stands still; the update must not notice.
+    models = [Two(), Two()]
+    for model, count in zip(models, (2.0**23, 2.0**24), strict=True):
+        optimizer = make_optimizer(model, OptimizerOptions())
+        for parameter in model.parameters():
+            optimizer.state[parameter]["step"].fill_(count)
+        train(model, optimizer)
+    assert torch.equal(models[0].matrix, models[1].matrix)
+
+
+def test_what_decays() -> None:
+    model = small_model()
+    optimizer = make_optimizer(model, OptimizerOptions(weight_decay=0.03))
+    names = {id(p): n for n, p in model.named_parameters()}
+    groups = {
+        group["weight_decay"]: {names[id(p)] for p in group["params"]}
+        for group in optimizer.param_groups
+    }
+    assert set(groups) == {0.03, 0.0}
+    assert groups[0.03] | groups[0.0] == set(names.values())
+    for name in groups[0.03]:
+        assert name.endswith("weight")
+        assert "norm" not in name
+    for name in groups[0.0]:
+        assert "norm" in name or name.endswith("bias"), name
+    for name in ("encoder.embeddings.tokens.weight", "encoder.pooler.weight"):
+        assert name in groups[0.03]
+    assert "masked_lm.bias" in groups[0.0]
+
+
+def test_frozen_parameters_are_left_out() -> None:
+    model = Two()
+    model.vector.requires_grad_(False)
+    optimizer = make_optimizer(model, OptimizerOptions())
+    assert [len(group["params"]) for group in optimizer.param_groups] == [1, 0]

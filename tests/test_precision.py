@@ -1,0 +1,52 @@
+"""Which arithmetic and how many threads."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from bothways.training import precision
+from bothways.training.precision import DTYPES, choose_precision, set_threads
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp32"])
+def test_what_is_asked_for_is_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "_time_product", lambda _: pytest.fail("nothing to probe"))
+    choice = choose_precision(name)  # type: ignore[arg-type]
+    assert choice.name == name
+    assert choice.dtype is DTYPES[name]
+    assert choice.reason == f"{name}: asked for"
+
+
+@pytest.mark.parametrize(
+    ("speed", "name", "reason"),
+    [
+        (3.0, "bf16", "bf16: its matrix products run 3.0 times as fast as fp32's here"),
+        (1.1, "fp32", "fp32: bf16 matrix products run at 1.1 times its speed"),
+        (0.2, "fp32", "fp32: bf16 matrix products run at 0.2 times its speed"),
+    ],
+)
+def test_auto_takes_what_is_faster(
+    speed: float, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {torch.bfloat16: 1.0, torch.float32: speed}
+    monkeypatch.setattr(precision, "_time_product", seconds.__getitem__)
+    choice = choose_precision("auto")
+    assert (choice.name, choice.reason) == (name, reason)
+
+
+def test_the_probe_runs_here() -> None:
+    assert choose_precision("auto").name in DTYPES
+
+
+def test_threads() -> None:
+    before = torch.get_num_threads()
+    try:
+        assert set_threads(3) == 3
+        assert torch.get_num_threads() == 3
+        assert set_threads(0) == len(os.sched_getaffinity(0))
+        assert torch.get_num_threads() == len(os.sched_getaffinity(0))
+    finally:
+        torch.set_num_threads(before)

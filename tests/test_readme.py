@@ -1,0 +1,270 @@
+"""What the documents say, held to the code: README's commands run, its files exist, its table is
+right.
+
+The commands and Python blocks of README.md are run as they are written, in their order, in an empty
+folder with small files under the names that README uses. Only :data:`CHEAP` is added to commands,
+and :data:`CHEAP_PYTHON` replaced in Python, so that training takes seconds instead of minutes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bothways import cli
+from bothways.config import (
+    SIZES,
+    CorpusConfig,
+    FinetuneConfig,
+    PretrainConfig,
+    SizeOptions,
+    VocabularyConfig,
+)
+from bothways.options import load_recipe, read_recipe
+from bothways.tokenization import Tokenizer
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCUMENTS = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "EXPERIMENTS.md",
+    "docs/architecture.md",
+    "benchmarks/README.md",
+]
+
+# Added to the commands of a verb, behind what README gives. (With --start, sizes are not read.)
+CHEAP = {
+    "pretrain": [
+        *("--clock.minutes", "null", "--clock.steps", "4"),
+        *("--evaluate.every", "4", "--evaluate.sequences", "64"),
+        *("--model.layers", "1", "--model.hidden", "32", "--model.heads", "2"),
+        *("--phases", "[{length: 48, share: 1.0, batch: 4, micro_batch: 4}]"),
+    ],
+    "finetune": ["--epochs", "1"],
+}
+CHEAP_PYTHON = (
+    '"clock.minutes": 2',
+    '"clock.minutes": None, "clock.steps": 4, "evaluate.every": 4, "evaluate.sequences": 64',
+)
+# What the commands and the Python blocks leave behind.
+OUTPUTS = [
+    "vocabulary/vocab.txt",
+    "vocabulary/tokenizer.json",
+    "corpus/corpus.json",
+    "runs/mini/model/model.safetensors",
+    "runs/mini/metrics.jsonl",
+    "runs/mini/curves.png",
+    "runs/mini/tensorboard",
+    "runs/tiny/run.json",
+    "runs/tiny/checkpoints/step-4/training.safetensors",
+    "runs/more/model/config.json",
+    "runs/reviews/report.json",
+    "runs/reviews/seed-2/model/bothways.json",
+    "runs/reviews/seed-2/test_predictions.tsv",
+    "runs/similar/seed-0/metrics.json",
+    "runs/mrpc/seed-4/dev_predictions.tsv",
+    "predictions.tsv",
+    "vectors.npz",
+    "minilm/bothways.json",
+    "runs/python/model/model.safetensors",
+    "runs/python-reviews/seed-0/model/model.safetensors",
+    "theirs/model.safetensors",
+]
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of README in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[list[str]]:
+    """The words of each command that README shows, without the program's name."""
+    lines = [line for block in blocks("console") for line in block.splitlines()]
+    found = [shlex.split(line[2:]) for line in lines if line.startswith("$ ")]
+    assert all(words[0] == "bothways" for words in found), "a command that this test cannot run"
+    return [words[1:] for words in found]
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory, tiny_text_file: Path) -> Iterator[Path]:
+    """The folder README speaks of, as the working folder: a clone's recipes, and a user's files."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "recipes").symlink_to(ROOT / "recipes")
+    for name in ("texts", "reviews", "similar", "MRPC"):
+        (folder / name).mkdir()
+    text = tiny_text_file.read_text()
+    (folder / "texts" / "stories.txt").write_text(text)
+    sentences = [line for line in text.splitlines() if line]
+    (folder / "sentences.txt").write_text("\n".join(sentences[:5]) + "\n")
+    _write_tables(folder, sentences)
+    _write_their_model(folder / "all-MiniLM-L6-v2", sentences)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+
+
+def _write_tables(folder: Path, sentences: list[str]) -> None:
+    labels = ["good" if "sold" in s or "painted" in s else "bad" for s in sentences]
+    pairs = list(pairwise(sentences))
+    for name, chosen in (("train", slice(0, 48)), ("dev", slice(48, 72))):
+        rows = [f"{s}\t{label}" for s, label in zip(sentences, labels, strict=True)][chosen]
+        (folder / f"reviews/{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+        scored = [
+            f'{{"first": "{a}", "second": "{b}", "score": {len(b) / 10}}}' for a, b in pairs[chosen]
+        ]
+        (folder / f"similar/{name}.jsonl").write_text("\n".join(scored) + "\n")
+        mrpc = [f"{len(b) % 2}\t{i}\t{i + 1}\t{a}\t{b}" for i, (a, b) in enumerate(pairs[chosen])]
+        header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+        # As in GLUE: a byte order mark, and lone quotation marks.
+        (folder / f"MRPC/{name}.tsv").write_text(
+            "\n".join([header, *mrpc]).replace("Story", '"Story') + "\n", encoding="utf-8-sig"
+        )
+    (folder / "reviews/test.tsv").write_text("\n".join(["sentence", *sentences[72:80]]) + "\n")
+
+
+def _write_their_model(folder: Path, sentences: list[str]) -> None:
+    """A folder as transformers writes it: an encoder with its pooler and no heads."""
+    transformers = pytest.importorskip("transformers")
+    letters = list('abcdefghijklmnopqrstuvwxyz0123456789."')
+    words = sorted({word.strip(".").lower() for s in sentences for word in s.split()} - {*letters})
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *words]
+    shape = transformers.BertConfig(
+        vocab_size=len(pieces),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+    )
+    transformers.BertModel(shape).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+
+
+def test_readme_runs_as_written(sandbox: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done: list[list[str]] = []
+    for words in commands():
+        status = cli.main([*words, *CHEAP.get(words[0], [])])
+        shown = capsys.readouterr()
+        assert status == 0, f"bothways {shlex.join(words)}\n{shown.out}\n{shown.err}"
+        assert ("continuing after step 4" in shown.out) == (words in done)
+        done.append(words)
+    assert len({tuple(words) for words in done}) < len(done), "README shows no continued run"
+    verbs = {words[0] for words in done}
+    assert verbs == set(cli.VERBS) - {"demo"}, "README shows every verb but demo, which make runs"
+    for block in blocks("python"):
+        exec(compile(_cheap(block), "README.md", "exec"), {})
+    missing = [name for name in OUTPUTS if not (sandbox / name).exists()]
+    assert not missing
+    assert np.load("vectors.npz")["embeddings"].shape == (5, 32)
+    assert len(Path("predictions.tsv").read_text().splitlines()) == 9
+
+
+def _cheap(block: str) -> str:
+    given, cheap = CHEAP_PYTHON
+    assert "bw.pretrain" not in block or given in block, f"README's pre-training has no {given}"
+    return block.replace(given, cheap)
+
+
+def test_every_block_is_of_a_kind_that_is_checked() -> None:
+    assert set(re.findall(r"^```(\w*)$", README, flags=re.MULTILINE)) == {
+        "",  # the end of a block
+        "console",
+        "python",
+        "text",
+    }
+    assert len(blocks("python")) == 2
+    for block in blocks("python"):
+        ast.parse(block)
+
+
+# ------------------------------------------------------------------------------- files and recipes
+
+_FOLDERS = "recipes|docs|scripts|benchmarks|tests|src"
+_ROOT_FILES = r"Makefile|LICENSE|constraints\.txt|pyproject\.toml|[A-Z]{6,}\.md|\.ci/run"
+
+
+def named_files(document: str) -> set[str]:
+    """Files of this repository that a document names, in links and in code."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    paths = rf"(?<![\w/.-])((?:{_FOLDERS})/[\w./-]*\w|{_ROOT_FILES})(?![\w*/<-])"
+    links = {
+        (Path(document).parent / link.partition("#")[0]).as_posix()
+        for link in re.findall(r"\]\(([^)\s]+)\)", text)
+        if "://" not in link
+    }
+    return set(re.findall(paths, text)) | {str(Path(link)) for link in links}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_named_files_exist(document: str) -> None:
+    named = named_files(document)
+    assert document == "benchmarks/README.md" or named, "nothing found; is the pattern broken?"
+    missing = sorted(name for name in named if not (ROOT / name).resolve().exists())
+    assert not missing, f"{document} names files that are not there"
+
+
+def test_recipes_parse() -> None:
+    """Each recipe against the options of its verb, which its own comment names."""
+    options = {
+        "vocab": VocabularyConfig,
+        "corpus": CorpusConfig,
+        "pretrain": PretrainConfig,
+        "finetune": FinetuneConfig,
+    }
+    recipes = sorted((ROOT / "recipes").glob("*.yaml"))
+    assert recipes
+    for path in recipes:
+        verb = re.search(
+            rf"^#\s+bothways (\w+) recipes/{path.name}", path.read_text(), flags=re.MULTILINE
+        )
+        assert verb, f"{path.name}: a comment should show the command that uses it"
+        assert read_recipe(options[verb[1]], path)
+        load_recipe(options[verb[1]], path)
+
+
+# ------------------------------------------------------------------------------------------- facts
+
+
+def test_table_of_sizes() -> None:
+    rows = re.findall(r"^\| (\w+) \| ([\d ,|]+) \|$", README, flags=re.MULTILINE)
+    table = {name: [int(v.replace(",", "")) for v in cells.split("|")] for name, cells in rows}
+    expected = {}
+    for name, shape in SIZES.items():
+        model = SizeOptions(size=name).resolve(30_522)  # type: ignore[arg-type]
+        expected[name] = [*shape, model.parameters(), model.parameters(heads=True)]
+    assert table == expected
+
+
+def test_defaults_that_readme_states() -> None:
+    stated = {
+        "One percent of the documents": CorpusConfig((), "", "").heldout == 0.01,
+        "`--alphabet` (1,000 characters)": VocabularyConfig((), "").alphabet == 1000,
+        "lines over 10 MiB": CorpusConfig((), "", "").max_line_mib == 10,
+        "`--checkpoint.minutes` (5)": PretrainConfig().checkpoint.minutes == 5,
+        "512 unless you choose otherwise": SizeOptions().positions == 512,
+        "column\n`sentence` and the label in `label`": (
+            FinetuneConfig().task.text_a == "sentence" and FinetuneConfig().task.label == "label"
+        ),
+        "fine-tuning corrects Adam's bias; pre-training does not, but `recipes/mini.yaml` does": (
+            FinetuneConfig().optimizer.bias_correction
+            and not PretrainConfig().optimizer.bias_correction
+            and load_recipe(PretrainConfig, ROOT / "recipes/mini.yaml").optimizer.bias_correction
+        ),
+    }
+    for sentence, holds in stated.items():
+        assert sentence in README, f"README no longer says: {sentence}"
+        assert holds, f"no longer true: {sentence}"
+
+
+def test_the_vocabulary_of_the_sandbox_is_learned_from_its_text(sandbox: Path) -> None:
+    """The walk-through would pass on an empty vocabulary too; this one must know its words."""
+    tokenizer = Tokenizer.from_folder(sandbox / "vocabulary")
+    assert tokenizer.unk_id not in tokenizer.encode("The baker painted a small boat.").tokens

@@ -1,0 +1,153 @@
+"""A run is a folder: continued by the same recipe, refused to another with the difference."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bothways.config import ClockOptions, EvaluateOptions, OptimizerOptions, Phase, PretrainConfig
+from bothways.errors import ConfigError, RunError
+from bothways.training.runfolder import (
+    RUN_FILE,
+    Run,
+    changed_numerics,
+    open_run,
+    read_run,
+    record_changes,
+    versions,
+)
+
+CONFIG = PretrainConfig(corpus="here", clock=ClockOptions(steps=10), seed=4)
+RESOLVED = {"steps": 10, "precision": "fp32", "threads": 2}
+
+
+def start(folder: Path, config: Any = CONFIG, **changes: Any) -> Run:
+    options: dict[str, Any] = {"verb": "pretrain", "inputs": {"corpus": "abc"}, **changes}
+    return open_run(folder, config, resolve=lambda: dict(RESOLVED), **options)
+
+
+def test_a_new_run_is_written_down(tmp_path: Path) -> None:
+    run = start(tmp_path / "deep" / "run")
+    assert run.new
+    record = json.loads((run.folder / RUN_FILE).read_text())
+    assert record == run.record
+    assert record["verb"] == "pretrain"
+    assert record["config"]["corpus"] == "here"
+    assert record["config"]["phases"][1]["length"] == 512
+    assert record["recipe"]["input.corpus"] == "abc"
+    assert record["resolved"] == RESOLVED
+    assert record["versions"]["torch"]
+    assert record["versions"]["machine"]
+
+
+def test_the_same_recipe_continues_and_decides_nothing_again(tmp_path: Path) -> None:
+    start(tmp_path / "run")
+    elsewhere = replace(
+        CONFIG,
+        corpus="moved",
+        threads=7,
+        precision="fp32",
+        log_every=3,
+        evaluate=EvaluateOptions(every=2),
+    )
+    again = open_run(
+        tmp_path / "run",
+        elsewhere,
+        verb="pretrain",
+        inputs={"corpus": "abc"},
+        resolve=lambda: pytest.fail("decided twice"),
+    )
+    assert not again.new
+    assert again.resolved == RESOLVED
+
+
+@pytest.mark.parametrize(
+    ("config", "inputs", "line"),
+    [
+        (replace(CONFIG, seed=5), "abc", "seed: 4 in the folder, 5 asked for"),
+        (
+            replace(CONFIG, optimizer=OptimizerOptions(lr=0.5)),
+            "abc",
+            "optimizer.lr: 0.0001 in the folder, 0.5 asked for",
+        ),
+        (
+            replace(CONFIG, phases=(Phase(length=64),)),
+            "abc",
+            "[{'length': 64, 'share': 1.0, 'batch': 256, 'micro_batch': 64}] asked for",
+        ),
+        (CONFIG, "xyz", "input.corpus: abc in the folder, xyz asked for"),
+    ],
+)
+def test_another_recipe_is_refused_with_the_difference(
+    tmp_path: Path, config: PretrainConfig, inputs: str, line: str
+) -> None:
+    start(tmp_path / "run")
+    before = (tmp_path / "run" / RUN_FILE).read_bytes()
+    with pytest.raises(RunError) as caught:
+        start(tmp_path / "run", config, inputs={"corpus": inputs})
+    assert line in str(caught.value)
+    assert str(caught.value).count(" asked for") == 1, "what is equal is not listed"
+    assert (tmp_path / "run" / RUN_FILE).read_bytes() == before
+
+
+def test_another_verb_and_other_files_are_refused(tmp_path: Path) -> None:
+    start(tmp_path / "run")
+    with pytest.raises(RunError, match="holds a run of `pretrain`"):
+        start(tmp_path / "run", verb="finetune")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(RunError, match="holds other files"):
+        start(tmp_path / "full")
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / ".partial-run.json").write_text("{")
+    assert start(tmp_path / "killed").new
+    with pytest.raises(ConfigError, match="--run FOLDER"):
+        start("")  # type: ignore[arg-type]
+
+
+def test_nothing_is_written_if_nothing_can_be_decided(tmp_path: Path) -> None:
+    def refuse() -> dict[str, Any]:
+        raise ConfigError("too short")
+
+    with pytest.raises(ConfigError):
+        open_run(tmp_path / "run", CONFIG, verb="pretrain", inputs={}, resolve=refuse)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "{}", '{"verb": "x", "recipe": null, "resolved": {}, "versions": {}}', b"\xff"],
+)
+def test_a_damaged_record(tmp_path: Path, content: str | bytes) -> None:
+    path = tmp_path / RUN_FILE
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(RunError, match=r"run\.json is damaged.*--start"):
+        read_run(tmp_path)
+
+
+def test_changes_that_may_change_bits(tmp_path: Path) -> None:
+    run = start(tmp_path / "run")
+    assert changed_numerics(run, {"threads": 2, "precision": "fp32"}) == []
+    run.record["versions"]["torch"] = "1.0"
+    found = changed_numerics(run, {"threads": 3, "precision": "bf16"})
+    assert sorted(found) == [
+        "precision: fp32 -> bf16",
+        "threads: 2 -> 3",
+        f"torch: 1.0 -> {versions()['torch']}",
+    ]
+
+
+def test_changes_are_written_down_once(tmp_path: Path) -> None:
+    start(tmp_path / "run")
+    for step, changes in ((5, ["threads: 2 -> 3"]), (9, ["threads: 2 -> 3"]), (12, ["torch: 1"])):
+        record_changes(start(tmp_path / "run"), step, changes)
+    run = start(tmp_path / "run")
+    assert run.record["changes"] == [
+        {"from_step": 5, "changes": ["threads: 2 -> 3"]},
+        {"from_step": 12, "changes": ["torch: 1"]},
+    ]
+    assert run.resolved == RESOLVED

@@ -1,0 +1,318 @@
+"""Checkpoints: whole, checksummed, rotated, and found again whatever was damaged."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from bothways.config import OptimizerOptions
+from bothways.errors import DiskError, RunError
+from bothways.model.folder import load_model
+from bothways.model.heads import Bert
+from bothways.training import state as module
+from bothways.training.optimizer import make_optimizer
+from bothways.training.state import (
+    checkpoints,
+    restore_newest,
+    save_checkpoint,
+    verify_checkpoint,
+)
+from pretraining_examples import TOKENIZER, small_disk, small_model
+
+FILES = (
+    "model.safetensors",
+    "training.safetensors",
+    "training.json",
+    "config.json",
+    "bothways.json",
+    "vocab.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
+
+
+class Training:
+    """A model that moves, with its checkpoints."""
+
+    def __init__(self, folder: Path, seed: int = 3):
+        self.folder = folder
+        self.model = small_model(seed=seed)
+        self.optimizer = make_optimizer(self.model, OptimizerOptions())
+        self.said: list[str] = []
+
+    def move(self) -> None:
+        for i, parameter in enumerate(self.model.parameters()):
+            generator = torch.Generator().manual_seed(i)
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        # Rows that only round the vocabulary up are never trained and never saved.
+        tokens = self.model.embedding_VH
+        assert tokens.grad is not None
+        tokens.grad[self.model.config.vocab_size :] = 0
+        self.optimizer.step()
+
+    def save(self, step: int, *, keep: int = 2, extra: dict[str, Any] | None = None) -> Path:
+        return save_checkpoint(
+            self.folder,
+            step,
+            self.model,
+            TOKENIZER,
+            self.optimizer,
+            about={"made_by": "test"},
+            extra=extra or {"sizes": [step]},
+            keep=keep,
+        )
+
+    def restore(self) -> module.Restored | None:
+        return restore_newest(self.folder, self.model, self.optimizer, self.said.append)
+
+
+def states(model: Bert, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    found = [p.detach().clone() for p in model.parameters()]
+    for parameter in model.parameters():
+        entry = optimizer.state[parameter]
+        found += [entry[key].clone() for key in ("step", "exp_avg", "exp_avg_sq")]
+    return found
+
+
+def assert_equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> None:
+    assert [bool(torch.equal(a, b)) for a, b in zip(one, other, strict=True)] == [True] * len(one)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, list[torch.Tensor]]]:
+    """Checkpoints after 4 and 8 steps, and what was in memory then. Read only."""
+    training = Training(tmp_path_factory.mktemp("state") / "checkpoints")
+    kept = {}
+    for step in (4, 8):
+        training.move()
+        training.save(step)
+        kept[step] = states(training.model, training.optimizer)
+    return training.folder, kept
+
+
+@pytest.fixture
+def damaged(two: tuple[Path, Any], tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return shutil.copytree(two[0], tmp_path / "checkpoints")
+
+
+def test_everything_comes_back(two: tuple[Path, dict[int, list[torch.Tensor]]]) -> None:
+    folder, kept = two
+    training = Training(folder, seed=9)
+    restored = training.restore()
+    assert restored is not None
+    assert (restored.step, restored.extra, restored.path) == (8, {"sizes": [8]}, folder / "step-8")
+    assert_equal(states(training.model, training.optimizer), kept[8])
+    assert training.said == []
+    # ... and training goes on alike.
+    other = Training(folder)
+    other.move(), other.move(), other.move()
+    training.move()
+    assert_equal(states(training.model, training.optimizer), states(other.model, other.optimizer))
+
+
+def test_a_checkpoint_is_a_model_folder(two: tuple[Path, Any]) -> None:
+    folder, kept = two
+    assert names(folder / "step-8") == sorted(FILES)
+    loaded = load_model(folder / "step-8")
+    assert loaded.about["made_by"] == "test"
+    parameters = [p.detach() for p in loaded.model.parameters()]
+    assert_equal(parameters, kept[8][: len(parameters)])
+
+
+def test_without_checkpoints_nothing_is_restored(tmp_path: Path) -> None:
+    assert Training(tmp_path / "none").restore() is None
+    assert checkpoints(tmp_path / "none") == []
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("damage", [cut, empty, flip, remove])
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_newest_is_named_and_passed_over(
+    two: tuple[Path, dict[int, list[torch.Tensor]]],
+    damaged: Path,
+    name: str,
+    damage: Callable[[Path], None],
+) -> None:
+    damage(damaged / "step-8" / name)
+    problems = verify_checkpoint(damaged / "step-8")
+    assert problems
+    assert str(damaged / "step-8" / name) in problems[0]
+    training = Training(damaged)
+    restored = training.restore()
+    assert restored is not None
+    assert restored.step == 4
+    assert_equal(states(training.model, training.optimizer), two[1][4])
+    assert len(training.said) == 1
+    assert "step-8 is damaged and is passed over" in training.said[0]
+    assert name in training.said[0]
+
+
+def test_any_changed_byte_of_the_manifest_is_seen(damaged: Path) -> None:
+    path = damaged / "step-8" / "training.json"
+    sound = path.read_bytes()
+    assert verify_checkpoint(path.parent) == []
+    for at in range(len(sound)):
+        changed = bytearray(sound)
+        changed[at] = ord("7") if sound[at] != ord("7") else ord("6")
+        path.write_bytes(changed)
+        assert verify_checkpoint(path.parent), f"byte {at}: {changed[at - 5 : at + 5]!r}"
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", '{"sha256": 3}', '{"digest": ""}'])
+def test_a_manifest_of_something_else(damaged: Path, content: str) -> None:
+    (damaged / "step-8" / "training.json").write_text(content)
+    assert "cannot be read" in verify_checkpoint(damaged / "step-8")[0]
+
+
+def test_sound_files_of_another_network_are_passed_over(damaged: Path, tmp_path: Path) -> None:
+    # Checksums cannot see this; loading does.
+    other = Training(tmp_path / "other")
+    other.model = Bert(small_model().config, classes=2)
+    other.optimizer = make_optimizer(other.model, OptimizerOptions())
+    other.save(9)
+    shutil.copytree(other.folder / "step-9", damaged / "step-9")
+    training = Training(damaged)
+    restored = training.restore()
+    assert restored is not None
+    assert restored.step == 8
+    assert "step-9 is damaged" in training.said[0]
+
+
+def test_none_sound_is_an_error(damaged: Path) -> None:
+    flip(damaged / "step-4" / "model.safetensors")
+    remove(damaged / "step-8" / "training.json")
+    training = Training(damaged)
+    with pytest.raises(RunError, match=r"none of the 2 checkpoints is sound.*--start"):
+        training.restore()
+    assert len(training.said) == 2
+
+
+def test_leftovers_of_a_kill_are_no_checkpoints(damaged: Path) -> None:
+    shutil.copytree(damaged / "step-8", damaged / ".partial-step-12")
+    training = Training(damaged)
+    restored = training.restore()
+    assert restored is not None
+    assert restored.step == 8
+    assert names(damaged) == ["step-4", "step-8"], "they are cleared away"
+
+
+def test_rotation(tmp_path: Path) -> None:
+    training = Training(tmp_path / "checkpoints")
+    for step in (8, 9, 10, 100):
+        training.save(step, keep=3)
+    assert [p.name for p in checkpoints(training.folder)] == ["step-100", "step-10", "step-9"]
+    assert names(training.folder) == ["step-10", "step-100", "step-9"]
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2])
+def test_damaged_ones_never_push_out_sound_ones(damaged: Path, keep: int) -> None:
+    flip(damaged / "step-8" / "model.safetensors")
+    training = Training(damaged)
+    training.restore()
+    training.move()
+    training.save(6, keep=keep)
+    expected = ["step-6", "step-4"] if keep == 2 else ["step-6"]
+    assert [p.name for p in checkpoints(damaged)] == expected
+    restored = training.restore()
+    assert restored is not None
+    assert restored.step == 6
+
+
+def test_a_damaged_one_can_be_written_again(damaged: Path) -> None:
+    flip(damaged / "step-8" / "model.safetensors")
+    training = Training(damaged)
+    training.restore()
+    training.move()
+    training.save(8)
+    assert verify_checkpoint(damaged / "step-8") == []
+    assert names(damaged) == ["step-4", "step-8"]
+
+
+def no_space(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def unwritten(*_: Any, **__: Any) -> None:
+    raise SafetensorError('IoError(Os { code: 28, kind: StorageFull, message: "No space left" })')
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "fault"),
+    [
+        (os, "fsync", no_space),
+        (module, "save_file", no_space),
+        (module, "save_file", unwritten),
+        (module, "write_model_files", no_space),
+        (Path, "rename", no_space),
+    ],
+)
+def test_a_refused_write_leaves_the_others_alone(
+    damaged: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: Any,
+    name: str,
+    fault: Callable[..., None],
+) -> None:
+    training = Training(damaged)
+    training.restore()
+    with monkeypatch.context() as patch:
+        patch.setattr(target, name, fault)
+        with pytest.raises(DiskError, match=r"step-12.*cannot be written.*No space left"):
+            training.save(12)
+    assert names(damaged) == ["step-4", "step-8"]
+    assert all(verify_checkpoint(damaged / n) == [] for n in names(damaged))
+    training.save(12)
+    assert names(damaged) == ["step-12", "step-8"]
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 400) as disk:
+        training = Training(disk / "checkpoints")
+        training.move()
+        training.save(1)
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(shutil.disk_usage(disk).free - 60_000))
+        with pytest.raises(DiskError, match=r"step-2.*No space left.*MiB free"):
+            training.save(2)
+        assert names(training.folder) == ["step-1"]
+        assert verify_checkpoint(training.folder / "step-1") == []
+        ballast.unlink()
+        training.save(2)
+        assert verify_checkpoint(training.folder / "step-2") == []
+
+
+def test_the_manifest_is_plain(two: tuple[Path, Any]) -> None:
+    manifest = json.loads((two[0] / "step-8" / "training.json").read_text())
+    assert manifest["step"] == 8
+    assert set(manifest["sha256"]) == set(FILES) - {"training.json"}
