@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bothways.config import MaskOptions, PairOptions, Phase
 from bothways.corpus.store import TokenStore
+from bothways.errors import StoreError
 from bothways.model.batch import (
     IGNORE,
     ROUND_TARGETS,
@@ -50,7 +51,7 @@ class PairBatches:
         epoch_sizes: instances of the first epochs, if known from before; saves planning them again.
 
     Raises:
-        StoreError: the corpus has fewer than two documents.
+        StoreError: the corpus has fewer than two documents; later, an id beyond its vocabulary.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class PairBatches:
                 bounds.append(bounds[-1] + len(a) + len(b) + SPECIALS_IN_PAIR)
             random_next.append(plan.random_next[rows])
         tokens = np.concatenate(parts).astype(np.int64)
+        self._check_ids(tokens)
         edges = np.array(bounds, dtype=np.int64)
         shown, at, ids = mask_tokens(
             tokens,
@@ -151,6 +153,15 @@ class PairBatches:
             _targets(at, ids),
             torch.from_numpy(np.concatenate(random_next).astype(np.int64)),
         )
+
+    def _check_ids(self, tokens: NDArray[np.int64]) -> None:
+        """Opening a store checks everything but the ids."""
+        if (highest := int(tokens.max())) >= len(self._vocabulary.special):
+            raise StoreError(
+                f"{self._store.folder}: id {highest} is beyond the vocabulary of "
+                f"{len(self._vocabulary.special)} pieces; a shard was damaged after it was built. "
+                f"`bothways doctor {self._store.folder}` names it; build the corpus again."
+            )
 
     def _texts(
         self, plan: Plan, epoch: int, rows: NDArray[np.int64]

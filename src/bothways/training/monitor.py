@@ -49,7 +49,8 @@ class Monitor:
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # slow import
 
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=done + 1)
+            with explain_disk_errors(folder):
+                self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=done + 1)
         self._bar: Progress | None = None
         self._task = TaskID(0)
         if self._console.is_terminal:
