@@ -42,7 +42,7 @@ phases:
   - {length: 48, share: 0.2, batch: 8, micro_batch: 4}
 optimizer: {lr: 1e-3, warmup: 0.1}
 checkpoint: {minutes: 0.005, keep: 2}
-evaluate: {every: 200, sequences: 64}
+evaluate: {every: 100, sequences: 64}
 log_every: 1
 """
 
@@ -160,7 +160,7 @@ def wait_to_kill(
     delay = draw.uniform(0, 3.0)
     if aim == TRAINING:
         wait_for(process, grows)
-        delay = draw.uniform(0, 1.0)
+        delay = draw.uniform(0, 2.5)
     elif aim == SAVING:
         wait_for(process, grows)
         wait_for(process, lambda: bool(unfinished(run)))
@@ -231,7 +231,7 @@ def main() -> int:
     """Run the test; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20, help="how often to kill (20)")
-    parser.add_argument("--steps", type=int, default=600, help="optimizer steps of a run (600)")
+    parser.add_argument("--steps", type=int, default=400, help="optimizer steps of a run (400)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (2)")
     parser.add_argument("--precision", default="auto", help="auto, bf16 or fp32 (auto)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (0)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -195,6 +196,22 @@ def test_threads_and_order_change_nothing() -> None:
         sys.setswitchinterval(interval)
     assert all(equal(parts, expected[step]) for step, parts in zip(steps, made, strict=True))
     assert shared.epoch_sizes == pair_sizes(store, len(shared.epoch_sizes))
+
+
+def test_threads_plan_an_epoch_once(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_epoch, planned = module.plan_epoch, []
+
+    def slow(*args, **named):  # type: ignore[no-untyped-def]
+        planned.append(named["epoch"])
+        time.sleep(0.05)
+        return plan_epoch(*args, **named)
+
+    monkeypatch.setattr(module, "plan_epoch", slow)
+    shared = pair_batches(store)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(shared.plan, [0, 0, 0, 0]))
+        list(pool.map(shared._size, [2, 2, 2, 2]))
+    assert planned == [0, 1, 2]
 
 
 def pair_sizes(store: TokenStore, epochs: int) -> list[int]:
