@@ -80,6 +80,8 @@ def test_equals_the_definition() -> None:
     assert result.nsp_loss == pytest.approx(nsp / 12, rel=1e-5)
     assert result.nsp_accuracy == pytest.approx(nsp_right / 12)
     assert result.mlm_baseline == pytest.approx(int(ids.bincount().max()) / targets)
+    random = sum(int(p.random_next.sum()) for p in parts)
+    assert result.nsp_baseline == pytest.approx(max(random, 12 - random) / 12)
     assert (result.targets, result.pairs) == (targets, 12)
 
 
@@ -148,6 +150,7 @@ def test_what_a_reader_sees() -> None:
         mlm_baseline=0.05,
         nsp_loss=0.6,
         nsp_accuracy=0.75,
+        nsp_baseline=0.5,
         targets=10,
         pairs=4,
     )
@@ -163,5 +166,6 @@ def test_what_a_reader_sees() -> None:
             "mlm_baseline",
             "nsp_loss",
             "nsp_accuracy",
+            "nsp_baseline",
         )
     }

@@ -332,3 +332,29 @@ def test_every_option_has_a_type_that_can_be_read() -> None:
                 wanted = typing.get_args(wanted)[0]
                 assert typing.get_args(kind)[1:] == (...,), name
             assert options._describe(wanted), name
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ({"phases": [{"micro_batch": 0}]}, "phases.micro_batch is 0"),
+        ({"phases": [{"batch": 0}]}, "phases.batch is 0"),
+        ({"phases": [{"length": 7}]}, "phases.length is 7"),
+        ({"phases": [{"share": -1}, {"share": 2}]}, "phases.share is"),
+        ({"pairs.random_next": 1.5}, "pairs.random_next is 1.5"),
+        ({"optimizer.lr": -1e-3}, "optimizer.lr is -0.001"),
+        ({"optimizer.beta2": 1.0}, "optimizer.beta2 is 1"),
+        ({"optimizer.clip": 0.0}, "optimizer.clip is 0"),
+        ({"evaluate.sequences": 0}, "evaluate.sequences is 0"),
+        ({"checkpoint.keep": 0}, "checkpoint.keep is 0"),
+        ({"masking.rate": 1.0}, "masking.rate is 1"),
+        ({"clock.steps": 0}, "clock.steps is 0"),
+    ],
+)
+def test_values_out_of_range_are_named(
+    tmp_path: Path, override: dict[str, object], named: str
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("seed: 1\n")
+    with pytest.raises(ConfigError, match=named):
+        options.load_recipe(PretrainConfig, recipe, override)

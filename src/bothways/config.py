@@ -25,6 +25,17 @@ from bothways.errors import ConfigError
 T = TypeVar("T")
 
 
+def require(name: str, value: float, least: float, most: float = math.inf) -> None:
+    """Refuse an option's value outside [least, most]; not a number is outside.
+
+    Raises:
+        ConfigError: naming the option, its value and the limits.
+    """
+    if not least <= value <= most:
+        limits = f"at least {least:g}" if most == math.inf else f"in [{least:g}, {most:g}]"
+        raise ConfigError(f"{name} is {value:g}; it must be {limits}.")
+
+
 def numerics(default: T) -> T:
     """A field that may change rounding, never meaning."""
     value: T = field(default=default, metadata={"kind": "numerics"})
@@ -229,7 +240,13 @@ class Phase:
     batch: int = 256
     """Sequences of a step."""
     micro_batch: int = 64
-    """Sequences computed at once; a step adds up batch / micro_batch of them."""
+    """Most sequences computed at once; a step adds up as many micro-batches as it needs."""
+
+    def __post_init__(self) -> None:
+        require("phases.length", self.length, 8)
+        require("phases.share", self.share, 0, 1)
+        require("phases.micro_batch", self.micro_batch, 1)
+        require("phases.batch", self.batch, 1)
 
 
 @dataclass(frozen=True)
@@ -240,6 +257,10 @@ class PairOptions:
     """Share of documents cut to a random shorter target length."""
     random_next: float = 0.5
     """Share of pairs whose second segment comes from another document."""
+
+    def __post_init__(self) -> None:
+        require("pairs.short", self.short, 0, 1)
+        require("pairs.random_next", self.random_next, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -281,6 +302,16 @@ class OptimizerOptions:
     clip: float = 1.0
     """Largest norm of the whole gradient."""
 
+    def __post_init__(self) -> None:
+        require("optimizer.lr", self.lr, 0)
+        require("optimizer.warmup", self.warmup, 0, 1)
+        require("optimizer.beta1", self.beta1, 0, 1 - 1e-9)
+        require("optimizer.beta2", self.beta2, 0, 1 - 1e-9)
+        require("optimizer.eps", self.eps, 0)
+        require("optimizer.weight_decay", self.weight_decay, 0)
+        if not self.clip > 0:
+            raise ConfigError(f"optimizer.clip is {self.clip:g}; it must be above 0.")
+
 
 @dataclass(frozen=True)
 class EvaluateOptions:
@@ -293,6 +324,10 @@ class EvaluateOptions:
     corpus: str | None = None
     """Another corpus folder to measure on; the training corpus's held-out part if not given."""
 
+    def __post_init__(self) -> None:
+        require("evaluate.every", self.every, 0)
+        require("evaluate.sequences", self.sequences, 1)
+
 
 @dataclass(frozen=True)
 class CheckpointOptions:
@@ -303,6 +338,10 @@ class CheckpointOptions:
     keep: int = 2
     """Newest checkpoints kept."""
 
+    def __post_init__(self) -> None:
+        require("checkpoint.minutes", self.minutes, 0)
+        require("checkpoint.keep", self.keep, 1)
+
 
 @dataclass(frozen=True)
 class PretrainConfig:
@@ -312,8 +351,9 @@ class PretrainConfig:
     """Corpus folder, as `bothways corpus` writes it."""
     run: str = free("")
     """Run folder; running the same command again continues there."""
-    start: str | None = None
-    """Model folder to continue from, instead of new weights."""
+    start: str | None = free(None)
+    """Model folder to continue from, instead of new weights. Its content must match to continue a
+    run; its place may change."""
     model: SizeOptions = field(default_factory=SizeOptions)
     """Size of the encoder (ignored with --start)."""
     clock: ClockOptions = field(default_factory=ClockOptions)
@@ -350,17 +390,13 @@ class PretrainConfig:
         total = sum(phase.share for phase in self.phases)
         if abs(total - 1) > 1e-6:
             raise ConfigError(f"phases: the shares add up to {total:g}; they must add up to 1.")
-        for phase in self.phases:
-            if phase.batch % phase.micro_batch:
-                raise ConfigError(
-                    f"phases: batch {phase.batch} is not a multiple of micro_batch "
-                    f"{phase.micro_batch}."
-                )
-            if not 8 <= phase.length <= self.model.positions and self.start is None:
-                raise ConfigError(
-                    f"phases: length {phase.length} is outside 8 to model.positions "
-                    f"{self.model.positions}."
-                )
+        longest = max(phase.length for phase in self.phases)
+        if self.start is None and longest > self.model.positions:
+            raise ConfigError(
+                f"phases: length {longest} is over model.positions, {self.model.positions}; "
+                "shorten the phase or give the model more positions."
+            )
+        require("log_every", self.log_every, 0)
 
 
 # ------------------------------------------------------------------------------------ fine-tuning

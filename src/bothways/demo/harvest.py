@@ -43,27 +43,11 @@ DEFAULT = (
 
 # Tests, copies of other people's packages, and files that are data in Python's syntax.
 _SKIPPED_FOLDERS = frozenset(
-    [
-        "test",
-        "tests",
-        "testing",
-        "idle_test",
-        "idlelib",
-        "lib2to3",
-        "turtledemo",
-        "site-packages",
-        "dist-packages",
-        "__pycache__",
-        "_bundled",
-        "_vendor",
-        "vendor",
-        "vendored",
-        "externals",
-        "extern",
-        "third_party",
-        "array_api_compat",
-        "array_api_extra",
-    ]
+    (
+        "test tests testing idle_test idlelib lib2to3 turtledemo site-packages dist-packages "
+        "__pycache__ _bundled _vendor vendor vendored externals extern third_party "
+        "array_api_compat array_api_extra"
+    ).split()
 )
 
 
@@ -449,86 +433,13 @@ def _without_markup(text: str) -> str:
 
 
 _COMMON = frozenset(
-    [
-        "the",
-        "a",
-        "an",
-        "of",
-        "to",
-        "in",
-        "is",
-        "are",
-        "be",
-        "been",
-        "was",
-        "were",
-        "and",
-        "or",
-        "not",
-        "if",
-        "that",
-        "this",
-        "these",
-        "those",
-        "it",
-        "its",
-        "for",
-        "with",
-        "by",
-        "on",
-        "as",
-        "at",
-        "from",
-        "which",
-        "when",
-        "where",
-        "will",
-        "can",
-        "may",
-        "must",
-        "should",
-        "would",
-        "has",
-        "have",
-        "had",
-        "do",
-        "does",
-        "than",
-        "then",
-        "only",
-        "no",
-        "any",
-        "all",
-        "each",
-        "some",
-        "more",
-        "other",
-        "same",
-        "both",
-        "into",
-        "but",
-        "so",
-        "such",
-        "also",
-        "there",
-        "one",
-        "you",
-        "we",
-        "they",
-        "their",
-        "our",
-        "your",
-        "what",
-        "how",
-        "because",
-        "between",
-        "about",
-        "after",
-        "before",
-        "over",
-        "under",
-        "while",
-    ]
+    (
+        "the a an of to in is are be been was were and or not if that this these those it its for "
+        "with by on as at from which when where will can may must should would has have had do "
+        "does than then only no any all each some more other same both into but so such also "
+        "there one you we they their our your what how because between about after before over "
+        "under while"
+    ).split()
 )
 _PLAIN_WORD = re.compile(
     r"[(\"'“‘]*(?:(?:[A-Z]?[a-z]+|[A-Z]+)(?:[-'’/](?:[A-Z]?[a-z]+|[A-Z]))*|\d[\d.,]*)"

@@ -87,7 +87,7 @@ def demo(config: DemoConfig) -> str:
     _say(f"3/4 pre-training for about {minutes:.1f} minutes")
     run = _pretrain(config, out, folder, minutes)
     _say("4/4 fine-tuning, from the pre-trained and from random weights")
-    gains = [_compare(config, out, run, name) for name in ("package", "follows")]
+    gains = [_compare(config, out, run, name) for name in ("follows", "package")]
     text = _report(out, run, gains)
     write_text(out / "report.txt", text + "\n")
     write_json(out / "report.json", [vars(gain) | {"gain": gain.gain} for gain in gains])
@@ -167,9 +167,9 @@ def _finetune(
             model=str(run.model),
             run=str(run.run.with_name(f"{run.run.name}-{name}-{start}")),
             from_scratch=from_scratch,
-            epochs=8,
+            epochs=6,
             length=96,
-            optimizer=OptimizerOptions(lr=3e-4, warmup=0.1, bias_correction=True),
+            optimizer=OptimizerOptions(lr=5e-4, warmup=0.1, bias_correction=True),
             seeds=tuple(range(config.seeds)),
         )
     )

@@ -60,6 +60,8 @@ class HeldOut:
         mlm_baseline: accuracy of always saying the most frequent target.
         nsp_loss: mean cross-entropy, nats.
         nsp_accuracy: share of pairs judged right.
+        nsp_baseline: accuracy of always giving the commoner answer. It is above a half: a chunk of
+            one sentence has no second half and gets a random one, as in the original.
         targets: number of masked positions.
         pairs: number of pairs.
     """
@@ -69,6 +71,7 @@ class HeldOut:
     mlm_baseline: float
     nsp_loss: float
     nsp_accuracy: float
+    nsp_baseline: float
     targets: int
     pairs: int
 
@@ -82,7 +85,8 @@ class HeldOut:
         return (
             f"held-out masked-LM perplexity {self.perplexity:.1f}, accuracy "
             f"{self.mlm_accuracy:.1%} (most frequent token {self.mlm_baseline:.1%}); "
-            f"next-sentence accuracy {self.nsp_accuracy:.1%}"
+            f"next-sentence accuracy {self.nsp_accuracy:.1%} (commoner answer "
+            f"{self.nsp_baseline:.1%})"
         )
 
     def record(self) -> dict[str, float]:
@@ -94,6 +98,7 @@ class HeldOut:
             "heldout_mlm_baseline": self.mlm_baseline,
             "heldout_nsp_loss": self.nsp_loss,
             "heldout_nsp_accuracy": self.nsp_accuracy,
+            "heldout_nsp_baseline": self.nsp_baseline,
         }
 
 
@@ -109,6 +114,7 @@ def measure(model: Bert, batches: Sequence[PretrainingBatch], dtype: torch.dtype
     targets = sum(b.masked.count for b in batches)
     pairs = sum(b.inputs.sequences for b in batches)
     ids = torch.cat([b.masked.ids[b.masked.ids != IGNORE] for b in batches])
+    random = sum(int(b.random_next.sum()) for b in batches)
     most_frequent = int(torch.bincount(ids).max()) if len(ids) else 0
     mlm, mlm_right, nsp, nsp_right = totals.tolist()
     return HeldOut(
@@ -117,6 +123,7 @@ def measure(model: Bert, batches: Sequence[PretrainingBatch], dtype: torch.dtype
         mlm_baseline=most_frequent / max(targets, 1),
         nsp_loss=nsp / max(pairs, 1),
         nsp_accuracy=nsp_right / max(pairs, 1),
+        nsp_baseline=max(random, pairs - random) / max(pairs, 1),
         targets=targets,
         pairs=pairs,
     )

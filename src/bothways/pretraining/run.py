@@ -409,7 +409,10 @@ def draw_curves(folder: Path) -> None:
         found = [(r["step"], r[name]) for r in records if r.get(name) is not None]
         return [x for x, _ in found], [y for _, y in found]
 
-    baseline = curve("heldout_mlm_baseline")
+    def last(name: str) -> tuple[list[float], list[float]]:
+        x, y = curve(name)
+        return x[-1:], y[-1:]
+
     panels = {
         "masked-LM loss (nats)": {
             "training": curve("mlm_loss"),
@@ -418,11 +421,12 @@ def draw_curves(folder: Path) -> None:
         "masked-LM accuracy": {
             "training": curve("mlm_accuracy"),
             "held out": curve("heldout_mlm_accuracy"),
-            "most frequent token": (baseline[0][-1:], baseline[1][-1:]),
+            "most frequent token": last("heldout_mlm_baseline"),
         },
         "next-sentence accuracy": {
             "training": curve("nsp_accuracy"),
             "held out": curve("heldout_nsp_accuracy"),
+            "commoner answer": last("heldout_nsp_baseline"),
         },
     }
     shown = {title: {n: c for n, c in curves.items() if c[0]} for title, curves in panels.items()}

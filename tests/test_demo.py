@@ -1,0 +1,60 @@
+"""The demonstration from end to end, on documents made up here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bothways.demo import run as demo_run
+from bothways.demo.harvest import Document
+from bothways.demo.labelled import PACKAGES
+from bothways.randomness import Purpose, below
+from bothways.use import load
+from bothways.use_options import DemoConfig
+
+WORDS = (
+    "the value of this option is read once and kept for later calls when no other name was given "
+    "then an empty list returns after each step so that files stay open until they are closed by "
+    "whoever made them first unless errors happen while reading lines from some larger table"
+).split()
+
+
+def made_up_documents() -> list[Document]:
+    documents = []
+    for number in range(420):
+        package = PACKAGES[number % len(PACKAGES)]
+        picks = below(len(WORDS), 0, Purpose.DEMO, number, range(6 * 12)).reshape(6, 12)
+        sentences = [" ".join(WORDS[i] for i in row).capitalize() + "." for row in picks]
+        module = f"{package}.part{number}"
+        documents.append(Document(package, module, f"{module}.call{number}", (tuple(sentences),)))
+    return documents
+
+
+def test_the_demonstration_runs_reports_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo_run, "harvest", lambda workers: made_up_documents())  # noqa: ARG005
+    monkeypatch.setattr(demo_run, "VOCABULARY", 200)
+    monkeypatch.setattr(demo_run, "_LEAST_MINUTES", 0.02)
+    config = DemoConfig(out=str(tmp_path / "out"), minutes=0.01, seeds=2)
+
+    report = demo_run.demo(config)
+    gains = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [gain["task"] for gain in gains] == ["follows", "package"]
+    for gain in gains:
+        assert len(gain["pretrained"]) == len(gain["random"]) == 2
+        difference = sum(gain["pretrained"]) / 2 - sum(gain["random"]) / 2
+        assert gain["gain"] == pytest.approx(difference)
+        assert f"{gain['gain']:+.3f}" in report
+    (folder,) = (tmp_path / "out").glob("pretrain-*min/model")
+    assert str(folder) in report
+    assert load(folder).fill_mask("the value of [MASK] option")
+    assert (folder.parent / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+    capsys.readouterr()
+    again = demo_run.demo(config)
+    assert "kept" in capsys.readouterr().out
+    without_time = [line for line in again.splitlines() if "minutes in all" not in line]
+    assert without_time == [line for line in report.splitlines() if "minutes in all" not in line]
