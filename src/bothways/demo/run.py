@@ -42,7 +42,7 @@ FILL_MASK = (
     "The default [MASK] is None.",
 )
 # Minutes kept for the fine-tuning runs, as a share of what is left after the text is prepared.
-_FINETUNING_SHARE = 0.3
+_FINETUNING_SHARE = 0.4
 _LEAST_MINUTES = 0.25
 
 

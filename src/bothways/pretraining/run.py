@@ -275,7 +275,6 @@ class _Pretraining:
         if record:
             watch.record(step, result.record())
         watch.say(f"step {step:,}: {result.sentence()}")
-        draw_curves(self.run.folder)
         return result
 
     def _save(self, step: int) -> None:
@@ -289,6 +288,7 @@ class _Pretraining:
             extra={"epoch_sizes": [source.epoch_sizes for source in self.sources]},
             keep=self.config.checkpoint.keep,
         )
+        draw_curves(self.run.folder)
 
     def _greet(self, watch: Monitor, notes: list[str]) -> None:
         shape, resolved = self.model.config, self.run.resolved

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from bothways.files import explain_disk_errors, write_text
+from bothways.training.events import EventFile
 
 METRICS = "metrics.jsonl"
 # Seconds between log lines where there is no terminal.
@@ -45,12 +46,10 @@ class Monitor:
         self._cut_records(done)
         # Unbuffered: a line that a full disk refused is not tried again when the file is closed.
         self._file = self._path.open("ab", buffering=0)
-        self._board: Any = None
+        self._events: EventFile | None = None
         if tensorboard:
-            from torch.utils.tensorboard import SummaryWriter  # slow import
-
             with explain_disk_errors(folder):
-                self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=done + 1)
+                self._events = EventFile(folder / "tensorboard", done)
         self._bar: Progress | None = None
         self._task = TaskID(0)
         if self._console.is_terminal:
@@ -92,9 +91,8 @@ class Monitor:
             line = json.dumps(record).encode() + b"\n"
             if self._file.write(line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            if self._board is not None:
-                for name, value in values.items():
-                    self._board.add_scalar(name, value, step)
+            if self._events is not None:
+                self._events.add(step, values)
 
     def show(self, step: int, values: Mapping[str, float]) -> None:
         """Move the bar to a step; print a plain line if the last one is a while ago."""
@@ -114,10 +112,8 @@ class Monitor:
             self._bar.stop()
             self._bar = None
         self._file.close()
-        if self._board is not None:
-            board, self._board = self._board, None
-            with explain_disk_errors(self._path.parent):
-                board.close()
+        if self._events is not None:
+            self._events.close()
 
     def _time_left(self, step: int) -> str:
         done = step - self._start_step
