@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from bothways.demo import run as demo_run
 from bothways.demo.harvest import Document
 from bothways.demo.labelled import PACKAGES
+from bothways.errors import RunError
 from bothways.randomness import Purpose, below
 from bothways.use import load
 from bothways.use_options import DemoConfig
@@ -53,6 +55,8 @@ def test_the_demonstration_runs_reports_and_continues(
     assert load(folder).fill_mask("the value of [MASK] option")
     assert (folder.parent / "curves.png").read_bytes().startswith(b"\x89PNG")
 
+    with pytest.raises(RunError, match=r"made with --minutes 0\.01 --seed 0"):
+        demo_run.demo(replace(config, seed=1))
     capsys.readouterr()
     again = demo_run.demo(config)
     assert "kept" in capsys.readouterr().out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,20 @@ def test_a_bar_on_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "200")
-    with Monitor(tmp_path, 4, "training", done=1) as watch:
-        watch.log(4, {"loss": 2.0})
+    monkeypatch.setenv("COLUMNS", "80")
+    values = {
+        "loss": 6.123,
+        "mlm_loss": 5.4,
+        "mlm_accuracy": 0.15,
+        "nsp_accuracy": 0.7,
+        "lr": 1e-4,
+        "tokens_per_second": 12345.6,
+    }
+    with Monitor(tmp_path, 60_000, "pretrain", done=1) as watch:
+        watch.log(59_999, values)
         watch.say("said above the bar")
-    out = capsys.readouterr().out
-    assert "4/4 steps" in out
+    out = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().out)
+    assert "59999/60000 loss 6.123 mlm 0.150 nsp 0.700 tok/s 12,346 0 s left" in out
     assert "said above the bar" in out
 
 

@@ -339,15 +339,21 @@ def test_a_clock_in_tokens(make: Make, tmp_path: Path) -> None:
     assert not (tmp_path / "short").exists()
 
 
+# A step takes half a second here, and an evaluation 20 / 16 / 3 of that: 0.21 seconds.
+@pytest.mark.parametrize(("every", "steps"), [(20, 117), (0, 111)])
 def test_a_clock_in_minutes_is_decided_once(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    every: int, steps: int, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = make(tmp_path / "run", clock=ClockOptions(minutes=1.0), checkpoint=ALWAYS)
+    config = make(
+        tmp_path / "run",
+        clock=ClockOptions(minutes=1.0),
+        checkpoint=ALWAYS,
+        evaluate=EvaluateOptions(every=every, sequences=20),
+    )
     monkeypatch.setattr(module, "_probe", lambda *_: 0.5)
     with after_step(1, stop), pytest.raises(StoppedError):
         pretrain(config)
-    # A fifth of the minute is set aside for evaluations, which cost more than that here.
-    assert read_run(tmp_path / "run")["resolved"]["steps"] == 96
+    assert read_run(tmp_path / "run")["resolved"]["steps"] == steps
     monkeypatch.setattr(module, "_probe", lambda *_: pytest.fail("probed twice"))
     with after_step(3, stop), pytest.raises(StoppedError):
         pretrain(config)

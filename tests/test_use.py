@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from bothways import cli
 from bothways.config import CorpusConfig
 from bothways.corpus.build import build_corpus
+from bothways.corpus.store import TokenStore
 from bothways.errors import InputError, LengthError, ModelError, StoreError
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
@@ -365,7 +366,10 @@ def test_evaluate_a_corpus(
 ) -> None:
     loaded = load_model(of_corpus)
     said = evaluate_pretraining(loaded, tiny_corpus, pairs=128)
-    assert said.startswith(f"{tiny_corpus} (held-out part), 128 pairs, ")
+    # The held-out part is read once at most, so that no pair counts twice.
+    (pairs,) = re.findall(r"\(held-out part\), (\d+) pairs, ", said)
+    assert 5 < int(pairs) < TokenStore.open(tiny_corpus, "heldout").sentences
+    assert "), 5 pairs, " in evaluate_pretraining(loaded, tiny_corpus, pairs=5)
     assert re.search(r"masked-LM perplexity \d.* accuracy .* next-sentence accuracy .*%", said)
     assert evaluate_pretraining(loaded, tiny_corpus, pairs=128) == said
     out = tmp_path / "whole"

@@ -223,7 +223,10 @@ class ClockOptions:
     def __post_init__(self) -> None:
         given = [n for n in ("steps", "tokens", "minutes") if getattr(self, n) is not None]
         if len(given) > 1:
-            raise ConfigError(f"clock: give one of steps, tokens, minutes; got {given}.")
+            raise ConfigError(
+                f"clock: give one of steps, tokens, minutes; got {' and '.join(given)}. To replace "
+                f"a recipe's clock, set it to null: --clock.{given[-1]} null."
+            )
         for name in given:
             if getattr(self, name) <= 0:
                 raise ConfigError(f"clock.{name} is {getattr(self, name)}; it must be above 0.")

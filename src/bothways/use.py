@@ -331,8 +331,8 @@ def evaluate_pretraining(
     Args:
         loaded: a model with the pre-training heads.
         corpus: a corpus folder of the same vocabulary.
-        pairs: how many segment pairs to draw, of 128 tokens (or what the encoder has positions
-            for).
+        pairs: how many segment pairs to draw, at most one pass over the text, of 128 tokens (or
+            what the encoder has positions for).
 
     Raises:
         ModelError: the model lacks a pre-training head.

@@ -7,7 +7,9 @@ same shape and random weights, with several seeds each. The report says what pre
 
 from __future__ import annotations
 
+import json
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from bothways.config import (
 from bothways.corpus.build import build_corpus
 from bothways.demo.harvest import harvest, write_corpus
 from bothways.demo.labelled import follows_task, package_task, split_documents
+from bothways.errors import RunError
 from bothways.files import write_json, write_text
 from bothways.pretraining.run import PretrainResult, pretrain
 from bothways.tasks.finetune import finetune
@@ -78,6 +81,7 @@ def demo(config: DemoConfig) -> str:
     """
     start = time.monotonic()
     out = Path(config.out)
+    _check_settings(config, out)
     _prepare(config, out)
     left = config.minutes - (time.monotonic() - start) / 60
     minutes = round(max(left * (1 - _FINETUNING_SHARE), _LEAST_MINUTES), 2)
@@ -92,6 +96,22 @@ def demo(config: DemoConfig) -> str:
     write_text(out / "report.txt", text + "\n")
     write_json(out / "report.json", [vars(gain) | {"gain": gain.gain} for gain in gains])
     return text + f"\n\n{(time.monotonic() - start) / 60:.1f} minutes in all"
+
+
+def _check_settings(config: DemoConfig, out: Path) -> None:
+    """Continue a demonstration only with the settings it was begun with."""
+    settings = {"minutes": config.minutes, "seed": config.seed}
+    path = out / "demo.json"
+    if path.exists():
+        before = json.loads(path.read_text(encoding="utf-8"))
+        if before != settings:
+            begun = " ".join(f"--{name} {value:g}" for name, value in before.items())
+            raise RunError(
+                f"{out} holds a demonstration made with {begun}; give the same to continue it, or "
+                "another folder with --out."
+            )
+    else:
+        write_json(path, settings)
 
 
 def _prepare(config: DemoConfig, out: Path) -> None:
@@ -198,11 +218,16 @@ def _report(out: Path, run: PretrainResult, gains: Sequence[Gain]) -> str:
         f"all else: {out}",
         "",
         "What to run next:",
-        f"  bothways fill-mask {run.model} 'A list of [MASK].'",
-        f"  bothways next-sentence {run.model} 'The file is opened.' 'It is closed at the end.'",
-        "  bothways vocab --files 'your/*.txt' --out vocabulary     # then: bothways corpus --help",
+        f"  {_program()} fill-mask {run.model} 'A list of [MASK].'",
+        f"  {_program()} next-sentence {run.model} 'The file is opened.' 'It is then closed.'",
+        f"  {_program()} vocab --files 'your/*.txt' --out vocabulary",
     ]
     return "\n".join(lines)
+
+
+def _program() -> str:
+    """How the reader started this program, so that printed commands can be copied."""
+    return sys.argv[0] if Path(sys.argv[0]).name == "bothways" else "bothways"
 
 
 def _spread(values: Sequence[float]) -> str:

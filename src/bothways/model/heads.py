@@ -44,8 +44,8 @@ class NextSentenceHead(nn.Module):
         self.output = Linear(config.hidden, 2)
 
     def forward(self, pooled_BH: Tensor) -> Tensor:
-        """[B, H] -> logits [B, 2]."""
-        logits: Tensor = self.output(pooled_BH)
+        """[B, H] -> logits [B, 2], in fp32 whatever the layers compute in."""
+        logits: Tensor = self.output(pooled_BH.float())
         return logits
 
 
@@ -58,8 +58,8 @@ class ClassifierHead(nn.Module):
         self._dropout, self._probability = dropout, config.dropout
 
     def forward(self, pooled_BH: Tensor) -> Tensor:
-        """[B, H] -> logits [B, C]."""
-        logits: Tensor = self.output(self._dropout(pooled_BH, self._probability))
+        """[B, H] -> logits [B, C], in fp32 whatever the layers compute in."""
+        logits: Tensor = self.output(self._dropout(pooled_BH.float(), self._probability))
         return logits
 
 

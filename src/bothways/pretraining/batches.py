@@ -93,11 +93,17 @@ class PairBatches:
 
     def micro_batches(self, step: int) -> list[PretrainingBatch]:
         """The parts of a step's global batch, ``micro_batch`` sequences each."""
-        epoch, index = self._instances(step * self.phase.batch, self.phase.batch)
+        return self._cut(*self._instances(step * self.phase.batch, self.phase.batch))
+
+    def first(self, count: int) -> list[PretrainingBatch]:
+        """The first instances of epoch 0 in micro-batches: ``count``, or as many as a pass has."""
+        return self._cut(*self._instances(0, min(count, len(self.plan(0)))))
+
+    def _cut(self, epoch: NDArray[np.int64], index: NDArray[np.int64]) -> list[PretrainingBatch]:
         size = self.phase.micro_batch
         return [
             self._make(epoch[at : at + size], index[at : at + size])
-            for at in range(0, self.phase.batch, size)
+            for at in range(0, len(index), size)
         ]
 
     def _instances(self, start: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from bothways.config import ClockOptions, ModelConfig, Phase, PretrainConfig
+from bothways.config import ModelConfig, Phase, PretrainConfig
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
 from bothways.files import sha256
@@ -146,17 +146,14 @@ def _weights_digest(folder: Path) -> str:
 
 def _resolve(config: PretrainConfig, model: Bert, sources: Sequence[PairBatches]) -> dict[str, Any]:
     precision = choose_precision(config.precision)
-    steps = _count_steps(config.clock, config.phases, model, sources, DTYPES[precision.name])
+    steps = _count_steps(config, model, sources, DTYPES[precision.name])
     return {"precision": precision.name, "reason": precision.reason, "steps": steps}
 
 
 def _count_steps(
-    clock: ClockOptions,
-    phases: Sequence[Phase],
-    model: Bert,
-    sources: Sequence[PairBatches],
-    dtype: torch.dtype,
+    config: PretrainConfig, model: Bert, sources: Sequence[PairBatches], dtype: torch.dtype
 ) -> int:
+    clock, phases = config.clock, config.phases
     tokens, seconds = [0.0] * len(phases), [0.0] * len(phases)
     if clock.tokens is not None:
         tokens = [
@@ -165,9 +162,12 @@ def _count_steps(
     if clock.minutes is not None:
         seconds = [_probe(model, source, dtype) for source in sources]
         # Evaluations are forward passes, about a third of a step's work for each sequence.
-        evaluations = _EVALUATIONS * 512 / phases[0].batch * seconds[0] / 3
-        spent = min(evaluations, clock.minutes * 60 * 0.2)
-        clock = replace(clock, minutes=clock.minutes - spent / 60)
+        evaluation = config.evaluate.sequences / phases[0].batch * seconds[0] / 3
+        if config.evaluate.every:
+            seconds = [own + evaluation / config.evaluate.every for own in seconds]
+        else:
+            spent = min(_EVALUATIONS * evaluation / 60, clock.minutes * 0.5)
+            clock = replace(clock, minutes=clock.minutes - spent)
     return total_steps(clock, phases, step_tokens=tokens, step_seconds=seconds)
 
 
@@ -377,7 +377,7 @@ def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list
     """The held-out micro-batches of a run, the same for every run on this corpus."""
     folder = config.evaluate.corpus or store.folder
     heldout = TokenStore.open(folder, "heldout")
-    if config.evaluate.corpus and heldout.documents < 2:
+    if heldout.documents < 2 and heldout.fingerprint != store.fingerprint:
         heldout = TokenStore.open(folder)  # a corpus built for measuring need not be split
     if heldout.tokenizer.fingerprint != store.tokenizer.fingerprint:
         raise StoreError(
@@ -393,12 +393,16 @@ def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list
 def evaluation_batches(
     store: TokenStore, length: int, sequences: int, config: PretrainConfig
 ) -> list[PretrainingBatch]:
-    """This many pairs of a store in micro-batches of 64, drawn by a seed of their own."""
-    phase = Phase(length=length, batch=sequences, micro_batch=64)
+    """This many pairs of a store, at most one pass over it, in micro-batches of 64, drawn by a seed
+    of their own."""
     source = PairBatches(
-        store, phase, pairs=config.pairs, masking=config.masking, seed=_EVALUATION_SEED
+        store,
+        Phase(length=length, batch=64, micro_batch=64),
+        pairs=config.pairs,
+        masking=config.masking,
+        seed=_EVALUATION_SEED,
     )
-    return source.micro_batches(0)
+    return source.first(sequences)
 
 
 def draw_curves(folder: Path) -> None:

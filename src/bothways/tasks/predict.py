@@ -190,8 +190,9 @@ def stored_options(loaded: Loaded) -> TaskOptions:
         return TaskOptions(**{**stored, "metrics": tuple(stored["metrics"])})
     except (TypeError, KeyError):
         raise ModelError(
-            "the model folder does not say which columns its task has (bothways.json: options); "
-            "name them."
+            "the model folder does not say which columns its task has (bothways.json: options), as "
+            "folders that `bothways finetune` wrote do; give the texts themselves to "
+            "`bothways predict`, or fine-tune from this folder."
         ) from None
 
 

@@ -77,7 +77,7 @@ class Trainer(Generic[M]):
             self.optimizer.zero_grad(set_to_none=True)
             raise RunError(
                 f"step {step + 1}: the gradient is {norm.item()}; training diverged. Lower "
-                "optimizer.lr or lengthen optimizer.warmup; the last checkpoint is intact."
+                "optimizer.lr or lengthen optimizer.warmup, in a new run folder (--run)."
             )
         lr = learning_rate(step, self.total_steps, self.options)
         for group in self.optimizer.param_groups:

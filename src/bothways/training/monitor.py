@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from bothways.files import explain_disk_errors, write_text
 from bothways.training.events import EventFile
@@ -21,6 +21,14 @@ from bothways.training.events import EventFile
 METRICS = "metrics.jsonl"
 # Seconds between log lines where there is no terminal.
 _PLAIN_INTERVAL = 20.0
+# What a bar has room for, and how it is called there.
+_ON_BAR = {
+    "loss": "loss",
+    "mlm_accuracy": "mlm",
+    "nsp_accuracy": "nsp",
+    "accuracy": "acc",
+    "tokens_per_second": "tok/s",
+}
 
 
 class Monitor:
@@ -55,10 +63,9 @@ class Monitor:
         if self._console.is_terminal:
             self._bar = Progress(
                 TextColumn("{task.description}"),
-                BarColumn(),
-                TextColumn("{task.completed}/{task.total} steps"),
+                BarColumn(bar_width=10),
+                TextColumn("{task.completed}/{task.total}"),
                 TextColumn("{task.fields[note]}"),
-                TimeElapsedColumn(),
                 console=self._console,
             )
             self._task = self._bar.add_task(title, total=total, completed=done, note="")
@@ -96,11 +103,12 @@ class Monitor:
 
     def show(self, step: int, values: Mapping[str, float]) -> None:
         """Move the bar to a step; print a plain line if the last one is a while ago."""
-        note = "  ".join(f"{k} {_short(v)}" for k, v in values.items())
-        note = f"{note}  left {self._time_left(step)}"
+        left = self._time_left(step)
         if self._bar is not None:
-            self._bar.update(self._task, completed=step, note=note)
+            shown = [f"{_ON_BAR[k]} {_short(v)}" for k, v in values.items() if k in _ON_BAR]
+            self._bar.update(self._task, completed=step, note=" ".join([*shown, left, "left"]))
             return
+        note = "  ".join([*(f"{k} {_short(v)}" for k, v in values.items()), f"left {left}"])
         now = time.monotonic()
         if now - self._last_line >= _PLAIN_INTERVAL or step == self._total:
             self._last_line = now
