@@ -1,0 +1,77 @@
+"""What a recipe's fields are: the three kinds, limits, fingerprints."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from dataclasses import field
+from typing import Any, TypeVar
+
+from bothways.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def require(name: str, value: float, least: float, most: float = math.inf) -> None:
+    """Refuse an option's value outside [least, most]; not a number is outside.
+
+    Raises:
+        ConfigError: naming the option, its value and the limits.
+    """
+    if not least <= value <= most:
+        limits = f"at least {least:g}" if most == math.inf else f"in [{least:g}, {most:g}]"
+        raise ConfigError(f"{name} is {value:g}; it must be {limits}.")
+
+
+def numerics(default: T) -> T:
+    """A field that may change rounding, never meaning."""
+    value: T = field(default=default, metadata={"kind": "numerics"})
+    return value
+
+
+def free(default: T) -> T:
+    """A field that changes neither meaning nor rounding."""
+    value: T = field(default=default, metadata={"kind": "free"})
+    return value
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config dataclass as plain JSON-able dictionaries and lists."""
+    value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
+    return value
+
+
+def recipe_fields(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The fields that must match to continue a run, flattened to dotted names."""
+    flat: dict[str, Any] = {}
+    for item in dataclasses.fields(config):
+        if item.metadata.get("kind", "recipe") != "recipe":
+            continue
+        name, value = prefix + item.name, getattr(config, item.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            flat.update(recipe_fields(value, f"{name}."))
+        else:
+            flat[name] = to_dict_value(value)
+    return flat
+
+
+def to_dict_value(value: Any) -> Any:
+    """A field's value as plain JSON-able data."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_dict(value)
+    if isinstance(value, tuple):
+        return [to_dict_value(item) for item in value]
+    return value
+
+
+def fingerprint(config: Any) -> str:
+    """A short digest of a config's recipe fields."""
+    return digest(recipe_fields(config))
+
+
+def digest(value: Any) -> str:
+    """A short digest of JSON-able data."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,172 @@
+"""Options of pre-training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bothways.config.fields import free, numerics, require
+from bothways.config.model import SizeOptions
+from bothways.config.training import OptimizerOptions
+from bothways.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class ClockOptions:
+    """How long to train: exactly one of the three."""
+
+    steps: int | None = None
+    """Optimizer steps."""
+    tokens: int | None = None
+    """Tokens read, padding not counted; turned into steps."""
+    minutes: float | None = None
+    """Minutes of training on this machine; turned into steps by a probe before step 1."""
+
+    def __post_init__(self) -> None:
+        given = [n for n in ("steps", "tokens", "minutes") if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise ConfigError(
+                f"clock: give one of steps, tokens, minutes; got {' and '.join(given)}. To replace "
+                f"a recipe's clock, set it to null: --clock.{given[-1]} null."
+            )
+        for name in given:
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"clock.{name} is {getattr(self, name)}; it must be above 0.")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of pre-training at one sequence length."""
+
+    length: int = 128
+    """Tokens of a sequence, [CLS] and two [SEP] included."""
+    share: float = 1.0
+    """Share of all steps spent in this phase."""
+    batch: int = 256
+    """Sequences of a step."""
+    micro_batch: int = 64
+    """Most sequences computed at once; a step adds up as many micro-batches as it needs."""
+
+    def __post_init__(self) -> None:
+        require("phases.length", self.length, 8)
+        require("phases.share", self.share, 0, 1)
+        require("phases.micro_batch", self.micro_batch, 1)
+        require("phases.batch", self.batch, 1)
+
+
+@dataclass(frozen=True)
+class PairOptions:
+    """Segment pairs for next-sentence prediction."""
+
+    short: float = 0.1
+    """Share of documents cut to a random shorter target length."""
+    random_next: float = 0.5
+    """Share of pairs whose second segment comes from another document."""
+
+    def __post_init__(self) -> None:
+        require("pairs.short", self.short, 0, 1)
+        require("pairs.random_next", self.random_next, 0, 1)
+
+
+@dataclass(frozen=True)
+class MaskOptions:
+    """Which tokens are predicted and what the encoder sees in their place."""
+
+    rate: float = 0.15
+    """Share of a sequence's tokens to predict (special tokens count, but are never chosen)."""
+    mask: float = 0.8
+    """Of the chosen: share shown as [MASK]."""
+    random: float = 0.1
+    """Of the chosen: share shown as a random word; the rest is shown unchanged."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1:
+            raise ConfigError(f"masking.rate is {self.rate}; it is a share in (0, 1).")
+        if self.mask < 0 or self.random < 0 or self.mask + self.random > 1 + 1e-9:
+            raise ConfigError("masking.mask and masking.random are shares of at most 1 together.")
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Measuring on held-out text during pre-training."""
+
+    every: int = 0
+    """Steps between evaluations; 0: twenty in the run."""
+    sequences: int = 512
+    """Held-out sequences measured each time."""
+    corpus: str | None = None
+    """Another corpus folder to measure on; the training corpus's held-out part if not given."""
+
+    def __post_init__(self) -> None:
+        require("evaluate.every", self.every, 0)
+        require("evaluate.sequences", self.sequences, 1)
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """Saving the training state."""
+
+    minutes: float = 5.0
+    """Minutes between checkpoints."""
+    keep: int = 2
+    """Newest checkpoints kept."""
+
+    def __post_init__(self) -> None:
+        require("checkpoint.minutes", self.minutes, 0)
+        require("checkpoint.keep", self.keep, 1)
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """Pre-train an encoder: masked LM and next sentence (Devlin et al. 2019, section 3.1)."""
+
+    corpus: str = free("")
+    """Corpus folder, as `bothways corpus` writes it."""
+    run: str = free("")
+    """Run folder; running the same command again continues there."""
+    start: str | None = free(None)
+    """Model folder to continue from, instead of new weights. Its content must match to continue a
+    run; its place may change."""
+    model: SizeOptions = field(default_factory=SizeOptions)
+    """Size of the encoder (ignored with --start)."""
+    clock: ClockOptions = field(default_factory=ClockOptions)
+    """Length of the run."""
+    phases: tuple[Phase, ...] = (
+        Phase(length=128, share=0.9, batch=256, micro_batch=64),
+        Phase(length=512, share=0.1, batch=256, micro_batch=16),
+    )
+    """Lengths in the order trained (Appendix A.2: 90 % of the steps at 128, the rest at 512)."""
+    pairs: PairOptions = field(default_factory=PairOptions)
+    """Segment pairs."""
+    masking: MaskOptions = field(default_factory=MaskOptions)
+    """Masked-LM targets."""
+    optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
+    """Optimizer and schedule."""
+    seed: int = 0
+    """Seed of everything drawn."""
+    precision: Literal["auto", "bf16", "fp32"] = numerics("auto")
+    """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
+    threads: int = numerics(0)
+    """CPU threads; 0: one per core."""
+    evaluate: EvaluateOptions = field(default_factory=EvaluateOptions, metadata={"kind": "free"})
+    """Held-out evaluation."""
+    checkpoint: CheckpointOptions = field(
+        default_factory=CheckpointOptions, metadata={"kind": "free"}
+    )
+    """Checkpoints."""
+    log_every: int = free(0)
+    """Steps between records in metrics.jsonl; 0: two hundred in the run."""
+
+    def __post_init__(self) -> None:
+        if not self.phases:
+            raise ConfigError("phases is empty; give at least one, such as [{length: 128}].")
+        total = sum(phase.share for phase in self.phases)
+        if abs(total - 1) > 1e-6:
+            raise ConfigError(f"phases: the shares add up to {total:g}; they must add up to 1.")
+        longest = max(phase.length for phase in self.phases)
+        if self.start is None and longest > self.model.positions:
+            raise ConfigError(
+                f"phases: length {longest} is over model.positions, {self.model.positions}; "
+                "shorten the phase or give the model more positions."
+            )
+        require("log_every", self.log_every, 0)
