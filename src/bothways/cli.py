@@ -104,23 +104,37 @@ def _demo(argv: Sequence[str]) -> int:
 
 
 def _vocab(argv: Sequence[str]) -> int:
+    return _action("vocab", VOCAB_ACTIONS, argv)
+
+
+def _vocab_learn(argv: Sequence[str]) -> int:
     from bothways.config import VocabularyConfig
 
-    config = _options(VocabularyConfig, "vocab", argv)
+    config = _options(VocabularyConfig, "vocab learn", argv)
     from bothways.corpus.vocabulary import describe, learn_from_files
 
     return _show(describe(learn_from_files(config), config))
 
 
+VOCAB_ACTIONS = {"learn": Verb("learn a vocabulary from text files", _vocab_learn)}
+
+
 def _corpus(argv: Sequence[str]) -> int:
+    return _action("corpus", CORPUS_ACTIONS, argv)
+
+
+def _corpus_build(argv: Sequence[str]) -> int:
     from bothways.config import CorpusConfig
 
-    config = _options(CorpusConfig, "corpus", argv)
+    config = _options(CorpusConfig, "corpus build", argv)
     from bothways.corpus.build import build_corpus
 
     with _progress("reading") as progress:
         report = build_corpus(config, progress=progress)
     return _show_table(report)
+
+
+CORPUS_ACTIONS = {"build": Verb("turn text files into a token store", _corpus_build)}
 
 
 def _pretrain(argv: Sequence[str]) -> int:
@@ -227,6 +241,17 @@ VERBS: dict[str, Verb] = {
 
 
 # ----------------------------------------------------------------------------- options and printing
+
+
+def _action(verb: str, actions: Mapping[str, Verb], argv: Sequence[str]) -> int:
+    """Run ``bothways VERB ACTION ...``; without an action's name the first one is meant."""
+    if argv and argv[0] in actions:
+        return actions[argv[0]].run(argv[1:])
+    if argv and argv[0] in ("-h", "--help") and len(actions) > 1:
+        lines = [f"usage: bothways {verb} ACTION ...", "", f"actions ({verb} alone: the first):"]
+        lines += [f"  {name:<9} {action.summary}" for name, action in actions.items()]
+        return _show([*lines, "", f"  bothways {verb} ACTION --help lists an action's options"])
+    return next(iter(actions.values())).run(argv)
 
 
 def _options(cls: type[T], verb: str, argv: Sequence[str], *positional: str) -> T:

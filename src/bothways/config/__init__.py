@@ -13,7 +13,7 @@ torch, so that ``bothways --help`` stays fast.
 
 from __future__ import annotations
 
-from bothways.config.corpus import CorpusConfig, VocabularyConfig
+from bothways.config.corpus import CorpusConfig
 from bothways.config.fields import (
     digest,
     fingerprint,
@@ -36,6 +36,7 @@ from bothways.config.pretraining import (
     PretrainConfig,
 )
 from bothways.config.training import OptimizerOptions
+from bothways.config.vocabulary import VocabularyConfig
 
 __all__ = [
     "SIZES",

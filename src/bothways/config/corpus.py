@@ -1,4 +1,4 @@
-"""Options of the verbs that make vocabularies and corpora."""
+"""Options of the verbs that make corpora."""
 
 from __future__ import annotations
 
@@ -7,24 +7,6 @@ from typing import Literal
 
 from bothways.config.fields import free
 from bothways.errors import ConfigError
-
-
-@dataclass(frozen=True)
-class VocabularyConfig:
-    """Learn a WordPiece vocabulary from text files."""
-
-    files: tuple[str, ...]
-    """Text files, folders or globs (.txt, .txt.gz, .txt.xz)."""
-    out: str
-    """Folder to write vocab.txt and tokenizer.json to."""
-    size: int = 30522
-    """Number of pieces, special tokens included."""
-    lowercase: bool = True
-    """Lower-case and strip accents, as BERT uncased does."""
-    min_count: int = 2
-    """Pieces seen less often are not learned."""
-    alphabet: int = 1000
-    """Number of distinct characters kept; rarer ones become [UNK]."""
 
 
 @dataclass(frozen=True)
