@@ -85,7 +85,7 @@ def test_parts_and_steps_draw_their_own_dropout() -> None:
         model = small_model(dropout=0.3)
         if also_before:
             with torch.no_grad():
-                model.train().dropout(torch.ones(1000), 0.3)  # draws that must not count
+                model.train().shared.dropout(torch.ones(1000), 0.3)  # draws that must not count
             torch.rand(5)
         parts = BATCHES.micro_batches(0)
         trainer(model).step(number, parts, pretraining_loss(parts))
@@ -94,8 +94,8 @@ def test_parts_and_steps_draw_their_own_dropout() -> None:
     assert same(after(12), after(12, also_before=True))
     keys: list[int] = []
     model = small_model(dropout=0.3)
-    reseed = model.dropout.reseed
-    model.dropout.reseed = lambda seed: (keys.append(seed), reseed(seed))[1]  # type: ignore[method-assign]
+    reseed = model.shared.dropout.reseed
+    model.shared.dropout.reseed = lambda seed: (keys.append(seed), reseed(seed))[1]  # type: ignore[method-assign]
     one = trainer(model)
     step(one, 0)
     step(one, 1)

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.model.batch import IGNORE, ROUND_TARGETS, Inputs, MaskedTargets, round_up
-from bothways.model.heads import Bert, class_loss, masked_lm_loss, regression_loss
+from bothways.model.heads import Bert
+from bothways.model.losses import class_loss, masked_lm_loss, regression_loss
 from model_examples import SHAPES, random_inputs, small_bert, small_config
 
 
@@ -42,9 +43,9 @@ def test_the_loss_at_masked_positions_equals_picking_from_all_positions(
     inputs = random_inputs(V)
     targets = _targets(inputs, V)
     x_TH = model.encoder(inputs, dtype=torch.float64)
-    loss, correct = masked_lm_loss(model.masked_lm_logits(x_TH, targets.at), targets)
+    loss, correct = masked_lm_loss(model.masked_lm_logits(x_TH[targets.at]), targets.ids)
 
-    everywhere = model.masked_lm_logits(x_TH, torch.arange(len(x_TH)))[:, :V]
+    everywhere = model.masked_lm_logits(x_TH[torch.arange(len(x_TH))])[:, :V]
     labels = torch.full((len(x_TH),), IGNORE)
     labels[targets.at[: targets.count]] = targets.ids[: targets.count]
     picked = F.cross_entropy(everywhere, labels, ignore_index=IGNORE, reduction="sum")
@@ -60,14 +61,14 @@ def test_the_loss_at_masked_positions_equals_picking_from_all_positions(
 def test_correct_counts_real_targets_alone() -> None:
     targets = MaskedTargets(torch.zeros(4).long(), torch.tensor([2, 0, IGNORE, IGNORE]), 2)
     logits = torch.tensor([[0.0, 0, 9], [0, 9, 0], [9, 0, 0], [9, 0, 0]])
-    loss, correct = masked_lm_loss(logits, targets)
+    loss, correct = masked_lm_loss(logits, targets.ids)
     assert correct == 1
     assert loss.item() == pytest.approx(2 * math.log(math.exp(9) + 2) - 9 - 0)
 
 
 def test_a_batch_without_targets_has_loss_zero() -> None:
     targets = MaskedTargets(torch.zeros(32).long(), torch.full((32,), IGNORE), 0)
-    loss, correct = masked_lm_loss(torch.randn(32, 64), targets)
+    loss, correct = masked_lm_loss(torch.randn(32, 64), targets.ids)
     assert (loss.item(), correct.item()) == (0, 0)
 
 
@@ -76,11 +77,11 @@ def test_padding_rows_are_impossible_and_get_no_gradient(dtype: torch.dtype) -> 
     model = small_bert(pretraining=True)  # 97 pieces in 128 rows
     inputs = random_inputs(97)
     targets = _targets(inputs, 97)
-    logits = model.masked_lm_logits(model.encoder(inputs, dtype=dtype), targets.at)
+    logits = model.masked_lm_logits(model.encoder(inputs, dtype=dtype)[targets.at])
     assert logits.shape[1] == 128
     assert (logits[:, 97:] == -math.inf).all()
     assert logits[:, :97].isfinite().all()
-    gradients = _gradients(masked_lm_loss(logits, targets)[0], model)
+    gradients = _gradients(masked_lm_loss(logits, targets.ids)[0], model)
     assert all(g.isfinite().all() for g in gradients.values())
     rows = gradients["encoder.embeddings.tokens.weight"].abs().sum(1)
     assert (rows[97:] == 0).all()
@@ -90,10 +91,10 @@ def test_padding_rows_are_impossible_and_get_no_gradient(dtype: torch.dtype) -> 
 def test_the_output_embedding_is_tied() -> None:
     model = small_bert(pretraining=True)
     x_TH = model.encoder(random_inputs(97))
-    before = model.masked_lm_logits(x_TH, torch.tensor([3])).detach().clone()
+    before = model.masked_lm_logits(x_TH[torch.tensor([3])]).detach().clone()
     with torch.no_grad():
         model.embedding_VH[42] += 1
-    changed = model.masked_lm_logits(x_TH, torch.tensor([3])) != before
+    changed = model.masked_lm_logits(x_TH[torch.tensor([3])]) != before
     assert changed[0].nonzero().flatten().tolist() == [42]
 
 
@@ -106,7 +107,7 @@ def test_both_next_sentence_classes_receive_gradient() -> None:
     x_TH = model.encoder(inputs)
     for label in (0, 1):
         labels = torch.full((inputs.sequences,), label)
-        loss, _ = class_loss(model.next_sentence_logits(x_TH, inputs), labels)
+        loss, _ = class_loss(model.next_sentence_logits(x_TH[inputs.starts]), labels)
         gradients = _gradients(loss, model)
         # Softmax pushes both rows, by equal and opposite amounts; descent raises the label's.
         bias = -gradients["next_sentence.output.bias"]
@@ -121,8 +122,8 @@ def test_pretraining_reaches_every_parameter() -> None:
     targets = _targets(inputs, 97)
     x_TH = model.encoder(inputs)
     labels = torch.tensor([0, 1, 0, 1, 0, 1])
-    loss = masked_lm_loss(model.masked_lm_logits(x_TH, targets.at), targets)[0]
-    loss = loss + class_loss(model.next_sentence_logits(x_TH, inputs), labels)[0]
+    loss = masked_lm_loss(model.masked_lm_logits(x_TH[targets.at]), targets.ids)[0]
+    loss = loss + class_loss(model.next_sentence_logits(x_TH[inputs.starts]), labels)[0]
     gradients = _gradients(loss, model)
     still = [n for n, _ in model.named_parameters() if gradients[n].abs().sum() == 0]
     assert not still
@@ -136,9 +137,8 @@ def test_the_pooler_reads_each_sequences_first_token() -> None:
     rest = torch.ones(len(marked), dtype=torch.bool)
     rest[inputs.starts] = False
     marked[rest] = math.nan
-    torch.testing.assert_close(
-        model.next_sentence_logits(marked, inputs), model.next_sentence_logits(x_TH, inputs)
-    )
+    outputs = [model.next_sentence_logits(x[inputs.starts]) for x in (marked, x_TH)]
+    torch.testing.assert_close(*outputs)
 
 
 # ---------------------------------------------------------------------------------- task heads
@@ -160,20 +160,18 @@ def test_regression_loss_sums_squares_and_absolutes() -> None:
 def test_the_classifier_drops_out_in_training_alone() -> None:
     model = small_bert(small_config(dropout=0.5), classes=3)
     inputs = random_inputs(97)
-    x_TH = model.encoder(inputs).detach()
-    assert torch.equal(model.class_logits(x_TH, inputs), model.class_logits(x_TH, inputs))
+    x_BH = model.encoder(inputs).detach()[inputs.starts]
+    assert torch.equal(model.class_logits(x_BH), model.class_logits(x_BH))
     model.train()
-    model.dropout.reseed(1)
-    first = model.class_logits(x_TH, inputs)
-    assert not torch.equal(first, model.class_logits(x_TH, inputs))
-    model.dropout.reseed(1)
-    assert torch.equal(first, model.class_logits(x_TH, inputs))
+    model.shared.dropout.reseed(1)
+    first = model.class_logits(x_BH)
+    assert not torch.equal(first, model.class_logits(x_BH))
+    model.shared.dropout.reseed(1)
+    assert torch.equal(first, model.class_logits(x_BH))
 
 
 @pytest.mark.parametrize("name", ["masked_lm_logits", "next_sentence_logits", "class_logits"])
 def test_a_head_that_is_not_there_is_named(name: str) -> None:
     model = small_bert()
-    inputs = random_inputs(97)
-    second = torch.tensor([0]) if name == "masked_lm_logits" else inputs
     with pytest.raises(ValueError, match="this model has no"):
-        getattr(model, name)(model.encoder(inputs), second)
+        getattr(model, name)(torch.zeros(1, model.config.hidden))

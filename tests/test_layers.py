@@ -12,15 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bothways.model.layers import (
-    TILE_FILL,
-    Attention,
-    KeyedDropout,
-    Layer,
-    LayerNorm,
-    Linear,
-    make_tiles,
-)
+from bothways.model.attention import Attention
+from bothways.model.dropout import KeyedDropout
+from bothways.model.layers import Layer
+from bothways.model.shared import LayerNorm, Linear, Shared
+from bothways.model.tiles import TILE_FILL, make_tiles
 from model_examples import random_inputs, randomise, small_config
 
 # ----------------------------------------------------------------------------------- keyed dropout
@@ -90,12 +86,16 @@ def test_dropout_does_nothing_in_evaluation_or_at_rate_0() -> None:
     assert dropout(x, 0.9) is x
 
 
-def test_dropout_keeps_the_dtype_and_ignores_infinities_it_drops() -> None:
+def test_dropout_keeps_the_dtype_and_draws_the_same_for_all() -> None:
     dropout = KeyedDropout()
-    x = torch.full((1000,), math.inf, dtype=torch.bfloat16)
-    out = dropout(x, 0.5)
-    assert out.dtype == torch.bfloat16
-    assert not out.isnan().any()
+    kept = []
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        dropout.reseed(4)
+        out = dropout(torch.ones(1003, dtype=dtype), 0.5)
+        assert out.dtype == dtype
+        kept.append(out != 0)
+    assert torch.equal(kept[0], kept[1])
+    assert torch.equal(kept[0], kept[2])
 
 
 # ------------------------------------------------------------------------------------------- tiles
@@ -177,7 +177,7 @@ def test_gradients_equal_autograds_own_where_padding_is_not_read() -> None:
 
 def _attention(heads: int = 2) -> Attention:
     config = small_config((1, 16, heads, 64, 97), dropout=0.0)
-    attention = Attention(config, KeyedDropout())
+    attention = Attention(config, Shared())
     randomise(attention)
     return attention.double()
 
@@ -225,7 +225,7 @@ def test_returned_weights_are_probabilities_over_the_sequences_own_tokens() -> N
 def test_a_layer_normalises_after_adding() -> None:
     """Post-LN: with weight 1 and bias 0 each token's output has mean 0 and deviation 1."""
     config = small_config(dropout=0.0)
-    layer = Layer(config, KeyedDropout())
+    layer = Layer(config, Shared())
     inputs = random_inputs(97)
     out = layer(torch.randn(len(inputs.tokens), 16), make_tiles(inputs, torch.float32))
     torch.testing.assert_close(out.mean(-1), torch.zeros(len(out)), atol=1e-5, rtol=0)

@@ -75,16 +75,16 @@ def _flat(rows_BL: Tensor, batch: dict[str, Tensor]) -> Tensor:
 
 def _our_masked_lm(model: Bert, inputs: Inputs, dtype: torch.dtype = torch.float32) -> Tensor:
     everywhere = torch.arange(int(inputs.bounds[-1]))
-    logits = model.masked_lm_logits(model.encoder(inputs, dtype=dtype), everywhere)
+    logits = model.masked_lm_logits(model.encoder(inputs, dtype=dtype)[everywhere])
     return logits[:, : model.config.vocab_size]
 
 
 def _our_next_sentence(model: Bert, inputs: Inputs) -> Tensor:
-    return model.next_sentence_logits(model.encoder(inputs), inputs)
+    return model.next_sentence_logits(model.encoder(inputs)[inputs.starts])
 
 
 def _our_classes(model: Bert, inputs: Inputs) -> Tensor:
-    return model.class_logits(model.encoder(inputs), inputs)
+    return model.class_logits(model.encoder(inputs)[inputs.starts])
 
 
 Head = tuple[Callable[[Bert, Inputs], Tensor], Callable[[Any, dict[str, Tensor]], Tensor]]
@@ -165,7 +165,7 @@ def _compare_hidden_states(ours: Bert, theirs: Any, tokens: Any, segments: Any) 
     total = int(inputs.bounds[-1])
     for state, their_state in zip(states, out.hidden_states, strict=True):
         _close(state[:total], _flat(their_state, batch))
-    _close(ours.encoder.pool(states[-1], inputs), out.pooler_output)
+    _close(ours.encoder.pool(states[-1][inputs.starts]), out.pooler_output)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -249,8 +249,8 @@ def test_gradients_equal_theirs(tmp_path: Path) -> None:
     loss = (_flat(out.prediction_logits, batch) * weights).sum()
     (loss + out.seq_relationship_logits[:, 1].sum()).backward()
     x_TH = ours.encoder(inputs, dtype=torch.float64)
-    loss = (ours.masked_lm_logits(x_TH, torch.arange(total))[:, :97] * weights).sum()
-    (loss + ours.next_sentence_logits(x_TH, inputs)[:, 1].sum()).backward()
+    loss = (ours.masked_lm_logits(x_TH[torch.arange(total)])[:, :97] * weights).sum()
+    (loss + ours.next_sentence_logits(x_TH[inputs.starts])[:, 1].sum()).backward()
 
     attention, layer = ours.encoder.layers[0].attention, theirs.bert.encoder.layer[0]
     own = layer.attention.self

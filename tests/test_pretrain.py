@@ -184,7 +184,7 @@ def test_transformers_loads_it(unbroken: PretrainResult) -> None:
     ids = torch.tensor([encoded.tokens])
     with torch.no_grad():
         hidden = loaded.model.encoder.forward_padded(ids)
-        ours = loaded.model.masked_lm_logits(hidden[0], torch.arange(ids.shape[1]))
+        ours = loaded.model.masked_lm_logits(hidden[0][torch.arange(ids.shape[1])])
         logits = theirs.eval()(ids).prediction_logits[0]
     assert torch.allclose(logits, ours[:, : logits.shape[1]], atol=1e-5)
 

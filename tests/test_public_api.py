@@ -31,7 +31,7 @@ def test_every_public_name_is_there_and_documented(name: str) -> None:
     found = getattr(bothways, name)
     assert found.__name__ == name
     assert found.__doc__, f"{name} has no docstring"
-    assert found.__module__ == f"bothways.{bothways._HOMES[name]}"
+    assert found.__module__.startswith(f"bothways.{bothways._HOMES[name]}")
 
 
 def test_type_checkers_see_the_same_names() -> None:

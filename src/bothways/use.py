@@ -114,8 +114,8 @@ class Model:
         encoding = self._encode(text)
         places = self._mask_places(text, encoding)
         with torch.inference_mode():
-            hidden_TH = self.bert.encoder(self._collate(encoding))
-            logits_MV = self.bert.masked_lm_logits(hidden_TH, torch.tensor(places))
+            (x_MH,) = self.bert.encoder.read(self._collate(encoding), torch.tensor(places))
+            logits_MV = self.bert.masked_lm_logits(x_MH)
             logits_MV[:, torch.from_numpy(self.tokenizer.special_ids)] = -torch.inf
             candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
             best = logits_MV.softmax(-1).topk(min(top, candidates), dim=-1)
@@ -157,7 +157,8 @@ class Model:
         check_segments(self.bert, pair=True)
         inputs = self._collate(self._encode(a, b))
         with torch.inference_mode():
-            logits_BC = self.bert.next_sentence_logits(self.bert.encoder(inputs), inputs)
+            (x_BH,) = self.bert.encoder.read(inputs, inputs.starts)
+            logits_BC = self.bert.next_sentence_logits(x_BH)
         return float(logits_BC.softmax(-1)[0, 0])
 
     def predict(self, a: Sequence[str], b: Sequence[str] | None = None) -> Prediction:

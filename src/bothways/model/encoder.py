@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bothways.config import ModelConfig
 from bothways.errors import LengthError, ModelError
 from bothways.model.batch import Inputs, flat_inputs
-from bothways.model.layers import Embeddings, KeyedDropout, Layer, Linear, make_tiles
+from bothways.model.layers import Embeddings, Layer
+from bothways.model.shared import Linear, Shared
+from bothways.model.tiles import make_reading, make_tiles
 from bothways.randomness import Purpose, derived_seed
 
 
@@ -17,15 +22,15 @@ class Encoder(nn.Module):
 
     Args:
         config: the shape.
-        dropout: the keyed dropout shared with the heads; a new one if not given.
+        shared: the dropout and kernels shared with the heads; new ones if not given.
     """
 
-    def __init__(self, config: ModelConfig, dropout: KeyedDropout | None = None):
+    def __init__(self, config: ModelConfig, shared: Shared | None = None):
         super().__init__()
         self.config = config
-        self.dropout = dropout or KeyedDropout()
-        self.embeddings = Embeddings(config, self.dropout)
-        self.layers = nn.ModuleList(Layer(config, self.dropout) for _ in range(config.layers))
+        self.shared = shared or Shared()
+        self.embeddings = Embeddings(config, self.shared)
+        self.layers = nn.ModuleList(Layer(config, self.shared) for _ in range(config.layers))
         self.pooler = Linear(config.hidden, config.hidden)
 
     def forward(self, inputs: Inputs, *, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -72,9 +77,44 @@ class Encoder(nn.Module):
             states = [*states, hidden] if keep_all else [hidden]
         return states
 
-    def pool(self, x_TH: Tensor, inputs: Inputs) -> Tensor:
-        """[T, H] -> [B, H]: a dense layer and tanh over each [CLS]."""
-        return torch.tanh(self.pooler(x_TH.index_select(0, inputs.starts)))
+    def read(
+        self, inputs: Inputs, *places: Tensor, dtype: torch.dtype = torch.float32
+    ) -> list[Tensor]:
+        """The last layer's hidden states at some places alone, which is all that most heads need.
+
+        The last layer computes nothing but keys and values for the other tokens. With dropout, its
+        masks are not those of :meth:`forward`: fewer elements are drawn for.
+
+        Args:
+            inputs: a flat batch.
+            places: int64 [N] each; places in the flat batch, in any order.
+            dtype: arithmetic of the layers.
+
+        Returns:
+            [N, H] for each of ``places``.
+
+        Raises:
+            LengthError, ModelError: as :meth:`hidden_states`.
+        """
+        if not self.shared.fast:
+            x_TH = self.forward(inputs, dtype=dtype)
+            return [x_TH.index_select(0, at) for at in places]
+        self._check(inputs)
+        tiles = make_tiles(inputs, dtype)
+        at, back = np.unique(torch.cat(places).cpu().numpy(), return_inverse=True)
+        reading = make_reading(inputs, tiles, at)
+        x_TH = self.embeddings(inputs, dtype)
+        *before, last = cast("list[Layer]", list(self.layers))
+        for layer in before:
+            x_TH = layer(x_TH, tiles)
+        x_NH = last.read(x_TH, tiles, reading)
+        ends = np.cumsum([len(own) for own in places])
+        rows = [torch.from_numpy(own).to(x_NH.device) for own in np.split(back, ends[:-1])]
+        return [x_NH.index_select(0, own) for own in rows]
+
+    def pool(self, x_BH: Tensor) -> Tensor:
+        """[B, H] -> [B, H]: a dense layer and tanh over each sequence's [CLS]."""
+        return torch.tanh(self.pooler(x_BH))
 
     def forward_padded(
         self,

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.config import ModelConfig
-from bothways.model.batch import IGNORE, Inputs, MaskedTargets
 from bothways.model.encoder import Encoder, init_weights
-from bothways.model.layers import KeyedDropout, LayerNorm, Linear
+from bothways.model.losses import fused_cross_entropy, masked_lm_loss
+from bothways.model.shared import LayerNorm, Linear, Shared
 from bothways.randomness import Purpose
 
 
@@ -30,10 +30,14 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, x_MH: Tensor, embedding_VH: Tensor) -> Tensor:
         """Logits over the padded vocabulary, [M, V padded]; padding rows are -inf."""
+        return F.linear(*self.output(x_MH, embedding_VH))
+
+    def output(self, x_MH: Tensor, embedding_VH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the output layer multiplies and adds: [M, H], [V padded, H], [V padded]."""
         transformed = self.norm(F.gelu(self.dense(x_MH)))
         extra = len(embedding_VH) - len(self.bias)
         bias = F.pad(self.bias, (0, extra), value=-math.inf)
-        return F.linear(transformed, embedding_VH.to(x_MH.dtype), bias.to(x_MH.dtype))
+        return transformed, embedding_VH.to(x_MH.dtype), bias.to(x_MH.dtype)
 
 
 class NextSentenceHead(nn.Module):
@@ -52,10 +56,10 @@ class NextSentenceHead(nn.Module):
 class ClassifierHead(nn.Module):
     """Dropout and one output layer on the pooled [CLS] (section 4.1); one class is regression."""
 
-    def __init__(self, config: ModelConfig, classes: int, dropout: KeyedDropout):
+    def __init__(self, config: ModelConfig, classes: int, shared: Shared):
         super().__init__()
         self.output = Linear(config.hidden, classes)
-        self._dropout, self._probability = dropout, config.dropout
+        self._dropout, self._probability = shared.dropout, config.dropout
 
     def forward(self, pooled_BH: Tensor) -> Tensor:
         """[B, H] -> logits [B, C], in fp32 whatever the layers compute in."""
@@ -71,6 +75,9 @@ class Bert(nn.Module):
         pretraining: with the masked-LM and next-sentence heads.
         classes: outputs of a classification or regression head; 0 for none.
         seed: of the new weights.
+
+    Attributes:
+        shared: the dropout and the choice of kernels.
     """
 
     def __init__(
@@ -78,12 +85,12 @@ class Bert(nn.Module):
     ):
         super().__init__()
         self.config = config
-        self.dropout = KeyedDropout()
-        self.encoder = Encoder(config, self.dropout)
+        self.shared = Shared()
+        self.encoder = Encoder(config, self.shared)
         init_weights(self.encoder, config, seed=seed, purpose=Purpose.WEIGHTS)
         self.masked_lm = MaskedLMHead(config) if pretraining else None
         self.next_sentence = NextSentenceHead(config) if pretraining else None
-        self.classifier = ClassifierHead(config, classes, self.dropout) if classes else None
+        self.classifier = ClassifierHead(config, classes, self.shared) if classes else None
         for index, head in enumerate((self.masked_lm, self.next_sentence, self.classifier)):
             if head is not None:
                 init_weights(head, config, seed=seed, purpose=Purpose.HEAD, index=index)
@@ -93,41 +100,33 @@ class Bert(nn.Module):
         """The token embedding, tied to the masked-LM output."""
         return self.encoder.embeddings.tokens.weight
 
-    def masked_lm_logits(self, x_TH: Tensor, at: Tensor) -> Tensor:
-        """Logits [M, V padded] at the given flat positions alone."""
+    def masked_lm_logits(self, x_MH: Tensor) -> Tensor:
+        """Logits [M, V padded] from the hidden states of masked tokens."""
+        logits: Tensor = self._masked_lm(x_MH, self.embedding_VH)
+        return logits
+
+    def masked_lm_loss(self, x_MH: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Summed cross-entropy and number of right predictions, as :func:`masked_lm_loss`."""
+        if not self.shared.fast:
+            return masked_lm_loss(self.masked_lm_logits(x_MH), ids)
+        return fused_cross_entropy(*self._masked_lm.output(x_MH, self.embedding_VH), ids)
+
+    @property
+    def _masked_lm(self) -> MaskedLMHead:
         if self.masked_lm is None:
             raise ValueError("this model has no masked-LM head")
-        logits: Tensor = self.masked_lm(x_TH.index_select(0, at), self.embedding_VH)
-        return logits
+        return self.masked_lm
 
-    def next_sentence_logits(self, x_TH: Tensor, inputs: Inputs) -> Tensor:
-        """Logits [B, 2]; column 0 = B follows A."""
+    def next_sentence_logits(self, x_BH: Tensor) -> Tensor:
+        """Logits [B, 2] from the hidden states of each [CLS]; column 0 = B follows A."""
         if self.next_sentence is None:
             raise ValueError("this model has no next-sentence head")
-        logits: Tensor = self.next_sentence(self.encoder.pool(x_TH, inputs))
+        logits: Tensor = self.next_sentence(self.encoder.pool(x_BH))
         return logits
 
-    def class_logits(self, x_TH: Tensor, inputs: Inputs) -> Tensor:
-        """Logits [B, C] of the task head."""
+    def class_logits(self, x_BH: Tensor) -> Tensor:
+        """Logits [B, C] of the task head from the hidden states of each [CLS]."""
         if self.classifier is None:
             raise ValueError("this model has no classification head")
-        logits: Tensor = self.classifier(self.encoder.pool(x_TH, inputs))
+        logits: Tensor = self.classifier(self.encoder.pool(x_BH))
         return logits
-
-
-def masked_lm_loss(logits_MV: Tensor, targets: MaskedTargets) -> tuple[Tensor, Tensor]:
-    """Summed cross-entropy over the real targets, and how many were predicted right."""
-    loss = F.cross_entropy(logits_MV.float(), targets.ids, ignore_index=IGNORE, reduction="sum")
-    return loss, (logits_MV.detach().argmax(-1) == targets.ids).sum()
-
-
-def class_loss(logits_BC: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed cross-entropy over the sequences, and how many were predicted right."""
-    loss = F.cross_entropy(logits_BC.float(), labels, reduction="sum")
-    return loss, (logits_BC.detach().argmax(-1) == labels).sum()
-
-
-def regression_loss(logits_B1: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed squared error, and the summed absolute error."""
-    difference = logits_B1.float().squeeze(-1) - scores
-    return (difference**2).sum(), difference.detach().abs().sum()

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from bothways.model.batch import IGNORE, PretrainingBatch
-from bothways.model.heads import Bert, class_loss, masked_lm_loss
+from bothways.model.heads import Bert
+from bothways.model.losses import class_loss
 from bothways.training.engine import Loss
 
 
@@ -44,9 +45,10 @@ def pretraining_loss(micro_batches: Sequence[PretrainingBatch]) -> Loss[Pretrain
 def _sums(
     model: Bert, batch: PretrainingBatch, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    hidden = model.encoder(batch.inputs, dtype=dtype)
-    mlm, mlm_right = masked_lm_loss(model.masked_lm_logits(hidden, batch.masked.at), batch.masked)
-    nsp, nsp_right = class_loss(model.next_sentence_logits(hidden, batch.inputs), batch.random_next)
+    inputs, masked = batch.inputs, batch.masked
+    x_MH, x_BH = model.encoder.read(inputs, masked.at, inputs.starts, dtype=dtype)
+    mlm, mlm_right = model.masked_lm_loss(x_MH, masked.ids)
+    nsp, nsp_right = class_loss(model.next_sentence_logits(x_BH), batch.random_next)
     return mlm, mlm_right, nsp, nsp_right
 
 

@@ -31,7 +31,8 @@ from bothways.config import FinetuneConfig, digest
 from bothways.errors import ConfigError
 from bothways.files import explain_disk_errors, sha256, write_json
 from bothways.model.folder import Loaded, load_model, save_model
-from bothways.model.heads import Bert, class_loss, regression_loss
+from bothways.model.heads import Bert
+from bothways.model.losses import class_loss, regression_loss
 from bothways.tasks.examples import (
     TRAIN_TOKENS,
     Examples,
@@ -244,8 +245,8 @@ def task_loss(kind: Kind, examples: int) -> Loss[TaskBatch]:
     }[kind]
 
     def loss(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
-        hidden_TH = model.encoder(batch.inputs, dtype=dtype)
-        total, count = measure(model.class_logits(hidden_TH, batch.inputs), batch.targets)
+        (x_BH,) = model.encoder.read(batch.inputs, batch.inputs.starts, dtype=dtype)
+        total, count = measure(model.class_logits(x_BH), batch.targets)
         mean = total / examples
         return mean, {"loss": mean.detach(), name: count / examples}
 

@@ -96,7 +96,8 @@ def predict_examples(model: Bert, examples: Examples, *, dtype: torch.dtype) -> 
     with torch.inference_mode():
         for indices in length_batches(examples.lengths, PREDICT_TOKENS):
             inputs = examples.inputs(indices, max_positions=model.config.positions)
-            logits = model.class_logits(model.encoder(inputs, dtype=dtype), inputs)
+            (x_BH,) = model.encoder.read(inputs, inputs.starts, dtype=dtype)
+            logits = model.class_logits(x_BH)
             outputs[indices] = logits.float().numpy()
     model.train(was_training)
     if not np.isfinite(outputs).all():

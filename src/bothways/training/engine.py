@@ -67,7 +67,7 @@ class Trainer(Generic[M]):
         self.model.train()
         sums: dict[str, Tensor] = {}
         for part, micro_batch in enumerate(micro_batches):
-            self.model.dropout.reseed(derived_seed(self._seed, Purpose.DROPOUT, step, part))
+            self.model.shared.dropout.reseed(derived_seed(self._seed, Purpose.DROPOUT, step, part))
             value, stats = loss(self.model, micro_batch, self.dtype)
             value.backward()  # type: ignore[no-untyped-call]
             for name, stat in stats.items():

@@ -1,0 +1,196 @@
+"""Self-attention inside each sequence of a flat batch.
+
+B sequences, T tokens, H hidden size, A heads, D = H / A, R rows of all tiles together, b and L
+sequences and length of one tile, Q queries of a sequence, N tokens whose last state is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bothways.config import ModelConfig
+from bothways.model.shared import Linear, Shared
+from bothways.model.tiles import Reading, Tile, Tiles
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention (Vaswani et al. 2017), with one fused projection."""
+
+    def __init__(self, config: ModelConfig, shared: Shared):
+        super().__init__()
+        self.qkv = Linear(config.hidden, 3 * config.hidden)
+        self.output = Linear(config.hidden, config.hidden)
+        self._heads, self._head_size = config.heads, config.head_size
+        self._shared, self._probability = shared, config.attention_dropout
+
+    def forward(self, x_TH: Tensor, tiles: Tiles, weights: list[Tensor] | None = None) -> Tensor:
+        """[T, H] -> [T, H].
+
+        Args:
+            x_TH: hidden states.
+            tiles: where the sequences are.
+            weights: if given, receives one [b, A, L, L] of probabilities for each tile.
+        """
+        qkv = tiles.gather(self.qkv(x_TH))
+        contexts = []
+        for tile in tiles.tiles:
+            own = self._rows(qkv, tile.start, tile.sequences, tile.length)
+            if self._shared.fast and weights is None:
+                mask = self._mask(own, tile, tile.length)
+                contexts.append(_Attend.apply(own, tile.bias, mask, self._scale))  # type: ignore[no-untyped-call]
+            else:
+                contexts.append(self._plain(own, tile, weights))
+        mixed: Tensor = self.output(tiles.scatter(_joined(contexts)))
+        return mixed
+
+    def read(self, x_TH: Tensor, x_NH: Tensor, tiles: Tiles, reading: Reading) -> Tensor:
+        """What the N tokens of ``reading`` take from their sequences: [T, H], [N, H] -> [N, H]."""
+        H = x_TH.shape[-1]
+        q_rows = reading.gather(self.qkv(x_NH, slice(0, H)))
+        kv_rows = tiles.gather(self.qkv(x_TH, slice(H, None)))
+        contexts = []
+        for tile, (start, queries) in zip(tiles.tiles, reading.spans, strict=True):
+            q = self._rows(q_rows, start, tile.sequences, queries)
+            kv = self._rows(kv_rows, tile.start, tile.sequences, tile.length)
+            mask = self._mask(q, tile, queries)
+            contexts.append(_AttendFrom.apply(q, kv, tile.bias, mask, self._scale))  # type: ignore[no-untyped-call]
+        mixed: Tensor = self.output(reading.scatter(_joined(contexts)))
+        return mixed
+
+    @property
+    def _scale(self) -> float:
+        return 1 / (1 - self._probability)
+
+    def _rows(self, x: Tensor, start: int, sequences: int, length: int) -> Tensor:
+        """Rows of one tile, [b, L, n, A, D]."""
+        own = x[start : start + sequences * length]
+        return own.view(sequences, length, -1, self._heads, self._head_size)
+
+    def _mask(self, like: Tensor, tile: Tile, queries: int) -> Tensor | None:
+        shape = (tile.sequences * self._heads, queries, tile.length)
+        return self._shared.dropout.mask(shape, self._probability, like=like)
+
+    def _plain(self, qkv: Tensor, tile: Tile, weights: list[Tensor] | None) -> Tensor:
+        """One tile in library operations alone: the reference of :class:`_Attend`."""
+        q_bALD, k_bALD, v_bALD = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        scores = (q_bALD * self._head_size**-0.5) @ k_bALD.transpose(-1, -2)
+        if tile.bias is not None:
+            scores = scores + tile.bias
+        probabilities = scores.softmax(-1)
+        if weights is not None:
+            weights.append(probabilities)
+        context = self._shared.dropout(probabilities, self._probability) @ v_bALD
+        rows: Tensor = context.transpose(1, 2).reshape(tile.sequences * tile.length, -1)
+        return rows
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+# ------------------------------------------------------------------- forward and backward by hand
+#
+# What is gained over autograd on the plain form: no copy of the scores for scaling, bias and
+# dropout, one copy each way between the layouts of projections and products, and the fused CPU
+# attention of the library, slow backwards and without dropout, avoided. Dropout's scale is applied
+# to the contexts, which are smaller than the probabilities by L / D.
+
+
+class _Attend(torch.autograd.Function):
+    """Attention of a tile from its packed projections, [b, L, 3, A, D] -> [b * L, H]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, qkv: Tensor, bias: Tensor | None, mask: Tensor | None, scale: float
+    ) -> Tensor:
+        q, k, v = (_heads_first(qkv[:, :, i]) for i in range(3))
+        return _attend(ctx, q, k, v, bias, mask, scale, qkv.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        parts = _attend_backward(ctx, grads[0])
+        qkv = grads[0].new_empty(ctx.shape)
+        for i, part in enumerate(parts):
+            qkv[:, :, i] = _tokens_first(part, ctx.shape)
+        return qkv, None, None, None
+
+
+class _AttendFrom(torch.autograd.Function):
+    """Attention of some queries, [b, Q, 1, A, D], over a tile's keys and values, [b, L, 2, A, D].
+
+    -> [b * Q, H].
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, kv: Tensor, bias: Tensor | None, mask: Tensor | None, scale: float
+    ) -> Tensor:
+        ctx.kv_shape = kv.shape
+        k, v = (_heads_first(kv[:, :, i]) for i in range(2))
+        return _attend(ctx, _heads_first(q[:, :, 0]), k, v, bias, mask, scale, q.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        dq, dk, dv = _attend_backward(ctx, grads[0])
+        kv = grads[0].new_empty(ctx.kv_shape)
+        for i, part in enumerate((dk, dv)):
+            kv[:, :, i] = _tokens_first(part, ctx.kv_shape)
+        return _tokens_first(dq, ctx.shape).unsqueeze(2), kv, None, None, None
+
+
+def _attend(
+    ctx: Any,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    scale: float,
+    shape: torch.Size,
+) -> Tensor:
+    """Forward from [b * A, L, D] each; ``shape`` is that of the queries, [b, Q, n, A, D]."""
+    b, A = shape[0], shape[3]
+    q = q * shape[4] ** -0.5
+    scores = torch.bmm(q, k.transpose(1, 2))
+    if bias is not None:
+        scores.view(b, A, *scores.shape[1:]).add_(bias)
+    probabilities = scores.softmax(-1)
+    del scores
+    context = torch.bmm(probabilities if mask is None else probabilities * mask, v)
+    if mask is not None:
+        context.mul_(scale)
+    ctx.save_for_backward(q, k, v, probabilities, mask)
+    ctx.shape, ctx.scale = shape, scale
+    return _tokens_first(context, shape).reshape(b * shape[1], -1)
+
+
+def _attend_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of q, k, v, [b * A, L, D] each, from that of the contexts, [b * Q, H]."""
+    q, k, v, probabilities, mask = ctx.saved_tensors
+    b, Q, _, A, D = ctx.shape
+    d_context = _heads_first(gradient.view(b, Q, A, D))
+    if mask is not None:
+        d_context = d_context * ctx.scale
+    d_probabilities = torch.bmm(d_context, v.transpose(1, 2))
+    kept = probabilities
+    if mask is not None:
+        d_probabilities.mul_(mask)
+        kept = probabilities * mask
+    dv = torch.bmm(kept.transpose(1, 2), d_context)
+    d_scores = torch._softmax_backward_data(d_probabilities, probabilities, -1, probabilities.dtype)
+    dq = torch.bmm(d_scores, k).mul_(D**-0.5)
+    return dq, torch.bmm(d_scores.transpose(1, 2), q), dv
+
+
+def _heads_first(x: Tensor) -> Tensor:
+    """[b, L, A, D] -> [b * A, L, D]."""
+    b, L, A, D = x.shape
+    return x.transpose(1, 2).reshape(b * A, L, D)
+
+
+def _tokens_first(x: Tensor, shape: torch.Size) -> Tensor:
+    """[b * A, L, D] -> [b, L, A, D], a view; ``shape`` tells b and A."""
+    return x.view(shape[0], shape[3], *x.shape[1:]).transpose(1, 2)
