@@ -154,6 +154,7 @@ def test_what_is_in_the_run_folder(unbroken: PretrainResult) -> None:
     assert record["resolved"] == {
         "precision": "fp32",
         "reason": "fp32: asked for",
+        "kernels": "fast",
         "steps": STEPS,
         "threads": 1,
     }
@@ -305,6 +306,14 @@ def test_other_numerics_are_taken_said_and_recorded(
     assert noted["from_step"] == 29
     assert sorted(noted["changes"]) == ["precision: fp32 -> bf16", "threads: 1 -> 2"]
     assert weights(result.run) != weights(unbroken.run), "bf16 was really used"
+
+
+def test_plain_kernels_give_other_dropout_masks_and_say_so(
+    unbroken: PretrainResult, make: Make, tmp_path: Path
+) -> None:
+    result = pretrain(replace(make(tmp_path / "run"), kernels="plain"))
+    assert read_run(result.run)["resolved"]["kernels"] == "plain"
+    assert weights(result.run) != weights(unbroken.run), "the plain forms were really used"
 
 
 def test_a_full_disk_ends_the_run_and_loses_nothing(

@@ -146,6 +146,9 @@ class PretrainConfig:
     """Seed of everything drawn."""
     precision: Literal["auto", "bf16", "fp32"] = numerics("auto")
     """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
+    kernels: Literal["fast", "plain"] = numerics("fast")
+    """Hand-written forms of attention, dropout, last layer and loss, or library operations alone:
+    the same result up to rounding and dropout masks, for comparison."""
     threads: int = numerics(0)
     """CPU threads; 0: one per core."""
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions, metadata={"kind": "free"})

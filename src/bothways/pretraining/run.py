@@ -74,12 +74,14 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
     threads = set_threads(config.threads)
     store = _open_corpus(config.corpus)
     model = _starting_model(config, store)
+    model.shared.fast = config.kernels == "fast"
     sources = [
         PairBatches(
             store, phase, pairs=config.pairs, masking=config.masking, seed=config.seed, number=i
         )
         for i, phase in enumerate(config.phases)
     ]
+    numerics = {"threads": threads, "kernels": config.kernels}
     inputs = {"corpus": store.fingerprint}
     if config.start:
         inputs["start"] = _weights_digest(Path(config.start))
@@ -88,11 +90,12 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
         config,
         verb="pretrain",
         inputs=inputs,
-        resolve=lambda: {**_resolve(config, model, sources), "threads": threads},
+        resolve=lambda: {**_resolve(config, model, sources), **numerics},
     )
     precision = run.resolved["precision"] if config.precision == "auto" else config.precision
-    numerics = {"precision": precision, "threads": threads}
-    heldout = _Pretraining(config, run, store, model, sources, numerics).train()
+    heldout = _Pretraining(
+        config, run, store, model, sources, {"precision": precision, **numerics}
+    ).train()
     return _finish(config, run, store, model, heldout)
 
 

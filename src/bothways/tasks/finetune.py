@@ -187,6 +187,7 @@ def new_model(loaded: Loaded, config: FinetuneConfig, outputs: int, seed: int) -
     if config.dropout is not None:
         shape = dataclasses.replace(shape, dropout=config.dropout, attention_dropout=config.dropout)
     model = Bert(shape, classes=outputs, seed=seed)
+    model.shared.fast = config.kernels == "fast"
     if not config.from_scratch:
         theirs = loaded.model.encoder.state_dict()
         known = {n: v for n, v in theirs.items() if f"encoder.{n}" not in loaded.fresh}
@@ -312,6 +313,7 @@ def _means(records: list[dict[str, float]]) -> dict[str, float]:
 def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) -> Opened:
     """Start or continue the run folder; files and starting model count by content."""
     threads = set_threads(config.threads)
+    numerics = {"threads": threads, "kernels": config.kernels}
     inputs = {
         f"task.{name}": sha256(Path(path))[:16] if path else ""
         for name in ("train", "dev", "test")
@@ -323,12 +325,12 @@ def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) ->
     def resolve() -> dict[str, Any]:
         choice = choose_precision(config.precision)
         reasons.append(choice.reason)
-        return {"precision": choice.name, "threads": threads}
+        return {"precision": choice.name, **numerics}
 
     run = open_run(config.run, config, verb="finetune", inputs=inputs, resolve=resolve)
     name = run.resolved["precision"] if config.precision == "auto" else config.precision
     reason = reasons[0] if reasons else f"{name}: as this run began"
-    changed = changed_numerics(run, {"precision": name, "threads": threads})
+    changed = changed_numerics(run, {"precision": name, **numerics})
     if changed and not run.new:
         say(f"finished seeds are kept, bits of others may differ: {'; '.join(changed)}")
     return Opened(run.folder, digest(run.record["recipe"]), Choice(name, reason), threads)
