@@ -224,6 +224,22 @@ def _doctor(argv: Sequence[str]) -> int:
     return 1 if problems else 0
 
 
+def _bench(argv: Sequence[str]) -> int:
+    return _action("bench", BENCH_ACTIONS, argv)
+
+
+def _bench_train(argv: Sequence[str]) -> int:
+    from bothways.use_options import BenchTrainOptions
+
+    chosen = _options(BenchTrainOptions, "bench train", argv)
+    from bothways.bench.train import bench_train
+
+    bench_train(chosen)
+    return 0
+
+
+BENCH_ACTIONS = {"train": Verb("our pre-training step beside transformers'", _bench_train)}
+
 VERBS: dict[str, Verb] = {
     "demo": Verb("raw text to a fine-tuned BERT on this machine, in minutes", _demo),
     "vocab": Verb("learn a WordPiece vocabulary from text files", _vocab),
@@ -236,6 +252,7 @@ VERBS: dict[str, Verb] = {
     "predict": Verb("label texts with a fine-tuned model", _predict),
     "embed": Verb("turn texts into vectors", _embed),
     "convert": Verb("rewrite a model that can be loaded as a model folder", _convert),
+    "bench": Verb("measure speed and memory beside the usual tools", _bench),
     "doctor": Verb("check a model, run or corpus folder", _doctor),
 }
 

@@ -117,6 +117,52 @@ class DoctorOptions:
 
 
 @dataclass(frozen=True)
+class BenchTrainOptions:
+    """Time our pre-training step beside transformers', in the same run.
+
+    Both with dropout 0.1 everywhere, exact GELU, AdamW and clipping, on the same batches.
+    """
+
+    size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini"
+    """Preset of the network."""
+    batch: int = 32
+    """Sequences of a step."""
+    length: int = 128
+    """Tokens of a sequence (with --corpus: at most)."""
+    vocab_size: int = 30522
+    """Pieces of the vocabulary (with --corpus: the corpus's)."""
+    corpus: str | None = None
+    """Corpus folder: real pairs of unequal lengths, which transformers pads; full sequences of
+    random words if not given."""
+    contenders: tuple[str, ...] = ("bothways", "transformers fp32", "transformers bf16")
+    """What is timed, the one to compare with first. Of: bothways, bothways fp32, bothways plain,
+    transformers fp32, transformers bf16, transformers bf16 compile (minutes to compile)."""
+    rounds: int = 7
+    """Timed steps of each, in turn."""
+    memory: bool = False
+    """Measure peak memory too, each contender in a process of its own."""
+    profile: bool = False
+    """Only print where the time of our step goes."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """Arithmetic of our layers; auto takes bf16 where a probe finds it fast."""
+    threads: int = 0
+    """CPU threads; 0: one per core."""
+    out: str | None = None
+    """JSON file to write every measured step to."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "rounds"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if not 8 <= self.length <= 512:
+            raise ConfigError(f"length is {self.length}; it must be in [8, 512].")
+        if self.vocab_size < 64:
+            raise ConfigError(f"vocab_size is {self.vocab_size}; it must be at least 64.")
+        if not self.contenders:
+            raise ConfigError("contenders is empty; name at least one.")
+
+
+@dataclass(frozen=True)
 class DemoConfig:
     """Raw text to a fine-tuned BERT on this machine, without any download."""
 

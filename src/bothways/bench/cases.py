@@ -1,0 +1,122 @@
+"""Batches to measure with, the same for both sides.
+
+B sequences, L tokens of a sequence, T tokens of a flat batch, M masked positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.config import MaskOptions, PairOptions, Phase
+from bothways.corpus.store import TokenStore
+from bothways.model.batch import (
+    IGNORE,
+    ROUND_TARGETS,
+    MaskedTargets,
+    PretrainingBatch,
+    flat_inputs,
+    round_up,
+)
+from bothways.pretraining.batches import PairBatches
+from bothways.pretraining.masking import max_predictions
+
+_FIRST_WORD = 5  # ids below are special in most vocabularies; which ids are drawn changes no time
+
+
+@dataclass(frozen=True)
+class PaddedBatch:
+    """A batch in the form that transformers takes.
+
+    Attributes:
+        input_ids, token_type_ids, attention_mask, labels: int64 [B, L]; labels are -100 where
+            nothing is masked.
+        next_sentence_label: int64 [B].
+    """
+
+    input_ids: Tensor
+    token_type_ids: Tensor
+    attention_mask: Tensor
+    labels: Tensor
+    next_sentence_label: Tensor
+
+
+def full_batches(
+    vocab_size: int, *, batch: int, length: int, count: int
+) -> list[list[PretrainingBatch]]:
+    """Steps of ``batch`` sequences of exactly ``length`` random tokens each."""
+    rng = np.random.default_rng(0)
+    targets = max_predictions(length, MaskOptions().rate)
+    steps = []
+    for _ in range(count):
+        tokens = rng.integers(_FIRST_WORD, vocab_size, batch * length)
+        segments = np.tile(np.arange(length) >= length // 2, batch).astype(np.int64)
+        bounds = np.arange(batch + 1) * length
+        places = [1 + rng.choice(length - 2, targets, replace=False) for _ in range(batch)]
+        at = np.concatenate([b * length + np.sort(own) for b, own in enumerate(places)])
+        steps.append([_flat(tokens, segments, bounds, at, rng.integers(0, 2, batch), length)])
+    return steps
+
+
+def _flat(
+    tokens: NDArray[np.int64],
+    segments: NDArray[np.int64],
+    bounds: NDArray[np.int64],
+    at: NDArray[np.int64],
+    random_next: NDArray[np.int64],
+    length: int,
+) -> PretrainingBatch:
+    size = round_up(len(at), ROUND_TARGETS)
+    places, ids = np.zeros(size, np.int64), np.full(size, IGNORE)
+    places[: len(at)], ids[: len(at)] = at, tokens[at]
+    return PretrainingBatch(
+        flat_inputs(tokens, segments, bounds, max_positions=length),
+        MaskedTargets(torch.from_numpy(places), torch.from_numpy(ids), len(at)),
+        torch.from_numpy(random_next),
+    )
+
+
+def real_batches(
+    store: TokenStore, *, batch: int, length: int, count: int
+) -> list[list[PretrainingBatch]]:
+    """Steps of segment pairs of a corpus, of whatever lengths they have."""
+    source = PairBatches(
+        store,
+        Phase(length=length, batch=batch, micro_batch=batch),
+        pairs=PairOptions(),
+        masking=MaskOptions(),
+        seed=0,
+    )
+    return [source.micro_batches(step) for step in range(count)]
+
+
+def padded(batch: PretrainingBatch) -> PaddedBatch:
+    """The same sequences, padded to the longest as a collator of transformers does."""
+    inputs = batch.inputs
+    shape = (inputs.sequences, inputs.longest)
+    real = torch.arange(inputs.longest) < torch.from_numpy(inputs.lengths)[:, None]
+    total = int(inputs.bounds[-1])
+    flat_labels = torch.full((len(inputs.tokens),), IGNORE)
+    flat_labels[batch.masked.at[: batch.masked.count]] = batch.masked.ids[: batch.masked.count]
+
+    def rows(values: Tensor, fill: int) -> Tensor:
+        out = torch.full(shape, fill)
+        out[real] = values[:total]
+        return out
+
+    return PaddedBatch(
+        input_ids=rows(inputs.tokens, 0),
+        token_type_ids=rows(inputs.segments, 0),
+        attention_mask=real.long(),
+        labels=rows(flat_labels, IGNORE),
+        next_sentence_label=batch.random_next,
+    )
+
+
+def real_tokens(step: list[PretrainingBatch]) -> int:
+    """Tokens of a step, padding not counted."""
+    return sum(int(part.inputs.bounds[-1]) for part in step)

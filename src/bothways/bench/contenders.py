@@ -1,0 +1,112 @@
+"""One training step, ours and transformers', ready to be timed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from bothways.bench.cases import padded
+from bothways.config import ModelConfig, OptimizerOptions
+from bothways.errors import ConfigError
+from bothways.model.batch import PretrainingBatch
+from bothways.model.heads import Bert
+from bothways.pretraining.objective import pretraining_loss
+from bothways.training.engine import Trainer
+from bothways.training.precision import DTYPES
+
+Step = Callable[[], None]
+"""Runs the next step."""
+
+OURS = ("bothways", "bothways fp32", "bothways plain")
+PEERS = ("transformers fp32", "transformers bf16", "transformers bf16 compile")
+
+
+def make_step(
+    name: str, config: ModelConfig, steps: Sequence[Sequence[PretrainingBatch]], precision: str
+) -> Step:
+    """A contender's step over these batches, again and again.
+
+    Args:
+        name: of :data:`OURS` or :data:`PEERS`.
+        config: the shape, the same for all.
+        steps: micro-batches of each step.
+        precision: of ``bothways`` and ``bothways plain``.
+    """
+    if name in OURS:
+        chosen = "fp32" if name == "bothways fp32" else precision
+        return _ours(config, steps, chosen, fast=name != "bothways plain")
+    if name in PEERS:
+        return _theirs(config, steps, bf16="bf16" in name, compiled="compile" in name)
+    raise ConfigError(f"unknown contender {name!r}; choose from {', '.join((*OURS, *PEERS))}.")
+
+
+def _ours(
+    config: ModelConfig, steps: Sequence[Sequence[PretrainingBatch]], precision: str, *, fast: bool
+) -> Step:
+    model = Bert(config, pretraining=True)
+    model.shared.fast = fast
+    trainer: Trainer[PretrainingBatch] = Trainer(
+        model, OptimizerOptions(), total_steps=10_000, seed=0, dtype=DTYPES[precision]
+    )
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        parts = steps[done % len(steps)]
+        trainer.step(done, parts, pretraining_loss(parts))
+        done += 1
+
+    return step
+
+
+def _theirs(
+    config: ModelConfig,
+    steps: Sequence[Sequence[PretrainingBatch]],
+    *,
+    bf16: bool,
+    compiled: bool,
+) -> Step:
+    """transformers' model as its documentation trains it: AdamW, clipping, autocast."""
+    try:
+        from transformers import BertConfig, BertForPreTraining
+    except ImportError as error:
+        raise ConfigError(
+            "transformers is not installed, so there is nothing to compare with; "
+            "pip install transformers, or choose --contenders from bothways alone."
+        ) from error
+    shape = BertConfig(
+        vocab_size=config.padded_vocab,
+        hidden_size=config.hidden,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        intermediate_size=config.intermediate,
+        max_position_embeddings=config.positions,
+        hidden_dropout_prob=config.dropout,
+        attention_probs_dropout_prob=config.attention_dropout,
+    )
+    model: Any = BertForPreTraining(shape).train()
+    forward: Any = torch.compile(model) if compiled else model
+    options = OptimizerOptions()
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=options.lr, weight_decay=options.weight_decay, fused=True
+    )
+    batches = [[padded(part) for part in parts] for parts in steps]
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        parts = batches[done % len(batches)]
+        for part in parts:
+            context = torch.autocast("cpu", torch.bfloat16) if bf16 else contextlib.nullcontext()
+            with context:
+                loss = forward(**vars(part)).loss
+            (loss / len(parts)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        done += 1
+
+    return step

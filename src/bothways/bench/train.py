@@ -1,0 +1,272 @@
+"""`bothways bench train`: our training step beside transformers', in the same run.
+
+Contenders take turns, so that a machine that grows slower does so for all of them. A ratio is the
+median over the rounds of the ratio within a round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from bothways.bench.cases import full_batches, real_batches, real_tokens
+from bothways.bench.contenders import make_step
+from bothways.config import MaskOptions, ModelConfig, SizeOptions
+from bothways.corpus.store import TokenStore
+from bothways.files import write_json
+from bothways.model.batch import PretrainingBatch
+from bothways.model.cost import training_cost
+from bothways.pretraining.masking import max_predictions
+from bothways.training.precision import DTYPES, choose_precision, set_threads
+from bothways.training.runfolder import versions
+from bothways.use_options import BenchTrainOptions
+
+_STEPS = 4  # different batches, used in turn
+_WARM_UP = 2
+
+
+@dataclass(frozen=True)
+class Result:
+    """One contender.
+
+    Attributes:
+        name: of the contender.
+        seconds: of each timed step, in order.
+        tokens_per_second: median, padding not counted.
+        faster: by how many times ours ("bothways") is, median over the rounds.
+        share_of_peak: of the measured matrix-product rate of its precision, counting only the
+            operations that the result needs.
+        peak_mib: memory beyond what the process had before the model; None if not measured.
+    """
+
+    name: str
+    seconds: list[float]
+    tokens_per_second: float
+    faster: float
+    share_of_peak: float
+    peak_mib: float | None
+
+
+def bench_train(options: BenchTrainOptions, *, say: Callable[[str], None] = print) -> list[Result]:
+    """Time the contenders, print a table, write JSON if asked for.
+
+    Raises:
+        ConfigError: an unknown contender, or transformers is not installed.
+        StoreError: the corpus cannot be opened.
+    """
+    threads = set_threads(options.threads)
+    config, steps = _case(options)
+    precision = choose_precision(options.precision)
+    tokens = statistics.mean(real_tokens(step) for step in steps)
+    area = sum(_area(part) for step in steps for part in step) / len(steps)
+    say(
+        f"{options.size}: {config.layers} layers, hidden {config.hidden}, vocabulary "
+        f"{config.vocab_size:,}; {tokens:,.0f} real tokens a step, {tokens / area:.0%} of what "
+        f"padding to the longest makes; {threads} threads; {precision.reason}"
+    )
+    if options.profile:
+        say(profile(make_step("bothways", config, steps, precision.name)))
+        return []
+    peaks = {name: matrix_rate(dtype) for name, dtype in DTYPES.items()}
+    say(", ".join(f"{n} matrix products: {r / 1e9:,.0f} GFLOP/s" for n, r in peaks.items()))
+    seconds = _time(options, config, steps, precision.name, say)
+    memory = {
+        name: _peak_memory(options, name) if options.memory else None for name in options.contenders
+    }
+    needed = training_cost(
+        config, length=options.length, targets=max_predictions(options.length, MaskOptions().rate)
+    ).matrix
+    ours = seconds[options.contenders[0]]
+    results = []
+    for name, own in seconds.items():
+        rate = tokens / statistics.median(own)
+        kind = "fp32" if "fp32" in name else "bf16" if "bf16" in name else precision.name
+        results.append(
+            Result(
+                name=name,
+                seconds=own,
+                tokens_per_second=rate,
+                faster=statistics.median(t / o for t, o in zip(own, ours, strict=True)),
+                share_of_peak=rate * needed / peaks[kind],
+                peak_mib=memory[name],
+            )
+        )
+    say(_table(results))
+    if options.out:
+        _write(Path(options.out), options, results, peaks, tokens)
+    return results
+
+
+def _case(options: BenchTrainOptions) -> tuple[ModelConfig, list[list[PretrainingBatch]]]:
+    size: Any = options.size
+    if options.corpus:
+        store = TokenStore.open(options.corpus)
+        config = SizeOptions(size=size).resolve(store.tokenizer.vocab_size)
+        steps = real_batches(store, batch=options.batch, length=options.length, count=_STEPS)
+        return config, steps
+    config = SizeOptions(size=size).resolve(options.vocab_size)
+    steps = full_batches(
+        options.vocab_size, batch=options.batch, length=options.length, count=_STEPS
+    )
+    return config, steps
+
+
+def _area(part: PretrainingBatch) -> int:
+    return part.inputs.sequences * part.inputs.longest
+
+
+def _time(
+    options: BenchTrainOptions,
+    config: ModelConfig,
+    steps: Sequence[Sequence[PretrainingBatch]],
+    precision: str,
+    say: Callable[[str], None],
+) -> dict[str, list[float]]:
+    """Seconds of each contender's steps, round by round."""
+    runners = {name: make_step(name, config, steps, precision) for name in options.contenders}
+    for name, run in runners.items():
+        start = time.perf_counter()
+        for _ in range(_WARM_UP):
+            run()
+        say(f"  {name}: first {_WARM_UP} steps {time.perf_counter() - start:.1f} s, not counted")
+    seconds: dict[str, list[float]] = {name: [] for name in runners}
+    for _ in range(options.rounds):
+        for name, run in runners.items():
+            start = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def matrix_rate(dtype: torch.dtype) -> float:
+    """Floating-point operations a second of a large matrix product, the best of several."""
+    size = 2048
+    x, w = torch.ones(size, size, dtype=dtype), torch.ones(size, size, dtype=dtype)
+    F.linear(x, w)
+    best = float("inf")
+    for _ in range(8):
+        start = time.perf_counter()
+        F.linear(x, w)
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
+
+
+def profile(step: Callable[[], None]) -> str:
+    """Where the time of a step goes, by operation."""
+    step()
+    with torch.profiler.profile() as found:
+        for _ in range(3):
+            step()
+    rows = sorted(found.key_averages(), key=lambda row: -row.self_cpu_time_total)
+    total = sum(row.self_cpu_time_total for row in rows)
+    lines = [f"{'operation':<44} share  milliseconds  calls a step"]
+    for row in rows[:25]:
+        own = row.self_cpu_time_total
+        lines.append(
+            f"{row.key[:44]:<44} {own / total:5.1%} {own / 3e3:13.1f} {row.count / 3:13.0f}"
+        )
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------------------ memory
+
+
+def _peak_memory(options: BenchTrainOptions, name: str) -> float:
+    """MiB that a contender's training takes at most, in a process of its own."""
+    request = json.dumps({**asdict(options), "contenders": [name]})
+    done = subprocess.run(
+        [sys.executable, "-m", "bothways.bench.train", request],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(done.stdout.split()[-1])
+
+
+def _measure_memory(request: str) -> None:
+    found = json.loads(request)
+    options = BenchTrainOptions(**{**found, "contenders": tuple(found["contenders"])})
+    set_threads(options.threads)
+    config, steps = _case(options)
+    precision = choose_precision(options.precision).name
+    if "transformers" in options.contenders[0]:
+        import transformers  # noqa: F401 - its own size is not the training's
+    before = _start_high_water()
+    run = make_step(options.contenders[0], config, steps, precision)
+    for _ in range(3):
+        run()
+    print((_high_water() - before) / 1024)
+
+
+def _start_high_water() -> int:
+    """KiB resident now; where the system can, the peak counts from here and not from imports."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return _high_water()
+
+
+def _high_water() -> int:
+    """Most KiB that were resident at once."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // 1024 if sys.platform == "darwin" else peak
+
+
+# -------------------------------------------------------------------------------------------- words
+
+
+def _table(results: Sequence[Result]) -> str:
+    ours = results[0].name
+    lines = [f"{'':<27} tokens/s  {ours} is  share of peak   peak memory   seconds a step"]
+    for result in results:
+        memory = "-" if result.peak_mib is None else f"{result.peak_mib:,.0f} MiB"
+        spread = f"{min(result.seconds):.3f} to {max(result.seconds):.3f}"
+        lines.append(
+            f"{result.name:<27} {result.tokens_per_second:8,.0f} {result.faster:9.2f} times "
+            f"{result.share_of_peak:12.0%} {memory:>14}   {spread}"
+        )
+    return "\n".join(lines)
+
+
+def _write(
+    path: Path,
+    options: BenchTrainOptions,
+    results: Sequence[Result],
+    peaks: dict[str, float],
+    tokens: float,
+) -> None:
+    peers = {}
+    if any("transformers" in result.name for result in results):
+        from importlib.metadata import version
+
+        peers["transformers"] = version("transformers")
+    write_json(
+        path,
+        {
+            "options": asdict(options),
+            "versions": {**versions(), **peers, "system": platform.platform()},
+            "matrix_flops_per_second": peaks,
+            "real_tokens_a_step": tokens,
+            "results": [asdict(result) for result in results],
+        },
+    )
+
+
+if __name__ == "__main__":
+    _measure_memory(sys.argv[1])

@@ -1,0 +1,107 @@
+"""`bothways bench train`: what is compared, and that it is the same on both sides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bothways import cli
+from bothways.bench.cases import full_batches, padded, real_batches, real_tokens
+from bothways.bench.train import bench_train
+from bothways.config import ModelConfig, SizeOptions
+from bothways.corpus.store import TokenStore
+from bothways.errors import ConfigError
+from bothways.model.batch import IGNORE
+from bothways.model.cost import training_cost
+from bothways.use_options import BenchTrainOptions
+
+SMALL: dict[str, Any] = {
+    "size": "tiny", "batch": 2, "length": 16, "vocab_size": 128, "rounds": 2, "threads": 1,
+}  # fmt: skip
+
+
+def test_a_padded_batch_holds_the_flat_ones_tokens_and_targets(tiny_corpus: Path) -> None:
+    store = TokenStore.open(tiny_corpus)
+    for (part,) in (
+        *full_batches(100, batch=3, length=12, count=1),
+        *real_batches(store, batch=5, length=24, count=2),
+    ):
+        other = padded(part)
+        real = other.attention_mask.bool()
+        total = int(part.inputs.bounds[-1])
+        assert torch.equal(other.input_ids[real], part.inputs.tokens[:total])
+        assert torch.equal(other.token_type_ids[real], part.inputs.segments[:total])
+        assert real.sum(1).tolist() == part.inputs.lengths.tolist()
+        labels = other.labels[real]
+        count = part.masked.count
+        assert (labels != IGNORE).sum() == (other.labels != IGNORE).sum() == count
+        assert torch.equal(labels[part.masked.at[:count]], part.masked.ids[:count])
+
+
+def test_full_batches_mask_as_many_as_pre_training_would() -> None:
+    ((part,),) = full_batches(100, batch=4, length=128, count=1)
+    assert part.masked.count == 4 * 20
+    assert real_tokens([part]) == 4 * 128
+    assert not set(part.masked.at[:80].tolist()) & set(part.inputs.bounds.tolist())
+
+
+def test_bench_times_each_contender_and_writes_every_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "bench.json"
+    names = ("bothways", "bothways plain", "transformers bf16")
+    bench_train(BenchTrainOptions(**SMALL, contenders=names, out=str(out), memory=True))
+    record = json.loads(out.read_text())
+    assert [r["name"] for r in record["results"]] == list(names)
+    assert all(len(r["seconds"]) == 2 and r["peak_mib"] >= 0 for r in record["results"])
+    assert record["results"][0]["faster"] == 1
+    assert "transformers" in record["versions"]
+    assert "transformers bf16" in capsys.readouterr().out
+
+
+def test_bench_on_a_corpus_counts_real_tokens(
+    tiny_corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (result,) = bench_train(
+        BenchTrainOptions(
+            **{**SMALL, "length": 24}, corpus=str(tiny_corpus), contenders=("bothways",)
+        )
+    )
+    assert result.tokens_per_second > 0
+    assert "real tokens a step" in capsys.readouterr().out
+
+
+def test_profile_names_operations(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word for name, value in SMALL.items() for word in (f"--{name}", str(value))]
+    assert cli.main(["bench", "train", *words, "--profile", "true"]) == 0
+    assert "aten::" in capsys.readouterr().out
+
+
+def test_an_unknown_contender_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="unknown contender 'keras'; choose from bothways"):
+        bench_train(BenchTrainOptions(**SMALL, contenders=("keras",)))
+
+
+def test_operations_of_a_step_by_hand() -> None:
+    config = ModelConfig(vocab_size=64, layers=1, hidden=8, heads=2, intermediate=32)
+    cost = training_cost(config, length=10, targets=2)
+    projections, feed_forward, attention = 2 * 4 * 8 * 8, 2 * 2 * 8 * 32, 2 * 2 * 10 * 8
+    head, pooler = 2 * 8 * 8 + 2 * 8 * 64, 2 * 8 * 8
+    whole = projections + feed_forward + attention + head + pooler / 10
+    assert cost.whole == pytest.approx(3 * whole)
+    read = 0.3  # two targets and [CLS] of ten
+    most = 2 * 2 * 8 * 8 + read * (2 * 2 * 8 * 8 + feed_forward + attention)
+    assert cost.matrix == pytest.approx(3 * (most + 0.2 * head + pooler / 10))
+
+
+def test_base_needs_about_six_operations_a_weight() -> None:
+    """The usual estimate (Kaplan et al. 2020) leaves attention and the unread tokens out."""
+    config = SizeOptions(size="base").resolve(30522)
+    cost = training_cost(config, length=128, targets=20)
+    weights = 12 * 12 * 768**2
+    assert 5.4 < cost.matrix / weights < 7.5
+    assert cost.whole > cost.matrix
