@@ -95,7 +95,8 @@ def weights(run: Path) -> bytes:
 def records(run: Path) -> list[dict[str, Any]]:
     """What was recorded, but for the speed."""
     found = read_metrics(run / METRICS)
-    return [{k: v for k, v in r.items() if k != "tokens_per_second"} for r in found]
+    speed = ("tokens_per_second", "loader_wait")
+    return [{k: v for k, v in r.items() if k not in speed} for r in found]
 
 
 @contextlib.contextmanager
@@ -138,7 +139,7 @@ def test_it_learns(unbroken: PretrainResult) -> None:
     assert train[0]["lr"] == pytest.approx(2e-2 / 3)
     assert max(r["lr"] for r in train) <= 2e-2
     assert unbroken.heldout is not None
-    assert unbroken.heldout.pairs == 20
+    assert unbroken.heldout.sequences == 20
     assert unbroken.heldout.record() == {
         k: v for k, v in heldout[-1].items() if k.startswith("heldout")
     }
@@ -433,7 +434,7 @@ def test_without_a_held_out_part_it_says_so(
     )
     heldout = pretrain(measured).heldout
     assert heldout is not None
-    assert heldout.pairs == 5
+    assert heldout.sequences == 5
 
 
 def test_measuring_with_another_vocabulary_is_refused(
