@@ -146,7 +146,8 @@ class Model:
         return places
 
     def next_sentence(self, a: str, b: str) -> float:
-        """Probability that text ``b`` follows text ``a``; the longer is cut to fit.
+        """Probability that text ``b`` follows text ``a``, and is not random (or, in a model trained
+        on sentence order, does not come before it); the longer is cut to fit.
 
         Raises:
             ModelError: the model has no next-sentence head.
@@ -265,7 +266,8 @@ def next_sentence(options: NextSentenceOptions) -> str:
     cut = model.tokens_cut(options.text_a, options.text_b)
     if cut:
         _note(f"{cut} tokens of the pair were cut to fit into {model.bert.config.positions}")
-    return f"follows: {probability:.1%}   random: {1 - probability:.1%}"
+    other = "swapped" if model.loaded.about.get("pairs") == "order" else "random"
+    return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
 
 
 def predict(options: PredictOptions) -> list[str]:
