@@ -36,6 +36,7 @@ from bothways.config.pretraining import (
     PairOptions,
     Phase,
     PretrainConfig,
+    ShowConfig,
 )
 from bothways.config.training import OptimizerOptions
 from bothways.config.vocabulary import VocabularyConfig
@@ -55,6 +56,7 @@ __all__ = [
     "PairOptions",
     "Phase",
     "PretrainConfig",
+    "ShowConfig",
     "SizeOptions",
     "TaskOptions",
     "VocabularyConfig",

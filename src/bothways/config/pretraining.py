@@ -186,3 +186,30 @@ class PretrainConfig:
                 "shorten the phase or give the model more positions."
             )
         require("log_every", self.log_every, 0)
+
+
+@dataclass(frozen=True)
+class ShowConfig:
+    """Print instances as pre-training would read them."""
+
+    folder: str
+    """Corpus folder, as `bothways corpus build` writes it."""
+    instances: int = 5
+    """How many, in the order of training."""
+    start: int = 0
+    """Instance to begin with, from 0."""
+    split: Literal["train", "heldout"] = "train"
+    """Part of the corpus."""
+    length: int = 128
+    """Tokens of a sequence, [CLS] and [SEP] included."""
+    pairs: PairOptions = field(default_factory=PairOptions)
+    """Segments of a sequence."""
+    masking: MaskOptions = field(default_factory=MaskOptions)
+    """Targets of the language model."""
+    seed: int = 0
+    """Seed of everything drawn; with a run's, the instances of its first phase."""
+
+    def __post_init__(self) -> None:
+        require("instances", self.instances, 1)
+        require("start", self.start, 0)
+        require("length", self.length, 8)

@@ -119,27 +119,9 @@ class PairBatches:
             epoch=self._drawn(epoch),
         )
 
-    def micro_batches(self, step: int) -> list[PretrainingBatch]:
-        """The parts of a step's global batch, ``micro_batch`` sequences each."""
-        return self._cut(*self._instances(step * self.phase.batch, self.phase.batch))
-
-    def first(self, count: int) -> list[PretrainingBatch]:
-        """The first instances of epoch 0 in micro-batches: ``count``, or as many as a pass has."""
-        return self._cut(*self._instances(0, min(count, len(self.plan(0)))))
-
-    def _drawn(self, epoch: int) -> int:
-        """The epoch whose pairs and masks an epoch has."""
-        return epoch % self._masking.duplicates if self._masking.duplicates else epoch
-
-    def _cut(self, epoch: Ints, index: Ints) -> list[PretrainingBatch]:
-        size = self.phase.micro_batch
-        return [
-            self._make(epoch[at : at + size], index[at : at + size])
-            for at in range(0, len(index), size)
-        ]
-
-    def _instances(self, start: int, count: int) -> tuple[Ints, Ints]:
-        """Epoch and plan row of instances start to start + count of the epochs laid end to end."""
+    def instances(self, start: int, count: int) -> tuple[Ints, Ints]:
+        """Epoch and plan row of instances ``start`` to ``start + count`` of the epochs laid end to
+        end, int64 [count] each."""
         epochs, rows = [], []
         epoch = 0
         while count:
@@ -153,6 +135,25 @@ class PairBatches:
             start -= size
             epoch += 1
         return np.concatenate(epochs), np.concatenate(rows)
+
+    def micro_batches(self, step: int) -> list[PretrainingBatch]:
+        """The parts of a step's global batch, ``micro_batch`` sequences each."""
+        return self._cut(*self.instances(step * self.phase.batch, self.phase.batch))
+
+    def first(self, count: int) -> list[PretrainingBatch]:
+        """The first instances of epoch 0 in micro-batches: ``count``, or as many as a pass has."""
+        return self._cut(*self.instances(0, min(count, len(self.plan(0)))))
+
+    def _drawn(self, epoch: int) -> int:
+        """The epoch whose pairs and masks an epoch has."""
+        return epoch % self._masking.duplicates if self._masking.duplicates else epoch
+
+    def _cut(self, epoch: Ints, index: Ints) -> list[PretrainingBatch]:
+        size = self.phase.micro_batch
+        return [
+            self._make(epoch[at : at + size], index[at : at + size])
+            for at in range(0, len(index), size)
+        ]
 
     def _size(self, epoch: int) -> int:
         drawn = self._drawn(epoch)
