@@ -329,6 +329,9 @@ def test_pieces_of_text_without_spaces_are_words() -> None:
     tokenizer = Tokenizer.from_pieces([*SPECIALS, "こ", "한", *begin, *continued])
     starts = Vocabulary.of(tokenizer).starts_word
     assert [p for p in tokenizer.pieces if not starts[tokenizer.id(p)]] == continued
+    # A segmenter's spaces are taken at their word.
+    starts = Vocabulary.of(tokenizer, segmented=True).starts_word
+    assert [p for p in tokenizer.pieces if not starts[tokenizer.id(p)]] == begin + continued
 
 
 # --------------------------------------------------------------------------------- left to right

@@ -89,6 +89,9 @@ class MaskOptions:
     kind: MaskKind = "pieces"
     """What is chosen: single pieces, or all pieces of a word together. left_to_right is no masked
     LM: every token predicts the next one and sees none after itself."""
+    segmented: bool = False
+    """For words: a segmenter has put spaces between words in every script of the text. Otherwise
+    each piece of a script without spaces (kana, Thai, ...) is a word of its own."""
     duplicates: int = 0
     """Epochs drawn, which are then repeated, pairs and masks alike (the original has 10); 0: every
     epoch draws anew."""

@@ -70,7 +70,7 @@ class PairBatches:
         self.epoch_sizes = list(epoch_sizes or [])
         self._store, self._pairs, self._masking = store, pairs, masking
         self._seed = derived_seed(seed, Purpose.PHASE, number)
-        self._vocabulary = Vocabulary.of(store.tokenizer)
+        self._vocabulary = Vocabulary.of(store.tokenizer, segmented=masking.segmented)
         self._budget = max_predictions(phase.length, masking.rate)
         self._plans: dict[int, Plan] = {}
         self._orders: dict[int, Ints] = {}

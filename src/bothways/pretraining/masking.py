@@ -52,11 +52,13 @@ class Vocabulary:
     starts_word: Flags
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Vocabulary:
-        """From a tokenizer."""
+    def of(cls, tokenizer: Tokenizer, *, segmented: bool = False) -> Vocabulary:
+        """From a tokenizer; ``segmented``: its text has spaces between words in every script."""
         special = np.zeros(tokenizer.vocab_size, dtype=bool)
         special[tokenizer.special_ids] = True
-        starts_word = _starts_word(tokenizer) | unspaced(tokenizer.pieces)
+        starts_word = _starts_word(tokenizer)
+        if not segmented:
+            starts_word |= unspaced(tokenizer.pieces)
         return cls(tokenizer.mask_id, special, np.flatnonzero(~special), starts_word)
 
 
@@ -67,10 +69,8 @@ def _starts_word(tokenizer: Tokenizer) -> Flags:
 def unspaced(pieces: list[str]) -> Flags:
     """Pieces that begin with a letter of a script without spaces between words, bool [V].
 
-    There a run of letters is a clause, not a word, so each piece is masked by itself. To mask the
-    words of a segmenter instead, put spaces between them in the text: WordPiece then never joins
-    two, and a piece that begins one has no ``##``. (These are the pieces with ``##`` alone: the
-    others begin a word anyway.)
+    There a run of letters is a clause, not a word, and would be hidden as a whole. Marks, small kana
+    and the prolonged sound belong to the letter before them.
     """
     return np.array([_is_unspaced(piece.removeprefix(CONTINUES)[:1]) for piece in pieces])
 
