@@ -69,8 +69,8 @@ def _starts_word(tokenizer: Tokenizer) -> Flags:
 def unspaced(pieces: list[str]) -> Flags:
     """Pieces that begin with a letter of a script without spaces between words, bool [V].
 
-    There a run of letters is a clause, not a word, and would be hidden as a whole. Marks, small kana
-    and the prolonged sound belong to the letter before them.
+    There a run of letters is a clause, not a word, and would be hidden as a whole. Marks, small
+    kana and the prolonged sound belong to the letter before them.
     """
     return np.array([_is_unspaced(piece.removeprefix(CONTINUES)[:1]) for piece in pieces])
 
