@@ -192,7 +192,8 @@ def differences(run: Path, unbroken: Path, steps: int) -> list[str]:
 
     def records(folder: Path) -> list[str]:
         found = read_metrics(folder / METRICS)
-        return [json.dumps({**record, "tokens_per_second": 0}) for record in found]
+        speed = {"tokens_per_second": 0, "loader_wait": 0}
+        return [json.dumps({**record, **speed}) for record in found]
 
     return different + ([METRICS] if records(run) != records(unbroken) else [])
 

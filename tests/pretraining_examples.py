@@ -57,13 +57,15 @@ def pair_batches(
     seed: int = 1,
     number: int = 0,
     epoch_sizes: list[int] | None = None,
+    pairs: PairOptions | None = None,
+    masking: MaskOptions | None = None,
 ) -> PairBatches:
-    """The batches of one phase, with the paper's options."""
+    """The batches of one phase, with the paper's options if no others are given."""
     return PairBatches(
         store,
         Phase(length=length, batch=batch, micro_batch=micro_batch),
-        pairs=PairOptions(),
-        masking=MaskOptions(),
+        pairs=pairs or PairOptions(),
+        masking=masking or MaskOptions(),
         seed=seed,
         number=number,
         epoch_sizes=epoch_sizes,

@@ -6,19 +6,20 @@ import copy
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from bothways.config import MaskKind, MaskOptions, PairKind, PairOptions
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
 from bothways.model.batch import IGNORE, PretrainingBatch
 from bothways.pretraining import batches as module
 from bothways.pretraining.batches import PairBatches, prefetch
-from bothways.pretraining.plan import truncation
+from bothways.pretraining.sequences import truncation
 from pretraining_examples import (
     TOKENIZER,
     memory_store,
@@ -41,6 +42,7 @@ def instances(parts: list[PretrainingBatch]) -> list[Instance]:
     found: list[Instance] = []
     for part in parts:
         tokens, bounds = whole_tokens(part), part.inputs.bounds
+        assert part.random_next is not None
         for i, label in enumerate(part.random_next.tolist()):
             found.append((tuple(tokens[bounds[i] : bounds[i + 1]].tolist()), label))
     return found
@@ -51,8 +53,10 @@ def expected_epoch(
 ) -> list[Instance]:
     """An epoch's instances in order, put together one by one."""
     plan, ends = batches.plan(epoch), store.sentence_bounds
+    assert plan.b is not None
+    assert plan.label is not None
     made: list[Instance] = []
-    for row in plan.order.tolist():
+    for row in batches.order(epoch).tolist():
         a, b = ends[plan.a[row]], ends[plan.b[row]]
         cut = truncation(
             a[1:] - a[:1],
@@ -68,7 +72,7 @@ def expected_epoch(
         ]
         cls, sep = TOKENIZER.cls_id, TOKENIZER.sep_id
         tokens = (cls, *texts[0], sep, *texts[1], sep)
-        made.append((tokens, int(plan.random_next[row])))
+        made.append((tokens, int(plan.label[row])))
     return made
 
 
@@ -84,7 +88,7 @@ def equal(one: list[PretrainingBatch], other: list[PretrainingBatch]) -> bool:
                 torch.from_numpy(p.inputs.bounds),
                 p.masked.at,
                 p.masked.ids,
-                p.random_next,
+                p.random_next if p.random_next is not None else torch.zeros(0),
             )
         ]
 
@@ -151,7 +155,9 @@ def test_any_cut_gives_the_same_content(store: TokenStore, micro_batch: int) -> 
         ids = [p.masked.ids[: p.masked.count] for p in parts]
         assert torch.equal(torch.cat(at), one.masked.at[: one.masked.count])
         assert torch.equal(torch.cat(ids), one.masked.ids[: one.masked.count])
-        assert torch.equal(torch.cat([p.random_next for p in parts]), one.random_next)
+        labels = [p.random_next for p in parts if p.random_next is not None]
+        assert one.random_next is not None
+        assert torch.equal(torch.cat(labels), one.random_next)
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 4])
@@ -260,3 +266,87 @@ def test_the_store_is_never_written_to(tiny_corpus: Path) -> None:
 def test_one_document_is_refused_at_once() -> None:
     with pytest.raises(StoreError, match=r"1 document\(s\) in the train part"):
         pair_batches(memory_store([[4, 5, 6]]))
+
+
+# ------------------------------------------------------------------------- other kinds of batches
+
+
+def test_static_masks_come_again(store: TokenStore) -> None:
+    """Pairs and masks of epoch e are those of e mod 2; each epoch has its own order."""
+    static = pair_batches(store, batch=1, micro_batch=1, masking=MaskOptions(duplicates=2))
+    dynamic = pair_batches(store, batch=1, micro_batch=1)
+    sizes = [len(static.plan(epoch)) for epoch in range(4)]
+    assert sizes[:2] == sizes[2:] == [len(dynamic.plan(epoch)) for epoch in (0, 1)]
+    starts = np.cumsum([0, *sizes])
+
+    def epoch(batches: PairBatches, number: int) -> list[bytes]:
+        parts = [batches.micro_batches(s)[0] for s in range(starts[number], starts[number + 1])]
+        return [p.inputs.tokens.numpy().tobytes() + p.masked.at.numpy().tobytes() for p in parts]
+
+    first, second, third, fourth = (epoch(static, number) for number in range(4))
+    assert first == epoch(dynamic, 0)
+    assert second == epoch(dynamic, 1)
+    assert sorted(third) == sorted(first) != sorted(second)
+    assert sorted(fourth) == sorted(second)
+    assert third != first, "in another order"
+    assert len(static.epoch_sizes) == 2
+
+
+@pytest.mark.parametrize("duplicates", [1, 2])
+def test_static_masks_over_the_change_of_epoch(store: TokenStore, duplicates: int) -> None:
+    masking = MaskOptions(duplicates=duplicates)
+    one_by_one = pair_batches(store, batch=1, micro_batch=1, masking=masking)
+    together = pair_batches(store, batch=64, micro_batch=64, masking=masking)
+    count = 64 * 8
+    assert count > 3 * len(together.plan(0))
+    made = chain.from_iterable(instances(together.micro_batches(s)) for s in range(8))
+    single = chain.from_iterable(instances(one_by_one.micro_batches(s)) for s in range(count))
+    assert list(made) == list(single)
+
+
+@pytest.mark.parametrize("kind", ["order", "full", "single"])
+@pytest.mark.parametrize("masks", ["pieces", "words"])
+def test_invariants_of_other_kinds(store: TokenStore, kind: PairKind, masks: MaskKind) -> None:
+    batches = pair_batches(
+        store, pairs=PairOptions(kind=kind), masking=MaskOptions(kind=masks), length=32
+    )
+    for part in chain.from_iterable(map(batches.micro_batches, range(30))):
+        tokens, bounds, count = whole_tokens(part), part.inputs.bounds, part.masked.count
+        assert (part.random_next is not None) == (kind == "order")
+        assert not part.inputs.causal
+        segments = part.inputs.segments[: len(tokens)].numpy()
+        for start, stop in pairwise(bounds):
+            assert 3 <= stop - start <= 32
+            assert tokens[start] == TOKENIZER.cls_id
+            assert tokens[stop - 1] == TOKENIZER.sep_id
+            inner = (tokens[start:stop] == TOKENIZER.sep_id).sum() - 1
+            assert inner == 1 if kind == "order" else kind == "full" or inner == 0
+            assert segments[start:stop].max() == (kind == "order")
+            places = part.masked.at[:count]
+            targets = int(((places >= start) & (places < stop)).sum())
+            assert 1 <= targets <= max(1, round(0.15 * (stop - start)))
+        assert not np.isin(part.masked.ids[:count].numpy(), TOKENIZER.special_ids).any()
+
+
+def test_left_to_right(store: TokenStore) -> None:
+    batches = pair_batches(
+        store, pairs=PairOptions(kind="single"), masking=MaskOptions(kind="left_to_right")
+    )
+    for part in chain.from_iterable(map(batches.micro_batches, range(10))):
+        assert part.inputs.causal
+        assert part.inputs.to("cpu").causal
+        tokens, bounds = part.inputs.tokens.numpy(), part.inputs.bounds
+        at, ids = (x[: part.masked.count].numpy() for x in (part.masked.at, part.masked.ids))
+        assert part.masked.count == bounds[-1] - part.inputs.sequences
+        assert not np.isin(at, bounds[1:] - 1).any(), "the last token has no next"
+        assert (ids == tokens[at + 1]).all()
+        assert (tokens != TOKENIZER.mask_id).all(), "nothing is hidden"
+
+
+def test_documents_of_one_sentence() -> None:
+    store = memory_store([[n] for n in range(1, 30)])
+    batches = pair_batches(store, pairs=PairOptions(kind="single"), batch=29, micro_batch=29)
+    (part,) = batches.micro_batches(0)
+    assert sorted(part.inputs.lengths.tolist()) == sorted(min(n + 2, 24) for n in range(1, 30))
+    with pytest.raises(StoreError, match="none of two sentences"):
+        pair_batches(store, pairs=PairOptions(kind="order"))

@@ -77,7 +77,8 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert cli.main([verb, "--help"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(f"usage: bothways {verb} ")
-    assert "default" in shown or "required" in shown
+    # A verb with several actions lists them; their options are under the action's own help.
+    assert any(word in shown for word in ("default", "required", "actions"))
 
 
 def test_help_imports_no_torch() -> None:

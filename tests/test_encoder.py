@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -81,6 +83,26 @@ def test_gradients_of_a_batch_are_the_sum_of_its_sequences_gradients() -> None:
         torch.testing.assert_close(
             whole, torch.stack(parts).sum(0), msg=lambda m, n=name: f"{n}: {m}"
         )
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, (32, 32)])
+def test_left_to_right_no_place_sees_the_future(lengths: tuple[int, ...]) -> None:
+    encoder = _encoder()
+    tokens, segments = random_rows(128, lengths)
+    inputs = replace(collate(tokens, segments, max_positions=POSITIONS), causal=True)
+    before = _per_sequence(encoder(inputs), inputs)
+    for t, s, whole in zip(tokens, segments, before, strict=True):
+        for stop in {1, len(t) // 2, len(t)} - {0}:  # what stands after it is not there at all
+            part = replace(collate([t[:stop]], [s[:stop]], max_positions=POSITIONS), causal=True)
+            torch.testing.assert_close(whole[:stop], encoder(part)[:stop], atol=1e-5, rtol=0)
+    both_ways = encoder(replace(inputs, causal=False))[: inputs.bounds[-1]]
+    seen = (both_ways - torch.cat(before)).abs().amax(-1)
+    last = inputs.lengths.cumsum() - 1
+    assert (seen > 1e-3).sum() >= len(seen) - len(lengths), "elsewhere both ways differ"
+    # One layer alone lets the last place see all, as both ways do.
+    shallow = _encoder((1, 32, 4, 50, 128))
+    ends = shallow(inputs)[last], shallow(replace(inputs, causal=False))[last]
+    torch.testing.assert_close(*ends, atol=1e-5, rtol=0)
 
 
 def test_order_and_segments_do_matter() -> None:

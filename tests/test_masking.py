@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +11,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bothways.config import MaskOptions
-from bothways.pretraining.masking import Vocabulary, mask_tokens, max_predictions
-from pretraining_examples import ORDINARY, TOKENIZER
+from bothways.pretraining.masking import (
+    Vocabulary,
+    mask_tokens,
+    max_predictions,
+    next_tokens,
+    unspaced,
+)
+from bothways.randomness import Purpose, bits
+from bothways.tokenization import Tokenizer
+from pretraining_examples import ORDINARY, SPECIALS, TOKENIZER
 
 VOCABULARY = Vocabulary.of(TOKENIZER)
 Ints = NDArray[np.int64]
@@ -32,6 +42,7 @@ def mask(
     bounds: Ints,
     *,
     options: MaskOptions | None = None,
+    vocabulary: Vocabulary = VOCABULARY,
     budget: int = 20,
     seed: int = 1,
     epoch: int | Ints = 0,
@@ -41,7 +52,7 @@ def mask(
     return mask_tokens(
         tokens,
         bounds,
-        VOCABULARY,
+        vocabulary,
         options or MaskOptions(),
         budget=budget,
         seed=seed,
@@ -191,3 +202,148 @@ def test_what_is_shown_does_not_depend_on_the_place(many: tuple[Ints, Ints, Ints
         assert within_four_sigma(int(masked[half].sum()), int(half.sum()), 0.8)
     neighbours = (np.diff(at) == 1) & (at[1:] // 128 == at[:-1] // 128)
     assert within_four_sigma(int(masked[1:][neighbours].sum()), int(neighbours.sum()), 0.8)
+
+
+def test_places_beyond_the_tie_break_are_chosen_too() -> None:
+    tokens, bounds = flat([5000])
+    _, at, _ = mask(tokens, bounds, budget=10_000)
+    assert len(at) == 750
+    assert at.max() > 4500
+
+
+# ------------------------------------------------------------------------------------ whole words
+
+# Words of one to five pieces: a piece with ## continues.
+WORDS = Tokenizer.from_pieces([*SPECIALS, *"abcdefgh", *(f"##{c}" for c in "abcdefgh"), ",", "."])
+WORD_VOCABULARY = Vocabulary.of(WORDS)
+WHOLE = MaskOptions(kind="words")
+
+
+def words_of(tokens: Ints, start: int, stop: int) -> list[list[int]]:
+    """Places of each word of a sequence, told piece by piece."""
+    found: list[list[int]] = []
+    before_special = True
+    for at in range(start, stop):
+        special = tokens[at] in WORDS.special_ids
+        if not special:
+            if before_special or not WORDS.pieces[tokens[at]].startswith("##"):
+                found.append([])
+            found[-1].append(at)
+        before_special = special
+    return found
+
+
+def literal_words(tokens: Ints, bounds: Ints, wanted: list[int], seed: int) -> list[int]:
+    """The original's loop: words in random order, those that do not fit passed over."""
+    chosen: list[int] = []
+    for row in range(len(bounds) - 1):
+        words = words_of(tokens, int(bounds[row]), int(bounds[row + 1]))
+        fitting = [w for w in words if len(w) <= wanted[row]]
+        fitting += [[at] for w in words if len(w) > wanted[row] for at in w]
+        keys = {w[0]: bits(seed, Purpose.MASK, 0, row, w[0] - bounds[row]) for w in fitting}
+        left = wanted[row]
+        for word in sorted(fitting, key=lambda w: int(keys[w[0]])):
+            if len(word) <= left:
+                chosen += word
+                left -= len(word)
+    return sorted(chosen)
+
+
+def word_text(lengths: list[int], seed: int, specials: float) -> tuple[Ints, Ints]:
+    rng = np.random.default_rng(seed)
+    ordinary = np.setdiff1d(np.arange(WORDS.vocab_size), WORDS.special_ids)
+    tokens = rng.choice(ordinary, sum(lengths))
+    strewn = rng.random(len(tokens)) < specials
+    tokens[strewn] = rng.choice(WORDS.special_ids, strewn.sum())
+    bounds = np.cumsum([0, *lengths]).astype(np.int64)
+    tokens[bounds[:-1]], tokens[bounds[1:] - 1] = WORDS.cls_id, WORDS.sep_id
+    return tokens, bounds
+
+
+@given(
+    st.lists(st.integers(2, 70), min_size=1, max_size=6),
+    st.sampled_from([0.0, 0.2, 1.0]),
+    st.sampled_from([0.05, 0.15, 0.6, 0.99]),
+    st.integers(0, 2**62),
+)
+def test_whole_words_equal_the_rule_told_literally(
+    lengths: list[int], specials: float, rate: float, seed: int
+) -> None:
+    tokens, bounds = word_text(lengths, seed % 1000, specials)
+    options = MaskOptions(kind="words", rate=rate)
+    shown, at, ids = mask(
+        tokens, bounds, options=options, vocabulary=WORD_VOCABULARY, budget=20, seed=seed
+    )
+    wanted = np.clip(np.rint(np.array(lengths) * rate), 1, 20).astype(int).tolist()
+    assert at.tolist() == literal_words(tokens, bounds, wanted, seed)
+    assert (np.array(per_sequence(at, bounds)) <= wanted).all(), "the budget is never exceeded"
+    rest = np.setdiff1d(np.arange(len(tokens)), at)
+    assert (shown[rest] == tokens[rest]).all()
+    assert (ids == tokens[at]).all()
+
+
+def test_words_that_touch_punctuation() -> None:
+    # ab,c.d stands as a ##b , c . d: five words, and each is chosen alone or not at all.
+    text = [WORDS.id(p) for p in ("[CLS]", "a", "##b", ",", "c", ".", "d", "[SEP]")]
+    tokens, bounds = np.array(text * 500), np.arange(0, 501 * 8, 8)
+    _, at, _ = mask(
+        tokens,
+        bounds,
+        options=MaskOptions(kind="words", rate=0.25),
+        vocabulary=WORD_VOCABULARY,
+    )
+    place = np.zeros(len(tokens), dtype=bool)
+    place[at] = True
+    chosen = place.reshape(-1, 8)
+    assert (chosen[:, 1] == chosen[:, 2]).all()
+    assert (chosen.sum(1) == 2).all()
+    assert (chosen.sum(0)[1:7] > 50).all(), "every word has its turn"
+    assert {tuple(np.flatnonzero(row)) for row in chosen} >= {(1, 2), (3, 4), (4, 5), (3, 6)}
+
+
+def test_each_piece_of_a_word_is_shown_by_its_own_draw() -> None:
+    tokens, bounds = word_text([128] * 3000, 1, 0.0)
+    shown, at, _ = mask(tokens, bounds, options=WHOLE, vocabulary=WORD_VOCABULARY)
+    masked = shown[at] == WORDS.mask_id
+    assert within_four_sigma(int(masked.sum()), len(at), 0.8)
+    within = (np.diff(at) == 1) & ~WORD_VOCABULARY.starts_word[tokens[at[1:]]]
+    assert within.sum() > 10_000
+    assert within_four_sigma(int((masked[1:] & masked[:-1])[within].sum()), within.sum(), 0.64)
+
+
+def test_a_word_longer_than_the_budget_is_taken_apart() -> None:
+    # Left whole, it could never be chosen: the sequence would have no target.
+    tokens = np.array([WORDS.id(p) for p in ("[CLS]", "a", *["##b"] * 28, "[SEP]")])
+    _, at, _ = mask(tokens, np.array([0, 31]), options=WHOLE, vocabulary=WORD_VOCABULARY)
+    assert len(at) == 5
+
+
+def test_pieces_of_text_without_spaces_are_words() -> None:
+    # Kana and Thai run on without spaces; a Hangul word takes its endings with it; marks, small
+    # kana and the prolonged sound belong to the letter before them.
+    begin = ["##の", "##カ", "##ที่", "##中", "##ກ", "##က"]
+    continued = ["##입니다", "##ing", "##่", "##ゃ", "##ー", "##1", "##", "##é"]
+    assert unspaced(begin).all()
+    assert not unspaced(continued).any()
+    assert not unspaced(["word", "", "[MASK]", ","]).any()
+    tokenizer = Tokenizer.from_pieces([*SPECIALS, "こ", "한", *begin, *continued])
+    starts = Vocabulary.of(tokenizer).starts_word
+    assert [p for p in tokenizer.pieces if not starts[tokenizer.id(p)]] == continued
+    # A segmenter's spaces are taken at their word.
+    starts = Vocabulary.of(tokenizer, segmented=True).starts_word
+    assert [p for p in tokenizer.pieces if not starts[tokenizer.id(p)]] == begin + continued
+
+
+# --------------------------------------------------------------------------------- left to right
+
+
+@given(st.lists(st.integers(2, 60), min_size=1, max_size=10))
+def test_next_tokens(lengths: list[int]) -> None:
+    tokens, bounds = flat(lengths)
+    at, ids = next_tokens(tokens, bounds)
+    expected = [
+        (i, int(tokens[i + 1]))
+        for start, stop in itertools.pairwise(bounds)
+        for i in range(start, stop - 1)
+    ]
+    assert list(zip(at.tolist(), ids.tolist(), strict=True)) == expected

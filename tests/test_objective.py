@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from bothways.config import MaskOptions, PairKind, PairOptions
 from bothways.model.batch import IGNORE, PretrainingBatch
 from bothways.model.heads import Bert
-from bothways.pretraining.objective import HeldOut, measure, pretraining_loss
+from bothways.pretraining.objective import HeldOut, PairScores, measure, pretraining_loss
 from pretraining_examples import memory_store, pair_batches, random_documents, small_model
 
 
-def parts_of(batch: int, micro_batch: int) -> list[PretrainingBatch]:
+def parts_of(batch: int, micro_batch: int, **kinds: Any) -> list[PretrainingBatch]:
     """The same step cut into micro-batches."""
     store = memory_store(random_documents(np.random.default_rng(2), 30))
-    return pair_batches(store, batch=batch, micro_batch=micro_batch).micro_batches(3)
+    return pair_batches(store, batch=batch, micro_batch=micro_batch, **kinds).micro_batches(3)
 
 
 def gradients(
@@ -60,6 +62,7 @@ def test_equals_the_definition() -> None:
                 mlm_right += int(words[at].argmax()) == word
                 targets += 1
         pairs = model.next_sentence_logits(hidden[part.inputs.starts]).detach().log_softmax(-1)
+        assert part.random_next is not None
         for scores, label in zip(pairs, part.random_next.tolist(), strict=True):
             nsp -= float(scores[label])
             nsp_right += int(scores.argmax()) == label
@@ -77,12 +80,13 @@ def test_equals_the_definition() -> None:
     assert result.mlm_loss == pytest.approx(mlm / targets, rel=1e-5)
     assert result.perplexity == pytest.approx(math.exp(mlm / targets), rel=1e-4)
     assert result.mlm_accuracy == pytest.approx(mlm_right / targets)
-    assert result.nsp_loss == pytest.approx(nsp / 12, rel=1e-5)
-    assert result.nsp_accuracy == pytest.approx(nsp_right / 12)
+    assert result.pairs is not None
+    assert result.pairs.loss == pytest.approx(nsp / 12, rel=1e-5)
+    assert result.pairs.accuracy == pytest.approx(nsp_right / 12)
     assert result.mlm_baseline == pytest.approx(int(ids.bincount().max()) / targets)
-    random = sum(int(p.random_next.sum()) for p in parts)
-    assert result.nsp_baseline == pytest.approx(max(random, 12 - random) / 12)
-    assert (result.targets, result.pairs) == (targets, 12)
+    random = sum(int(p.random_next.sum()) for p in parts if p.random_next is not None)
+    assert result.pairs.baseline == pytest.approx(max(random, 12 - random) / 12)
+    assert (result.targets, result.sequences) == (targets, 12)
 
 
 def test_measuring_does_not_depend_on_the_cut_and_disturbs_nothing() -> None:
@@ -144,16 +148,49 @@ def test_text_of_unknown_words_alone_gives_no_nan() -> None:
     assert measure(model, [empty], torch.float32).mlm_accuracy == 0
 
 
+@pytest.mark.parametrize("kind", ["order", "full", "single"])
+def test_other_kinds(kind: PairKind) -> None:
+    parts = parts_of(12, 4, pairs=PairOptions(kind=kind))
+    model = small_model()
+    if kind != "order":
+        model.next_sentence = None
+    loss = pretraining_loss(parts, kind)
+    shares = [loss(model, part, torch.float32) for part in parts]
+    names = {"mlm_loss", "mlm_accuracy"}
+    if kind == "order":
+        names |= {"sop_loss", "sop_accuracy"}
+    assert all(set(stats) == names for _, stats in shares)
+    for value, stats in shares:
+        expected = sum(stat for name, stat in stats.items() if name.endswith("loss"))
+        assert float(value.detach()) == pytest.approx(float(expected))
+    result = measure(model, parts, torch.float32, kind)
+    assert set(result.record()) == {
+        *(f"heldout_{name}" for name in names),
+        "heldout_perplexity",
+        "heldout_mlm_baseline",
+        *(["heldout_sop_baseline"] if kind == "order" else []),
+    }
+    assert ("; sentence-order accuracy " in result.sentence()) == (kind == "order")
+    assert result.sequences == 12
+
+
+def test_left_to_right_learns_from_every_place() -> None:
+    parts = parts_of(
+        12, 4, pairs=PairOptions(kind="single"), masking=MaskOptions(kind="left_to_right")
+    )
+    result = measure(small_model(), parts, torch.float32, "single")
+    assert result.targets == sum(int(p.inputs.bounds[-1]) for p in parts) - 12
+    assert result.sentence().startswith("held-out left-to-right perplexity ")
+
+
 def test_what_a_reader_sees() -> None:
     result = HeldOut(
         mlm_loss=2.0,
         mlm_accuracy=0.25,
         mlm_baseline=0.05,
-        nsp_loss=0.6,
-        nsp_accuracy=0.75,
-        nsp_baseline=0.5,
         targets=10,
-        pairs=4,
+        sequences=4,
+        pairs=PairScores("next", loss=0.6, accuracy=0.75, baseline=0.5),
     )
     assert "perplexity 7.4, accuracy 25.0%" in result.sentence()
     assert "most frequent token 5.0%" in result.sentence()

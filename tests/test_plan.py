@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from bothways.config import PairOptions
+from bothways.config import PairKind, PairOptions
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
 from bothways.pretraining import plan as module
-from bothways.pretraining.plan import Plan, plan_epoch, truncation
+from bothways.pretraining.plan import Plan, plan_epoch, training_order, unfit
 from bothways.randomness import Purpose, below, uniform
 from pretraining_examples import Documents, memory_store, random_documents
 
 Row = tuple[int, int, int, int, bool]
+Ints = NDArray[np.int64]
 
+KINDS: tuple[PairKind, ...] = ("next", "order", "full", "single")
 DOCUMENTS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_size=2, max_size=6)
 
 
@@ -34,8 +37,15 @@ def make(
 
 
 def rows(plan: Plan) -> list[Row]:
-    columns = (*plan.a.T.tolist(), *plan.b.T.tolist(), plan.random_next.tolist())
+    a, b, label = pair_columns(plan)
+    columns = (*a.T.tolist(), *b.T.tolist(), label.tolist())
     return list(zip(*columns, strict=True))
+
+
+def pair_columns(plan: Plan) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    assert plan.b is not None
+    assert plan.label is not None
+    return plan.a, plan.b, plan.label
 
 
 def literal_plan(
@@ -102,7 +112,8 @@ def test_equals_the_rule_told_literally(
     options = PairOptions(short=short, random_next=share)
     plan = make(memory_store(documents), length=length, options=options, seed=seed, epoch=epoch)
     assert rows(plan) == literal_plan(documents, length, options, seed, epoch)
-    assert sorted(plan.order.tolist()) == list(range(len(plan)))
+    order = training_order(len(plan), seed=seed, epoch=epoch)
+    assert sorted(order.tolist()) == list(range(len(plan)))
 
 
 @given(DOCUMENTS, st.integers(8, 64), st.integers(0, 2**62))
@@ -130,15 +141,15 @@ def test_what_every_pair_is(documents: Documents, length: int, seed: int) -> Non
 def test_targets_are_reached_and_not_passed(documents: Documents, length: int) -> None:
     store = memory_store(documents)
     ends, target = store.sentence_bounds, length - 3
-    plan = make(store, length=length, options=PairOptions(short=0.0))
-    last = np.searchsorted(store.document_bounds, plan.b[:, 0], side="right")
+    a, b, _ = pair_columns(make(store, length=length, options=PairOptions(short=0.0)))
+    last = np.searchsorted(store.document_bounds, b[:, 0], side="right")
     document_ends = store.document_bounds[last]
-    tokens = (ends[plan.a[:, 1]] - ends[plan.a[:, 0]]) + (ends[plan.b[:, 1]] - ends[plan.b[:, 0]])
-    full = (tokens >= target) | (plan.b[:, 1] == document_ends)
+    tokens = (ends[a[:, 1]] - ends[a[:, 0]]) + (ends[b[:, 1]] - ends[b[:, 0]])
+    full = (tokens >= target) | (b[:, 1] == document_ends)
     assert full.all(), "only the end of a document may leave a pair short"
     # Without its last sentence B would be too short, or empty.
-    without = tokens - store.sentence_lengths[plan.b[:, 1] - 1]
-    assert ((without < target) | (plan.b[:, 1] - plan.b[:, 0] == 1)).all()
+    without = tokens - store.sentence_lengths[b[:, 1] - 1]
+    assert ((without < target) | (b[:, 1] - b[:, 0] == 1)).all()
 
 
 @given(DOCUMENTS)
@@ -156,10 +167,11 @@ def test_depends_on_seed_and_epoch_alone() -> None:
     first = make(store)
     again = make(memory_store(documents, seed=9))  # other words of the same lengths
     assert rows(first) == rows(again)
-    assert first.order.tolist() == again.order.tolist()
-    for other in (make(store, epoch=1), make(store, seed=6)):
-        assert rows(first) != rows(other)
-        assert first.order.tolist() != other.order.tolist()
+    order = training_order(99, seed=5, epoch=0).tolist()
+    assert order == training_order(99, seed=5, epoch=0).tolist()
+    for epoch, seed in ((1, 5), (0, 6)):
+        assert rows(first) != rows(make(store, epoch=epoch, seed=seed))
+        assert order != training_order(99, seed=seed, epoch=epoch).tolist()
 
 
 def test_one_document_has_no_random_next() -> None:
@@ -183,16 +195,16 @@ def many() -> tuple[TokenStore, Plan]:
 
 
 def test_share_of_random_next(many: tuple[TokenStore, Plan]) -> None:
-    _, plan = many
-    first = plan.a[:, 0] % 30 == 0  # the first chunk of a document always has two sentences
+    a, _, label = pair_columns(many[1])
+    first = a[:, 0] % 30 == 0  # the first chunk of a document always has two sentences
     assert first.sum() == COUNT
-    assert within_four_sigma(int(plan.random_next[first].sum()), COUNT, 0.5)
+    assert within_four_sigma(int(label[first].sum()), COUNT, 0.5)
 
 
 def test_share_and_lengths_of_short_documents(many: tuple[TokenStore, Plan]) -> None:
-    _, plan = many
-    firsts = (plan.a[:, 0] % 30 == 0) & ~plan.random_next
-    targets = plan.b[firsts, 1] - plan.a[firsts, 0]
+    a, b, label = pair_columns(many[1])
+    firsts = (a[:, 0] % 30 == 0) & ~label
+    targets = b[firsts, 1] - a[firsts, 0]
     assert targets.min() >= 2
     assert targets.max() == 21
     # A short target is even from 2 to the longest, 21, both included.
@@ -203,66 +215,124 @@ def test_share_and_lengths_of_short_documents(many: tuple[TokenStore, Plan]) -> 
 
 
 def test_split_points_and_random_places_are_even(many: tuple[TokenStore, Plan]) -> None:
-    _, plan = many
-    full = (plan.a[:, 0] % 30 == 0) & ~plan.random_next & (plan.b[:, 1] - plan.a[:, 0] == 21)
-    splits = np.bincount(plan.a[full, 1] - plan.a[full, 0], minlength=21)[1:]
+    a, b, label = pair_columns(many[1])
+    full = (a[:, 0] % 30 == 0) & ~label & (b[:, 1] - a[:, 0] == 21)
+    splits = np.bincount(a[full, 1] - a[full, 0], minlength=21)[1:]
     assert len(splits) == 20
     assert ((splits - splits.mean()) ** 2 / splits.mean()).sum() < 55  # of 19
-    distance = (plan.b[:, 0] // 30 - plan.a[:, 0] // 30)[plan.random_next] % COUNT
+    distance = (b[:, 0] // 30 - a[:, 0] // 30)[label] % COUNT
     assert distance.min() > 0
     tenths = np.bincount((distance - 1) * 10 // (COUNT - 1), minlength=10)
     assert ((tenths - tenths.mean()) ** 2 / tenths.mean()).sum() < 38  # of 9
-    starts = np.bincount(plan.b[plan.random_next, 0] % 30, minlength=30)
+    starts = np.bincount(b[label, 0] % 30, minlength=30)
     assert ((starts - starts.mean()) ** 2 / starts.mean()).sum() < 68  # of 29
 
 
-def test_the_order_mixes_the_corpus(many: tuple[TokenStore, Plan]) -> None:
-    _, plan = many
-    place = np.corrcoef(plan.order, np.arange(len(plan)))[0, 1]
-    assert abs(place) < 4 / np.sqrt(len(plan))
+def test_the_order_mixes_the_corpus() -> None:
+    place = np.corrcoef(training_order(9000, seed=5, epoch=0), np.arange(9000))[0, 1]
+    assert abs(place) < 4 / np.sqrt(9000)
 
 
-# ---------------------------------------------------------------------------------- truncation
+# -------------------------------------------------------------------------------- the other kinds
 
 
-def literal_truncation(a: int, b: int, limit: int) -> tuple[int, int]:
-    dropped = [0, 0]
-    while a + b > limit:
-        if a > b:
-            a, dropped[0] = a - 1, dropped[0] + 1
-        else:
-            b, dropped[1] = b - 1, dropped[1] + 1
-    return dropped[0], dropped[1]
+def literal_order(
+    documents: Documents, length: int, options: PairOptions, seed: int, epoch: int
+) -> list[Row]:
+    """Sentence order, one sentence at a time."""
+    firsts = np.cumsum([0, *map(len, documents)]).tolist()
+    made: list[Row] = []
+    for index, document in enumerate(documents):
+        target = length - 3
+        if uniform(seed, Purpose.SHORT, epoch, index) < options.short:
+            target = 2 + int(below(length - 4, seed, Purpose.TARGET, epoch, index))
+        chunk: list[int] = []
+        for i in range(len(document)):
+            chunk.append(i)
+            enough = len(chunk) >= 2 and sum(document[j] for j in chunk) >= target
+            if i == len(document) - 1 or (enough and i != len(document) - 2):
+                if len(chunk) < 2:
+                    continue  # a document of one sentence
+                key = (epoch, firsts[index] + chunk[0])
+                split = 1 + int(below(len(chunk) - 1, seed, Purpose.SPLIT, *key))
+                start, stop = firsts[index] + chunk[0], firsts[index] + chunk[-1] + 1
+                one, other = (start, start + split), (start + split, stop)
+                if uniform(seed, Purpose.SWAP, *key) < 0.5:
+                    made.append((*other, *one, True))
+                else:
+                    made.append((*one, *other, False))
+                chunk = []
+    return made
+
+
+def literal_sentences(documents: Documents, length: int, *, cross: bool) -> list[tuple[int, int]]:
+    """Whole sentences as long as they fit; with ``cross`` over borders, which cost a separator."""
+    room, made = length - 2, [(0, 0)]
+    used, at = 0, 0
+    for index, document in enumerate(documents):
+        for i, tokens in enumerate(document):
+            border = index > 0 and i == 0
+            if made[-1][1] > made[-1][0]:  # not empty
+                cost = tokens + (cross and border)
+                if used + cost > room or (border and not cross):
+                    made.append((at, at))
+                    used, cost = 0, tokens
+            else:
+                cost = tokens
+            used += cost
+            at += 1
+            made[-1] = (made[-1][0], at)
+    return made
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 400), st.integers(1, 400)), min_size=1, max_size=8),
-    st.integers(5, 509),
+    DOCUMENTS,
+    st.integers(8, 64),
+    st.sampled_from([0.0, 0.1, 1.0]),
     st.integers(0, 2**62),
+    st.integers(0, 3),
 )
-def test_drops_as_many_as_one_by_one(pairs: list[tuple[int, int]], limit: int, seed: int) -> None:
-    a, b = (np.array(column, dtype=np.int64) for column in zip(*pairs, strict=True))
-    index = np.arange(len(pairs))
-    front_a, end_a, front_b, end_b = truncation(a, b, limit, seed=seed, epoch=1, index=index)
-    dropped = list(zip((front_a + end_a).tolist(), (front_b + end_b).tolist(), strict=True))
-    assert dropped == [literal_truncation(*pair, limit) for pair in pairs]
-    assert min(np.min(x) for x in (front_a, end_a, front_b, end_b)) >= 0
-    # A pair is cut alike whatever stands beside it.
-    alone = truncation(a[-1:], b[-1:], limit, seed=seed, epoch=1, index=index[-1:])
-    assert [int(x[0]) for x in alone] == [int(x[-1]) for x in (front_a, end_a, front_b, end_b)]
+def test_order_equals_the_rule_told_literally(
+    documents: Documents, length: int, short: float, seed: int, epoch: int
+) -> None:
+    options, store = PairOptions(kind="order", short=short), memory_store(documents)
+    expected = literal_order(documents, length, options, seed, epoch)
+    if expected:
+        assert rows(make(store, length=length, options=options, seed=seed, epoch=epoch)) == expected
+        # Every sentence but those that are a document by themselves, once.
+        used = sorted(i for a, b, c, d, _ in expected for i in (*range(a, b), *range(c, d)))
+        alone = [d for d in documents if len(d) == 1]
+        assert len(used) == len(set(used)) == store.sentences - len(alone)
+    else:
+        assert "sentence order needs two" in unfit(store, "order")
 
 
-@pytest.mark.parametrize("drop", [1, 2, 63, 64, 65, 128, 1000])
-def test_front_or_end_is_a_fair_coin(drop: int) -> None:
-    count = 4000
-    a = np.full(count, 2 * drop + 20, dtype=np.int64)
-    fronts = []
-    for x, y in ((a, a - drop), (a - drop, a)):  # the drop is A's alone, then B's alone
-        limit = int((x + y)[0]) - drop
-        cut = truncation(x, y, limit, seed=3, epoch=0, index=np.arange(count))
-        fronts.append(cut[0] if x is a else cut[2])
-        assert (fronts[-1] + (cut[1] if x is a else cut[3]) == drop).all()
-    for front in fronts:
-        assert abs(front.mean() - drop / 2) < 4 * np.sqrt(drop / 4 / count)
-        assert abs(front.var() / (drop / 4) - 1) < 4 * np.sqrt(2 / count)
-    assert abs(np.corrcoef(fronts)[0, 1]) < 4 / np.sqrt(count), "A and B flip their own coins"
+@given(
+    st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_size=1, max_size=6),
+    st.integers(8, 64),
+)
+@pytest.mark.parametrize("kind", ["full", "single"])
+def test_sentences_that_fit(kind: PairKind, documents: Documents, length: int) -> None:
+    for block in (1 << 16, 3):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "_BLOCK", block)
+            plan = make(memory_store(documents), length=length, options=PairOptions(kind=kind))
+        expected = literal_sentences(documents, length, cross=kind == "full")
+        assert list(map(tuple, plan.a.tolist())) == expected
+        assert plan.b is None
+        assert plan.label is None
+
+
+def test_half_of_the_pairs_are_swapped() -> None:
+    store = memory_store([[1] * 30] * COUNT)
+    _, _, label = pair_columns(make(store, options=PairOptions(kind="order")))
+    assert within_four_sigma(int(label.sum()), len(label), 0.5)
+
+
+def test_what_each_kind_needs() -> None:
+    one, lone, none = memory_store([[4, 5]]), memory_store([[4]] * 3), memory_store([])
+    assert [k for k in KINDS if not unfit(one, k)] == ["order", "full", "single"]
+    assert [k for k in KINDS if not unfit(lone, k)] == ["next", "full", "single"]
+    assert [k for k in KINDS if not unfit(none, k)] == []
+    with pytest.raises(StoreError, match=r"memory: 3 document\(s\) .*--pairs.kind single"):
+        make(lone, options=PairOptions(kind="order"))

@@ -21,8 +21,11 @@ from bothways.config import (
     ClockOptions,
     CorpusConfig,
     EvaluateOptions,
+    MaskOptions,
     ModelConfig,
     OptimizerOptions,
+    PairKind,
+    PairOptions,
     Phase,
     PretrainConfig,
     SizeOptions,
@@ -33,11 +36,18 @@ from bothways.errors import ConfigError, DiskError, ModelError, RunError, StoreE
 from bothways.model.folder import WEIGHTS, load_model, save_model
 from bothways.model.heads import Bert
 from bothways.pretraining import run as module
-from bothways.pretraining.run import PretrainResult, evaluation_batches, pretrain
+from bothways.pretraining.run import (
+    PretrainResult,
+    _log,
+    draw_curves,
+    evaluation_batches,
+    pretrain,
+)
 from bothways.tokenization import Tokenizer
 from bothways.training.engine import Trainer
-from bothways.training.monitor import METRICS, read_metrics
+from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.runfolder import read_run
+from bothways.use import evaluate_pretraining
 from pretraining_examples import memory_store, small_disk
 
 Make = Callable[..., PretrainConfig]
@@ -95,7 +105,8 @@ def weights(run: Path) -> bytes:
 def records(run: Path) -> list[dict[str, Any]]:
     """What was recorded, but for the speed."""
     found = read_metrics(run / METRICS)
-    return [{k: v for k, v in r.items() if k != "tokens_per_second"} for r in found]
+    speed = ("tokens_per_second", "loader_wait")
+    return [{k: v for k, v in r.items() if k not in speed} for r in found]
 
 
 @contextlib.contextmanager
@@ -127,7 +138,7 @@ def stop() -> None:
 
 def test_it_learns(unbroken: PretrainResult) -> None:
     found = records(unbroken.run)
-    train = [r for r in found if "mlm_loss" in r]
+    train = [r for r in read_metrics(unbroken.run / METRICS) if "mlm_loss" in r]
     heldout = [r for r in found if "heldout_mlm_loss" in r]
     assert [r["step"] for r in train] == list(range(1, STEPS + 1))
     assert [r["step"] for r in heldout] == [0, 20, 30]
@@ -135,10 +146,11 @@ def test_it_learns(unbroken: PretrainResult) -> None:
     assert heldout[-1]["heldout_mlm_loss"] < heldout[0]["heldout_mlm_loss"] - 0.5
     for record in train:
         assert record["loss"] == pytest.approx(record["mlm_loss"] + record["nsp_loss"])
+        assert 0 <= record["loader_wait"] <= 1
     assert train[0]["lr"] == pytest.approx(2e-2 / 3)
     assert max(r["lr"] for r in train) <= 2e-2
     assert unbroken.heldout is not None
-    assert unbroken.heldout.pairs == 20
+    assert unbroken.heldout.sequences == 20
     assert unbroken.heldout.record() == {
         k: v for k, v in heldout[-1].items() if k.startswith("heldout")
     }
@@ -198,6 +210,101 @@ def test_the_same_seed_gives_the_same_model(
     one = pretrain(make(tmp_path / "one", clock=short))
     other = pretrain(make(tmp_path / "other", clock=short, seed=1))
     assert weights(one.run) != weights(other.run)
+
+
+# ----------------------------------------------------------------------- other kinds of sequences
+
+
+@pytest.mark.parametrize("kind", ["order", "full", "single"])
+def test_other_kinds_of_sequences(
+    make: Make, tmp_path: Path, kind: PairKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = make(
+        tmp_path / "run",
+        pairs=PairOptions(kind=kind),
+        masking=MaskOptions(kind="words", duplicates=2),
+        clock=ClockOptions(steps=6),
+        checkpoint=ALWAYS,
+    )
+    with after_step(3, stop), pytest.raises(StoppedError):
+        pretrain(config)
+    result = pretrain(config)
+    whole = pretrain(replace(config, run=str(tmp_path / "whole")))
+    assert weights(result.run) == weights(whole.run)
+    assert records(result.run) == records(whole.run)
+    names = {name for record in records(result.run) for name in record}
+    second = "sop_loss" if kind == "order" else None
+    assert {n for n in names if n.endswith("_loss") and "heldout" not in n} == {
+        "mlm_loss",
+        *([second] if second else []),
+    }
+    assert result.heldout is not None
+    assert (result.heldout.pairs is not None) == (kind == "order")
+    shown: dict[str, Any] = {}
+    monkeypatch.setattr(module, "plot_panels", lambda _, panels: shown.update(panels))
+    draw_curves(result.run)
+    expected = ["masked-LM loss (nats)", "masked-LM accuracy"]
+    assert list(shown) == expected + ["sentence-order accuracy"] * (kind == "order")
+    # The folder is one of a model with those heads, and no untrained one.
+    loaded = load_model(result.model)
+    assert loaded.model.masked_lm is not None
+    assert (loaded.model.next_sentence is not None) == (kind == "order")
+    assert (loaded.about["pairs"], loaded.about["masking"]) == (kind, "words")
+    named = json.loads((result.model / "config.json").read_text())["architectures"]
+    assert named == ["BertForPreTraining" if kind == "order" else "BertForMaskedLM"]
+    _, report = getattr(transformers, named[0]).from_pretrained(
+        result.model, output_loading_info=True
+    )
+    assert not report["missing_keys"]
+    assert not report["mismatched_keys"]
+    said = evaluate_pretraining(loaded, config.corpus, sequences=20)
+    assert (" sequences, " in said) == (kind != "order")
+    assert ("; sentence-order accuracy " in said) == (kind == "order")
+
+
+def test_documents_of_one_sentence(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lone = memory_store([[1 + n % 7] for n in range(40)])
+    monkeypatch.setattr(module, "_open_corpus", lambda _: lone)
+    monkeypatch.setattr(module, "heldout_batches", lambda *_: [])
+    single = {"pairs": PairOptions(kind="single"), "clock": ClockOptions(steps=2)}
+    assert pretrain(make(tmp_path / "run", **single)).steps == 2
+    with pytest.raises(StoreError, match=r"--pairs\.kind single"):
+        pretrain(make(tmp_path / "other", pairs=PairOptions(kind="order")))
+
+
+def test_left_to_right(make: Make, tmp_path: Path) -> None:
+    ltr = {"pairs": PairOptions(kind="single"), "masking": MaskOptions(kind="left_to_right")}
+    result = pretrain(make(tmp_path / "run", clock=ClockOptions(steps=3), **ltr))
+    assert result.heldout is not None
+    assert result.heldout.causal
+    said = evaluate_pretraining(load_model(result.model), make(result.run).corpus, sequences=20)
+    assert "held-out left-to-right perplexity" in said
+    assert "masked" not in said
+
+
+def test_start_without_pairs_drops_their_head(
+    unbroken: PretrainResult, make: Make, tmp_path: Path
+) -> None:
+    config = make(
+        tmp_path / "run",
+        start=str(unbroken.model),
+        pairs=PairOptions(kind="full"),
+        clock=ClockOptions(steps=1),
+    )
+    assert load_model(pretrain(config).model).model.next_sentence is None
+
+
+@pytest.mark.parametrize(("share", "shown"), [(0.01, False), (0.2, True)])
+def test_waiting_for_the_loader_is_shown_only_where_it_costs(
+    share: float, shown: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Monitor(tmp_path, 1, "pretrain") as watch:
+        _log(watch, 1, {"loss": 2.0, "loader_wait": share})
+    assert ("loader_wait" in capsys.readouterr().out) == shown
+    assert read_metrics(tmp_path / METRICS) == [{"step": 1, "loss": 2.0, "loader_wait": share}]
 
 
 # ------------------------------------------------------------------------------------- continuing
@@ -442,7 +549,7 @@ def test_without_a_held_out_part_it_says_so(
     )
     heldout = pretrain(measured).heldout
     assert heldout is not None
-    assert heldout.pairs == 5
+    assert heldout.sequences == 5
 
 
 def test_measuring_with_another_vocabulary_is_refused(

@@ -365,17 +365,17 @@ def test_evaluate_a_corpus(
     of_corpus: Path, tiny_corpus: Path, tiny_text_file: Path, tmp_path: Path
 ) -> None:
     loaded = load_model(of_corpus)
-    said = evaluate_pretraining(loaded, tiny_corpus, pairs=128)
+    said = evaluate_pretraining(loaded, tiny_corpus, sequences=128)
     # The held-out part is read once at most, so that no pair counts twice.
     (pairs,) = re.findall(r"\(held-out part\), (\d+) pairs, ", said)
     assert 5 < int(pairs) < TokenStore.open(tiny_corpus, "heldout").sentences
-    assert "), 5 pairs, " in evaluate_pretraining(loaded, tiny_corpus, pairs=5)
+    assert "), 5 pairs, " in evaluate_pretraining(loaded, tiny_corpus, sequences=5)
     assert re.search(r"masked-LM perplexity \d.* accuracy .* next-sentence accuracy .*%", said)
-    assert evaluate_pretraining(loaded, tiny_corpus, pairs=128) == said
+    assert evaluate_pretraining(loaded, tiny_corpus, sequences=128) == said
     out = tmp_path / "whole"
     files = (str(tiny_text_file),)
     build_corpus(CorpusConfig(files=files, tokenizer=str(of_corpus), out=str(out), heldout=0))
-    assert "(all documents" in evaluate_pretraining(loaded, out, pairs=64)
+    assert "(all documents" in evaluate_pretraining(loaded, out, sequences=64)
 
 
 def test_evaluate_a_corpus_measures_the_model(of_corpus: Path, tiny_corpus: Path) -> None:
@@ -387,7 +387,7 @@ def test_evaluate_a_corpus_measures_the_model(of_corpus: Path, tiny_corpus: Path
         with torch.no_grad():
             loaded.model.next_sentence.output.weight.zero_()
             loaded.model.next_sentence.output.bias.copy_(torch.tensor(bias))
-        said = evaluate_pretraining(loaded, tiny_corpus, pairs=192)
+        said = evaluate_pretraining(loaded, tiny_corpus, sequences=192)
         found.append(float(re.findall(r"next-sentence accuracy ([\d.]+)%", said)[0]))
     assert sum(found) == pytest.approx(100, abs=0.11)
     assert 25 < found[0] < 75

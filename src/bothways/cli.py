@@ -10,13 +10,16 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bothways import options
 from bothways.errors import BothwaysError, InputError
 from bothways.options import UsageError
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 T = TypeVar("T")
 
@@ -134,7 +137,19 @@ def _corpus_build(argv: Sequence[str]) -> int:
     return _show_table(report)
 
 
-CORPUS_ACTIONS = {"build": Verb("turn text files into a token store", _corpus_build)}
+def _corpus_show(argv: Sequence[str]) -> int:
+    from bothways.config import ShowConfig
+
+    config = _options(ShowConfig, "corpus show", argv, "folder")
+    from bothways.pretraining.show import show_instances
+
+    return _show_text(show_instances(config))
+
+
+CORPUS_ACTIONS = {
+    "build": Verb("turn text files into a token store", _corpus_build),
+    "show": Verb("print instances as pre-training reads them", _corpus_show),
+}
 
 
 def _pretrain(argv: Sequence[str]) -> int:
@@ -295,6 +310,15 @@ def _with_texts(chosen: Any) -> Any:
 
 def _show(result: str | Sequence[str]) -> int:
     print(result if isinstance(result, str) else "\n".join(result))
+    return 0
+
+
+def _show_text(lines: Iterable[Text]) -> int:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for line in lines:
+        console.print(line, soft_wrap=not console.is_terminal)
     return 0
 
 

@@ -37,6 +37,7 @@ class Purpose(StrEnum):
     RANDOM_START = "random start"
     TRUNCATE_A = "truncate A from the front"
     TRUNCATE_B = "truncate B from the front"
+    SWAP = "swap A and B"
     SHUFFLE = "shuffle"
     MASK = "mask position"
     REPLACE = "mask, keep or replace"

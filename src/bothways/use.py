@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bothways.config import PretrainConfig
+from bothways.config import MaskOptions, PairOptions, PretrainConfig
 from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError, ModelError, StoreError
@@ -25,6 +25,7 @@ from bothways.model.batch import Inputs, collate
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
 from bothways.pretraining.objective import measure
+from bothways.pretraining.plan import unfit
 from bothways.pretraining.run import evaluation_batches
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
 from bothways.tasks.predict import (
@@ -49,7 +50,7 @@ from bothways.use_options import (
 
 Pooling = Literal["mean", "cls"]
 
-_EVALUATION_PAIRS = 10_000
+_EVALUATION_SEQUENCES = 10_000
 _EVALUATION_LENGTH = 128
 
 
@@ -145,7 +146,8 @@ class Model:
         return places
 
     def next_sentence(self, a: str, b: str) -> float:
-        """Probability that text ``b`` follows text ``a``; the longer is cut to fit.
+        """Probability that text ``b`` follows text ``a``, and is not random (or, in a model trained
+        on sentence order, does not come before it); the longer is cut to fit.
 
         Raises:
             ModelError: the model has no next-sentence head.
@@ -265,7 +267,8 @@ def next_sentence(options: NextSentenceOptions) -> str:
     cut = model.tokens_cut(options.text_a, options.text_b)
     if cut:
         _note(f"{cut} tokens of the pair were cut to fit into {model.bert.config.positions}")
-    return f"follows: {probability:.1%}   random: {1 - probability:.1%}"
+    other = "swapped" if model.loaded.about.get("pairs") == "order" else "random"
+    return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
 
 
 def predict(options: PredictOptions) -> list[str]:
@@ -324,29 +327,31 @@ def evaluate(options: EvaluateModelOptions) -> list[str]:
 
 
 def evaluate_pretraining(
-    loaded: Loaded, corpus: str | Path, *, pairs: int = _EVALUATION_PAIRS
+    loaded: Loaded, corpus: str | Path, *, sequences: int = _EVALUATION_SEQUENCES
 ) -> str:
-    """Masked-LM and next-sentence measurements on a corpus's held-out part, or on all of it if it
-    has none.
+    """What the model was pre-trained for, masked LM and next sentence or their variants, measured
+    on a corpus's held-out part, or on all of it if it has none.
 
     Args:
-        loaded: a model with the pre-training heads.
+        loaded: a model with a masked-LM head.
         corpus: a corpus folder of the same vocabulary.
-        pairs: how many segment pairs to draw, at most one pass over the text, of 128 tokens (or
-            what the encoder has positions for).
+        sequences: how many to draw, at most one pass over the text, of 128 tokens (or what the
+            encoder has positions for).
 
     Raises:
         ModelError: the model lacks a pre-training head.
         StoreError: the corpus is damaged, too small, or of another vocabulary.
     """
-    if loaded.model.masked_lm is None or loaded.model.next_sentence is None:
+    if loaded.model.masked_lm is None:
         raise ModelError(
             "this model lacks the pre-training heads that a corpus is measured with; use a folder "
             "that `bothways pretrain` wrote, or name a labelled file (.tsv or .jsonl)."
         )
+    recipe = _pretraining_recipe(loaded)
+    kind = recipe.pairs.kind
     store = TokenStore.open(corpus, "heldout")
     part = "held-out part"
-    if store.documents < 2:
+    if unfit(store, kind):
         store, part = TokenStore.open(corpus), "all documents, for it has no held-out part"
     if store.tokenizer.fingerprint != loaded.tokenizer.fingerprint:
         raise StoreError(
@@ -354,12 +359,27 @@ def evaluate_pretraining(
             "--tokenizer and the model folder."
         )
     length = min(_EVALUATION_LENGTH, loaded.model.config.positions)
-    batches = evaluation_batches(store, length, pairs, PretrainConfig())
-    result = measure(loaded.model, batches, torch.float32)
-    error = (result.nsp_accuracy * (1 - result.nsp_accuracy) / result.pairs) ** 0.5
-    return (
-        f"{corpus} ({part}), {result.pairs:,} pairs, {result.targets:,} masked tokens: "
-        f"{result.sentence()} (standard error {error:.2%})"
+    batches = evaluation_batches(store, length, sequences, recipe)
+    result = measure(loaded.model, batches, torch.float32, kind)
+    what = "sequences" if result.pairs is None else "pairs"
+    line = (
+        f"{corpus} ({part}), {result.sequences:,} {what}, {result.targets:,} "
+        f"{'' if result.causal else 'masked '}tokens: {result.sentence()}"
+    )
+    if result.pairs is None:
+        return line
+    accuracy = result.pairs.accuracy
+    error = (accuracy * (1 - accuracy) / result.sequences) ** 0.5
+    return f"{line} (standard error {error:.2%})"
+
+
+def _pretraining_recipe(loaded: Loaded) -> PretrainConfig:
+    """The kinds of sequences and targets that a model was pre-trained on; the paper's, or without a
+    next-sentence head single segments, where its folder does not say."""
+    default = "single" if loaded.model.next_sentence is None else "next"
+    pairs = PairOptions(kind=loaded.about.get("pairs", default))
+    return PretrainConfig(
+        pairs=pairs, masking=MaskOptions(kind=loaded.about.get("masking", "pieces"))
     )
 
 

@@ -100,6 +100,7 @@ def padded(batch: PretrainingBatch) -> PaddedBatch:
     shape = (inputs.sequences, inputs.longest)
     real = torch.arange(inputs.longest) < torch.from_numpy(inputs.lengths)[:, None]
     total = int(inputs.bounds[-1])
+    assert batch.random_next is not None  # sequences of one segment are not measured here
     flat_labels = torch.full((len(inputs.tokens),), IGNORE)
     flat_labels[batch.masked.at[: batch.masked.count]] = batch.masked.ids[: batch.masked.count]
 

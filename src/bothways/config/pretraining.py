@@ -39,7 +39,7 @@ class Phase:
     """A stretch of pre-training at one sequence length."""
 
     length: int = 128
-    """Tokens of a sequence, [CLS] and two [SEP] included."""
+    """Tokens of a sequence, [CLS] and [SEP] included."""
     share: float = 1.0
     """Share of all steps spent in this phase."""
     batch: int = 256
@@ -54,14 +54,22 @@ class Phase:
         require("phases.batch", self.batch, 1)
 
 
+PairKind = Literal["next", "order", "full", "single"]
+MaskKind = Literal["pieces", "words", "left_to_right"]
+
+
 @dataclass(frozen=True)
 class PairOptions:
-    """Segment pairs for next-sentence prediction."""
+    """What a sequence is made of, and whether there is a second loss on pairs of segments."""
 
+    kind: PairKind = "next"
+    """next: two segments, does B follow A (the paper's). order: two in a row, have they changed
+    places (ALBERT's). full: whole sentences up to the length, over document borders, no second loss
+    (RoBERTa's). single: the same within a document, as for unrelated short texts."""
     short: float = 0.1
-    """Share of documents cut to a random shorter target length."""
+    """Share of documents cut to a random shorter target length (next, order)."""
     random_next: float = 0.5
-    """Share of pairs whose second segment comes from another document."""
+    """Share of pairs whose second segment comes from another document (next)."""
 
     def __post_init__(self) -> None:
         require("pairs.short", self.short, 0, 1)
@@ -78,12 +86,22 @@ class MaskOptions:
     """Of the chosen: share shown as [MASK]."""
     random: float = 0.1
     """Of the chosen: share shown as a random word; the rest is shown unchanged."""
+    kind: MaskKind = "pieces"
+    """What is chosen: single pieces, or all pieces of a word together. left_to_right is no masked
+    LM: every token predicts the next one and sees none after itself."""
+    segmented: bool = False
+    """For words: a segmenter has put spaces between words in every script of the text. Otherwise
+    each piece of a script without spaces (kana, Thai, ...) is a word of its own."""
+    duplicates: int = 0
+    """Epochs drawn, which are then repeated, pairs and masks alike (the original has 10); 0: every
+    epoch draws anew."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
             raise ConfigError(f"masking.rate is {self.rate}; it is a share in (0, 1).")
         if self.mask < 0 or self.random < 0 or self.mask + self.random > 1 + 1e-9:
             raise ConfigError("masking.mask and masking.random are shares of at most 1 together.")
+        require("masking.duplicates", self.duplicates, 0)
 
 
 @dataclass(frozen=True)
@@ -118,7 +136,8 @@ class CheckpointOptions:
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Pre-train an encoder: masked LM and next sentence (Devlin et al. 2019, section 3.1)."""
+    """Pre-train an encoder: masked LM and next sentence (Devlin et al. 2019, section 3.1), or
+    variants of them."""
 
     corpus: str = free("")
     """Corpus folder, as `bothways corpus` writes it."""
@@ -137,9 +156,9 @@ class PretrainConfig:
     )
     """Lengths in the order trained (Appendix A.2: 90 % of the steps at 128, the rest at 512)."""
     pairs: PairOptions = field(default_factory=PairOptions)
-    """Segment pairs."""
+    """Segments of a sequence."""
     masking: MaskOptions = field(default_factory=MaskOptions)
-    """Masked-LM targets."""
+    """Targets of the language model."""
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
     """Optimizer and schedule."""
     seed: int = 0
@@ -173,3 +192,30 @@ class PretrainConfig:
                 "shorten the phase or give the model more positions."
             )
         require("log_every", self.log_every, 0)
+
+
+@dataclass(frozen=True)
+class ShowConfig:
+    """Print instances as pre-training would read them."""
+
+    folder: str
+    """Corpus folder, as `bothways corpus build` writes it."""
+    instances: int = 5
+    """How many, in the order of training."""
+    start: int = 0
+    """Instance to begin with, from 0."""
+    split: Literal["train", "heldout"] = "train"
+    """Part of the corpus."""
+    length: int = 128
+    """Tokens of a sequence, [CLS] and [SEP] included."""
+    pairs: PairOptions = field(default_factory=PairOptions)
+    """Segments of a sequence."""
+    masking: MaskOptions = field(default_factory=MaskOptions)
+    """Targets of the language model."""
+    seed: int = 0
+    """Seed of everything drawn; with a run's, the instances of its first phase."""
+
+    def __post_init__(self) -> None:
+        require("instances", self.instances, 1)
+        require("start", self.start, 0)
+        require("length", self.length, 8)

@@ -33,12 +33,14 @@ class Inputs:
         segments: int64 [T]; 0 for the first text and its specials, 1 for the second.
         positions: int64 [T]; place in the sequence, from 0.
         bounds: int64 [B + 1]; sequence b is ``tokens[bounds[b]:bounds[b + 1]]``. On the CPU.
+        causal: a token sees itself and those before it, not those after.
     """
 
     tokens: Tensor
     segments: Tensor
     positions: Tensor
     bounds: NDArray[np.int64]
+    causal: bool = False
 
     @property
     def sequences(self) -> int:
@@ -63,17 +65,22 @@ class Inputs:
     def to(self, device: torch.device | str) -> Inputs:
         """The same batch on another device."""
         return Inputs(
-            self.tokens.to(device), self.segments.to(device), self.positions.to(device), self.bounds
+            self.tokens.to(device),
+            self.segments.to(device),
+            self.positions.to(device),
+            self.bounds,
+            self.causal,
         )
 
 
 @dataclass(frozen=True)
 class MaskedTargets:
-    """Targets of the masked language model.
+    """Targets of the language model.
 
     Attributes:
         at: int64 [M]; places in the flat batch, increasing; the tail points at 0.
-        ids: int64 [M]; the original ids there; the tail is :data:`IGNORE`.
+        ids: int64 [M]; the original ids there, or left to right the next ones; the tail is
+            :data:`IGNORE`.
         count: how many of them are real.
     """
 
@@ -87,15 +94,16 @@ class PretrainingBatch:
     """One micro-batch of pre-training.
 
     Attributes:
-        inputs: the masked segment pairs.
-        masked: masked-LM targets.
+        inputs: the sequences, masked.
+        masked: targets of the language model.
         random_next: int64 [B]; 0 = the second segment follows, 1 = it is random (the original's
-            labels).
+            labels), or for sentence order 1 = the segments have changed places; None for sequences
+            of one segment, which have no second loss.
     """
 
     inputs: Inputs
     masked: MaskedTargets
-    random_next: Tensor
+    random_next: Tensor | None
 
 
 def flat_inputs(
@@ -104,6 +112,7 @@ def flat_inputs(
     bounds: NDArray[np.int64],
     *,
     max_positions: int,
+    causal: bool = False,
 ) -> Inputs:
     """Build :class:`Inputs` from arrays of the real tokens, adding positions and the tail.
 
@@ -112,6 +121,7 @@ def flat_inputs(
         segments: int [bounds[B]].
         bounds: int64 [B + 1], from 0.
         max_positions: the encoder's limit.
+        causal: see :class:`Inputs`.
 
     Raises:
         LengthError: a sequence is longer than ``max_positions`` (named, with its length).
@@ -137,7 +147,8 @@ def flat_inputs(
         return torch.from_numpy(out)
 
     positions = np.arange(total) - np.repeat(bounds[:-1], lengths)
-    return Inputs(tail(tokens), tail(segments), tail(positions), bounds.astype(np.int64))
+    edges = bounds.astype(np.int64)
+    return Inputs(tail(tokens), tail(segments), tail(positions), edges, causal)
 
 
 def collate(

@@ -96,7 +96,7 @@ class Encoder(nn.Module):
         Raises:
             LengthError, ModelError: as :meth:`hidden_states`.
         """
-        if not self.shared.fast:
+        if inputs.causal or not self.shared.fast:  # left to right, nearly all tokens are read
             x_TH = self.forward(inputs, dtype=dtype)
             return [x_TH.index_select(0, at) for at in places]
         self._check(inputs)

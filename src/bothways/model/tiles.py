@@ -30,7 +30,7 @@ class Tile:
         sequences: b.
         length: L.
         bias: [b, 1, 1, L] added to the scores: 0 for tokens, -inf for padding; None without
-            padding.
+            padding. Left to right [1, 1, L, L]: -inf for later tokens, and so for padding.
         members: int64 [b]; which sequences of the batch, on the CPU.
     """
 
@@ -128,7 +128,8 @@ def make_tiles(inputs: Inputs, dtype: torch.dtype) -> Tiles:
         column = np.arange(longest)
         real = column < lengths[own, None]
         rows.append(np.where(real, inputs.bounds[own, None] + column, -1).ravel())
-        tiles.append(Tile(start, len(own), longest, _padding_bias(real, dtype, device), own))
+        hidden = ~np.tri(longest, dtype=bool)[None] if inputs.causal else ~real[:, None]
+        tiles.append(Tile(start, len(own), longest, _bias(hidden, dtype, device), own))
         start, at = start + len(own) * longest, end
     return Tiles(*_layout(rows, T, device), tiles=tuple(tiles))
 
@@ -181,10 +182,9 @@ def _layout(
     )
 
 
-def _padding_bias(
-    real: NDArray[np.bool_], dtype: torch.dtype, device: torch.device
-) -> Tensor | None:
-    if real.all():
+def _bias(hidden: NDArray[np.bool_], dtype: torch.dtype, device: torch.device) -> Tensor | None:
+    """What a query ([..., queries, keys]) does not see, as a bias."""
+    if not hidden.any():
         return None
-    bias = torch.zeros(real.shape, dtype=dtype)
-    return bias.masked_fill_(torch.from_numpy(~real), -math.inf)[:, None, None, :].to(device)
+    bias = torch.zeros(hidden.shape, dtype=dtype)
+    return bias.masked_fill_(torch.from_numpy(hidden), -math.inf)[:, None].to(device)

@@ -24,15 +24,12 @@ from bothways.model.batch import (
     flat_inputs,
     round_up,
 )
-from bothways.pretraining.masking import Vocabulary, mask_tokens, max_predictions
-from bothways.pretraining.plan import (
-    SPECIALS_IN_PAIR,
-    Plan,
-    check_documents,
-    plan_epoch,
-    truncation,
-)
+from bothways.pretraining.masking import Vocabulary, mask_tokens, max_predictions, next_tokens
+from bothways.pretraining.plan import Plan, check_store, plan_epoch, training_order
+from bothways.pretraining.sequences import Pieces, find_pieces, lay_out
 from bothways.randomness import Purpose, derived_seed
+
+Ints = NDArray[np.int64]
 
 
 class PairBatches:
@@ -41,17 +38,20 @@ class PairBatches:
     Step s reads instances s * batch to (s + 1) * batch of the epochs laid end to end. Its
     micro-batches do not depend on which process or thread makes them, or when.
 
+    With ``masking.duplicates`` = n, epoch e has the pairs and masks of epoch e mod n, in an order
+    of its own.
+
     Args:
         store: the corpus.
         phase: length and batch sizes.
-        pairs: how pairs are made.
+        pairs: how sequences are made.
         masking: how targets are drawn.
         seed: of the run.
         number: of the phase in the run; every phase draws its own pairs and masks.
         epoch_sizes: instances of the first epochs, if known from before; saves planning them again.
 
     Raises:
-        StoreError: the corpus has fewer than two documents; later, an id beyond its vocabulary.
+        StoreError: the corpus cannot give such sequences; later, an id beyond its vocabulary.
     """
 
     def __init__(
@@ -65,55 +65,69 @@ class PairBatches:
         number: int = 0,
         epoch_sizes: list[int] | None = None,
     ):
-        check_documents(store)
+        check_store(store, pairs.kind)
         self.phase = phase
         self.epoch_sizes = list(epoch_sizes or [])
         self._store, self._pairs, self._masking = store, pairs, masking
         self._seed = derived_seed(seed, Purpose.PHASE, number)
-        self._vocabulary = Vocabulary.of(store.tokenizer)
-        self._cls, self._sep = store.tokenizer.cls_id, store.tokenizer.sep_id
+        self._vocabulary = Vocabulary.of(store.tokenizer, segmented=masking.segmented)
         self._budget = max_predictions(phase.length, masking.rate)
         self._plans: dict[int, Plan] = {}
+        self._orders: dict[int, Ints] = {}
         self._lock = RLock()
 
     def plan(self, epoch: int) -> Plan:
         """The plan of an epoch; two are kept, as a batch may span a change of epoch."""
+        drawn = self._drawn(epoch)
         with self._lock:
-            if epoch not in self._plans:
+            if drawn not in self._plans:
                 if len(self._plans) == 2:
-                    del self._plans[min(self._plans)]
-                self._plans[epoch] = plan_epoch(
+                    del self._plans[next(iter(self._plans))]
+                self._plans[drawn] = plan_epoch(
                     self._store,
                     length=self.phase.length,
                     options=self._pairs,
                     seed=self._seed,
-                    epoch=epoch,
+                    epoch=drawn,
                 )
-            return self._plans[epoch]
+            return self._plans[drawn]
 
-    def micro_batches(self, step: int) -> list[PretrainingBatch]:
-        """The parts of a step's global batch, ``micro_batch`` sequences each."""
-        return self._cut(*self._instances(step * self.phase.batch, self.phase.batch))
+    def order(self, epoch: int) -> Ints:
+        """The rows of an epoch's plan in the order of training; two are kept."""
+        with self._lock:
+            if epoch not in self._orders:
+                if len(self._orders) == 2:
+                    del self._orders[next(iter(self._orders))]
+                size = self._size(epoch)
+                self._orders[epoch] = training_order(size, seed=self._seed, epoch=epoch)
+            return self._orders[epoch]
 
-    def first(self, count: int) -> list[PretrainingBatch]:
-        """The first instances of epoch 0 in micro-batches: ``count``, or as many as a pass has."""
-        return self._cut(*self._instances(0, min(count, len(self.plan(0)))))
+    def pieces(self, epoch: int, rows: Ints) -> Pieces:
+        """The text of some instances of an epoch.
 
-    def _cut(self, epoch: NDArray[np.int64], index: NDArray[np.int64]) -> list[PretrainingBatch]:
-        size = self.phase.micro_batch
-        return [
-            self._make(epoch[at : at + size], index[at : at + size])
-            for at in range(0, len(index), size)
-        ]
+        Args:
+            epoch: of the instances.
+            rows: int64 [B]; rows of the epoch's plan.
+        """
+        return find_pieces(
+            self._store,
+            self.plan(epoch),
+            rows,
+            kind=self._pairs.kind,
+            length=self.phase.length,
+            seed=self._seed,
+            epoch=self._drawn(epoch),
+        )
 
-    def _instances(self, start: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Epoch and plan row of instances start to start + count of the epochs laid end to end."""
+    def instances(self, start: int, count: int) -> tuple[Ints, Ints]:
+        """Epoch and plan row of instances ``start`` to ``start + count`` of the epochs laid end to
+        end, int64 [count] each."""
         epochs, rows = [], []
         epoch = 0
         while count:
             size = self._size(epoch)
             if start < size:
-                taken = self.plan(epoch).order[start : start + count]
+                taken = self.order(epoch)[start : start + count]
                 rows.append(taken)
                 epochs.append(np.full(len(taken), epoch))
                 count -= len(taken)
@@ -122,45 +136,67 @@ class PairBatches:
             epoch += 1
         return np.concatenate(epochs), np.concatenate(rows)
 
+    def micro_batches(self, step: int) -> list[PretrainingBatch]:
+        """The parts of a step's global batch, ``micro_batch`` sequences each."""
+        return self._cut(*self.instances(step * self.phase.batch, self.phase.batch))
+
+    def first(self, count: int) -> list[PretrainingBatch]:
+        """The first instances of epoch 0 in micro-batches: ``count``, or as many as a pass has."""
+        return self._cut(*self.instances(0, min(count, len(self.plan(0)))))
+
+    def _drawn(self, epoch: int) -> int:
+        """The epoch whose pairs and masks an epoch has."""
+        return epoch % self._masking.duplicates if self._masking.duplicates else epoch
+
+    def _cut(self, epoch: Ints, index: Ints) -> list[PretrainingBatch]:
+        size = self.phase.micro_batch
+        return [
+            self._make(epoch[at : at + size], index[at : at + size])
+            for at in range(0, len(index), size)
+        ]
+
     def _size(self, epoch: int) -> int:
+        drawn = self._drawn(epoch)
         with self._lock:
-            while len(self.epoch_sizes) <= epoch:
+            while len(self.epoch_sizes) <= drawn:
                 self.epoch_sizes.append(len(self.plan(len(self.epoch_sizes))))
-            return self.epoch_sizes[epoch]
+            return self.epoch_sizes[drawn]
 
-    def _make(self, epoch: NDArray[np.int64], index: NDArray[np.int64]) -> PretrainingBatch:
-        parts: list[NDArray[np.integer]] = []
-        bounds, segments, random_next = [0], [], []
-        cls, sep = np.array([self._cls]), np.array([self._sep])
-        for of in np.unique(epoch):  # two where the batch spans a change of epoch
-            rows = index[epoch == of]
-            plan = self.plan(int(of))
-            for a, b in self._texts(plan, int(of), rows):
-                parts += [cls, a, sep, b, sep]
-                segments += [len(a) + 2, len(b) + 1]
-                bounds.append(bounds[-1] + len(a) + len(b) + SPECIALS_IN_PAIR)
-            random_next.append(plan.random_next[rows])
-        tokens = np.concatenate(parts).astype(np.int64)
-        self._check_ids(tokens)
-        edges = np.array(bounds, dtype=np.int64)
-        shown, at, ids = mask_tokens(
-            tokens,
-            edges,
-            self._vocabulary,
-            self._masking,
-            budget=self._budget,
-            seed=self._seed,
-            epoch=epoch,
-            index=index,
-        )
-        segment_ids = np.repeat(np.tile([0, 1], len(index)), segments)
+    def _make(self, epoch: Ints, index: Ints) -> PretrainingBatch:
+        # The epochs increase, and there are two where the batch spans a change of epoch.
+        parts = [(int(of), index[epoch == of]) for of in np.unique(epoch)]
+        pieces, *others = [self.pieces(*part) for part in parts]
+        for other in others:
+            pieces = pieces.then(other)
+        made = lay_out(self._store, pieces)
+        self._check_ids(made.tokens)
+        causal = self._masking.kind == "left_to_right"
+        if causal:
+            shown, (at, ids) = made.tokens, next_tokens(made.tokens, made.bounds)
+        else:
+            shown, at, ids = mask_tokens(
+                made.tokens,
+                made.bounds,
+                self._vocabulary,
+                self._masking,
+                budget=self._budget,
+                seed=self._seed,
+                epoch=epoch % self._masking.duplicates if self._masking.duplicates else epoch,
+                index=index,
+            )
+        limit = self.phase.length
         return PretrainingBatch(
-            flat_inputs(shown, segment_ids, edges, max_positions=self.phase.length),
+            flat_inputs(shown, made.segments, made.bounds, max_positions=limit, causal=causal),
             _targets(at, ids),
-            torch.from_numpy(np.concatenate(random_next).astype(np.int64)),
+            self._labels(parts),
         )
 
-    def _check_ids(self, tokens: NDArray[np.int64]) -> None:
+    def _labels(self, parts: list[tuple[int, Ints]]) -> torch.Tensor | None:
+        found = [(self.plan(epoch).label, rows) for epoch, rows in parts]
+        labels = [label[rows] for label, rows in found if label is not None]
+        return torch.from_numpy(np.concatenate(labels).astype(np.int64)) if labels else None
+
+    def _check_ids(self, tokens: Ints) -> None:
         """Opening a store checks everything but the ids."""
         if (highest := int(tokens.max())) >= len(self._vocabulary.special):
             raise StoreError(
@@ -169,29 +205,8 @@ class PairBatches:
                 f"`bothways doctor {self._store.folder}` names it; build the corpus again."
             )
 
-    def _texts(
-        self, plan: Plan, epoch: int, rows: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.integer], NDArray[np.integer]]]:
-        """A and B of each instance, cut to fit."""
-        a, b = self._store.sentence_bounds[plan.a[rows]], self._store.sentence_bounds[plan.b[rows]]
-        front_a, end_a, front_b, end_b = truncation(
-            a[:, 1] - a[:, 0],
-            b[:, 1] - b[:, 0],
-            self.phase.length - SPECIALS_IN_PAIR,
-            seed=self._seed,
-            epoch=epoch,
-            index=rows,
-        )
-        starts_a, stops_a = (a[:, 0] + front_a).tolist(), (a[:, 1] - end_a).tolist()
-        starts_b, stops_b = (b[:, 0] + front_b).tolist(), (b[:, 1] - end_b).tolist()
-        for spans in zip(starts_a, stops_a, starts_b, stops_b, strict=True):
-            yield (
-                self._store.tokens_between(spans[0], spans[1]),
-                self._store.tokens_between(spans[2], spans[3]),
-            )
 
-
-def _targets(at: NDArray[np.int64], ids: NDArray[np.int64]) -> MaskedTargets:
+def _targets(at: Ints, ids: Ints) -> MaskedTargets:
     padded = round_up(len(at), ROUND_TARGETS)
     places = np.zeros(padded, dtype=np.int64)
     targets = np.full(padded, IGNORE, dtype=np.int64)

@@ -9,20 +9,31 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bothways.config import PairKind
 from bothways.model.batch import IGNORE, PretrainingBatch
 from bothways.model.heads import Bert
 from bothways.model.losses import class_loss
 from bothways.training.engine import Loss
 
+PAIR_TASKS: dict[PairKind, tuple[str, str]] = {
+    "next": ("nsp", "next-sentence"),
+    "order": ("sop", "sentence-order"),
+}
+"""The kinds of pairs with a second loss: its prefix in metrics, and its name."""
 
-def pretraining_loss(micro_batches: Sequence[PretrainingBatch]) -> Loss[PretrainingBatch]:
-    """Mean masked-LM loss + mean next-sentence loss (Devlin et al. 2019, Appendix A.2).
+
+def pretraining_loss(
+    micro_batches: Sequence[PretrainingBatch], pairs: PairKind = "next"
+) -> Loss[PretrainingBatch]:
+    """Mean language-model loss, plus the mean loss of the pairs if they have one (Devlin et al.
+    2019, Appendix A.2).
 
     Both means are over the step's global batch: each part's sum is divided by the counts of all
     parts.
 
     Args:
         micro_batches: all parts of the step.
+        pairs: what the sequences are made of, for the names of the statistics.
     """
     targets = max(1, sum(batch.masked.count for batch in micro_batches))  # 0: all text is [UNK]
     sequences = sum(batch.inputs.sequences for batch in micro_batches)
@@ -30,102 +41,150 @@ def pretraining_loss(micro_batches: Sequence[PretrainingBatch]) -> Loss[Pretrain
     def loss(
         model: Bert, batch: PretrainingBatch, dtype: torch.dtype
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        mlm, mlm_right, nsp, nsp_right = _sums(model, batch, dtype)
-        stats = {
-            "mlm_loss": mlm.detach() / targets,
-            "mlm_accuracy": mlm_right / targets,
-            "nsp_loss": nsp.detach() / sequences,
-            "nsp_accuracy": nsp_right / sequences,
-        }
-        return mlm / targets + nsp / sequences, stats
+        (mlm, mlm_right), pair = _sums(model, batch, dtype)
+        stats = {"mlm_loss": mlm.detach() / targets, "mlm_accuracy": mlm_right / targets}
+        if pair is None:
+            return mlm / targets, stats
+        prefix, _ = PAIR_TASKS[pairs]
+        stats[f"{prefix}_loss"] = pair[0].detach() / sequences
+        stats[f"{prefix}_accuracy"] = pair[1] / sequences
+        return mlm / targets + pair[0] / sequences, stats
 
     return loss
 
 
 def _sums(
     model: Bert, batch: PretrainingBatch, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]:
+    """Summed loss and number of right answers, of the language model and of the pairs."""
     inputs, masked = batch.inputs, batch.masked
-    x_MH, x_BH = model.encoder.read(inputs, masked.at, inputs.starts, dtype=dtype)
-    mlm, mlm_right = model.masked_lm_loss(x_MH, masked.ids)
-    nsp, nsp_right = class_loss(model.next_sentence_logits(x_BH), batch.random_next)
-    return mlm, mlm_right, nsp, nsp_right
+    starts = [] if batch.random_next is None else [inputs.starts]
+    x_MH, *rest = model.encoder.read(inputs, masked.at, *starts, dtype=dtype)
+    words = model.masked_lm_loss(x_MH, masked.ids)
+    if batch.random_next is None:
+        return words, None
+    (x_BH,) = rest
+    return words, class_loss(model.next_sentence_logits(x_BH), batch.random_next)
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """The second loss on held-out pairs.
+
+    Attributes:
+        kind: next or order.
+        loss: mean cross-entropy, nats.
+        accuracy: share of pairs judged right.
+        baseline: accuracy of always giving the commoner answer. For next sentence it is above a
+            half: a chunk of one sentence has no second half and gets a random one, as in the
+            original.
+    """
+
+    kind: PairKind
+    loss: float
+    accuracy: float
+    baseline: float
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Measurements on held-out pairs.
+    """Measurements on held-out sequences.
 
     Attributes:
-        mlm_loss: mean cross-entropy of the masked positions, nats.
+        mlm_loss: mean cross-entropy of the masked positions, nats; left to right, of all positions.
         mlm_accuracy: share of them predicted exactly.
         mlm_baseline: accuracy of always saying the most frequent target.
-        nsp_loss: mean cross-entropy, nats.
-        nsp_accuracy: share of pairs judged right.
-        nsp_baseline: accuracy of always giving the commoner answer. It is above a half: a chunk of
-            one sentence has no second half and gets a random one, as in the original.
-        targets: number of masked positions.
-        pairs: number of pairs.
+        targets: number of positions.
+        sequences: number of sequences.
+        pairs: the second loss; None for sequences of one segment.
+        causal: the model is left to right, no masked LM.
     """
 
     mlm_loss: float
     mlm_accuracy: float
     mlm_baseline: float
-    nsp_loss: float
-    nsp_accuracy: float
-    nsp_baseline: float
     targets: int
-    pairs: int
+    sequences: int
+    pairs: PairScores | None = None
+    causal: bool = False
 
     @property
     def perplexity(self) -> float:
-        """exp of the masked-LM loss; compares only within one vocabulary."""
+        """exp of the language model's loss; compares only within one vocabulary."""
         return math.exp(min(self.mlm_loss, 100))
 
     def sentence(self) -> str:
         """For a reader."""
+        text = (
+            f"held-out {'left-to-right' if self.causal else 'masked-LM'} perplexity "
+            f"{self.perplexity:.1f}, accuracy {self.mlm_accuracy:.1%} (most frequent token "
+            f"{self.mlm_baseline:.1%})"
+        )
+        if self.pairs is None:
+            return text
         return (
-            f"held-out masked-LM perplexity {self.perplexity:.1f}, accuracy "
-            f"{self.mlm_accuracy:.1%} (most frequent token {self.mlm_baseline:.1%}); "
-            f"next-sentence accuracy {self.nsp_accuracy:.1%} (commoner answer "
-            f"{self.nsp_baseline:.1%})"
+            f"{text}; {PAIR_TASKS[self.pairs.kind][1]} accuracy {self.pairs.accuracy:.1%} "
+            f"(commoner answer {self.pairs.baseline:.1%})"
         )
 
     def record(self) -> dict[str, float]:
         """For metrics.jsonl."""
-        return {
+        found = {
             "heldout_mlm_loss": self.mlm_loss,
             "heldout_perplexity": self.perplexity,
             "heldout_mlm_accuracy": self.mlm_accuracy,
             "heldout_mlm_baseline": self.mlm_baseline,
-            "heldout_nsp_loss": self.nsp_loss,
-            "heldout_nsp_accuracy": self.nsp_accuracy,
-            "heldout_nsp_baseline": self.nsp_baseline,
         }
+        if self.pairs is not None:
+            prefix, _ = PAIR_TASKS[self.pairs.kind]
+            found[f"heldout_{prefix}_loss"] = self.pairs.loss
+            found[f"heldout_{prefix}_accuracy"] = self.pairs.accuracy
+            found[f"heldout_{prefix}_baseline"] = self.pairs.baseline
+        return found
 
 
 @torch.no_grad()
-def measure(model: Bert, batches: Sequence[PretrainingBatch], dtype: torch.dtype) -> HeldOut:
-    """Evaluate a model on batches that were made once, so that measurements compare."""
+def measure(
+    model: Bert,
+    batches: Sequence[PretrainingBatch],
+    dtype: torch.dtype,
+    pairs: PairKind = "next",
+) -> HeldOut:
+    """Evaluate a model on batches that were made once, so that measurements compare.
+
+    Args:
+        model: with the heads that the batches have targets for.
+        batches: made of ``pairs``.
+        dtype: arithmetic of the layers.
+        pairs: what the sequences are made of.
+    """
     was_training = model.training
     model.eval()
     totals = torch.zeros(4, dtype=torch.float64)
+    none = torch.zeros(())
     for batch in batches:
-        totals += torch.stack([s.double().cpu() for s in _sums(model, batch, dtype)])
+        words, pair = _sums(model, batch, dtype)
+        totals += torch.stack([s.double().cpu() for s in (*words, *(pair or (none, none)))])
     model.train(was_training)
     targets = sum(b.masked.count for b in batches)
-    pairs = sum(b.inputs.sequences for b in batches)
+    sequences = sum(b.inputs.sequences for b in batches)
     ids = torch.cat([b.masked.ids[b.masked.ids != IGNORE] for b in batches])
-    random = sum(int(b.random_next.sum()) for b in batches)
     most_frequent = int(torch.bincount(ids).max()) if len(ids) else 0
-    mlm, mlm_right, nsp, nsp_right = totals.tolist()
+    mlm, mlm_right, pair_loss, pair_right = totals.tolist()
+    labels = [b.random_next for b in batches if b.random_next is not None]
+    scores = None
+    if labels:
+        ones = sum(int(label.sum()) for label in labels)
+        commoner = max(ones, sequences - ones)
+        scores = PairScores(
+            pairs, pair_loss / sequences, pair_right / sequences, commoner / sequences
+        )
     return HeldOut(
         mlm_loss=mlm / max(targets, 1),
         mlm_accuracy=mlm_right / max(targets, 1),
         mlm_baseline=most_frequent / max(targets, 1),
-        nsp_loss=nsp / max(pairs, 1),
-        nsp_accuracy=nsp_right / max(pairs, 1),
-        nsp_baseline=max(random, pairs - random) / max(pairs, 1),
         targets=targets,
-        pairs=pairs,
+        sequences=sequences,
+        pairs=scores,
+        causal=any(b.inputs.causal for b in batches),
     )

@@ -1,31 +1,41 @@
-"""An epoch's segment pairs as an integer table, made from sentence lengths alone.
+"""An epoch's instances as an integer table, made from sentence lengths alone.
 
-The paper's data generator (``create_pretraining_data.py`` of the original release) walks through
-each document, collects sentences up to a target length, splits them at random into A and B, and
-half of the time replaces B by text of another document, putting the replaced sentences back. What
-it draws depends on what it drew before in the same document, never on another document. Here each
-draw is keyed by the sentence at which an instance starts (no two instances of an epoch start at the
-same one), so a plan is a function of (seed, epoch).
+Each kind walks through the corpus sentence by sentence. Where an instance ends, and so where the
+next one starts, is a function of the sentence at which it starts: every draw is keyed by that
+sentence. So ends are computed for all sentences at once, and the walk is a chain through them.
+
+* ``next``: the paper's generator (``create_pretraining_data.py`` of the original release). Collect
+  sentences of a document up to a target length, split them at random into A and B, and half of the
+  time replace B by text of another document, putting the replaced sentences back.
+* ``order``: sentence order (Lan et al. 2020, section 3.1). The same chunks and splits; half of the
+  time A and B change places. A chunk takes two sentences or more, and a last single sentence of a
+  document joins the chunk before it; a document of one sentence gives nothing.
+* ``full``: RoBERTa's FULL-SENTENCES (Liu et al. 2019, section 4.2). Whole sentences as long as they
+  fit, over document borders, where a separator stands; the same sequences in every epoch.
+* ``single``: RoBERTa's DOC-SENTENCES: the same, never over a document's border. A document that
+  fits is one sequence, so it serves unrelated short texts.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.config import PairOptions
+from bothways.config import PairKind, PairOptions
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
-from bothways.randomness import Purpose, below, bits, permutation, uniform
+from bothways.randomness import Purpose, below, permutation, uniform
 
-# Sentences whose random numbers are drawn at once.
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+# Sentences whose ends are computed at once.
 _BLOCK = 1 << 16
-
-SPECIALS_IN_PAIR = 3  # [CLS] A [SEP] B [SEP]
+# Share of sentence-order pairs that change places (Lan et al. 2020).
+_SWAPPED = 0.5
 
 
 @dataclass(frozen=True)
@@ -34,18 +44,17 @@ class Plan:
 
     Attributes:
         a: int64 [N, 2]; first sentence of A and the one after its last, numbered over the store.
-        b: int64 [N, 2]; the same for B.
-        random_next: bool [N]; B is from another document.
-        order: int64 [N]; the order of training.
+        b: int64 [N, 2]; the same for B; None for the kinds of one segment.
+        label: bool [N]; B is from another document, or A and B have changed places; None for the
+            kinds of one segment.
     """
 
-    a: NDArray[np.int64]
-    b: NDArray[np.int64]
-    random_next: NDArray[np.bool_]
-    order: NDArray[np.int64]
+    a: Ints
+    b: Ints | None
+    label: Flags | None
 
     def __len__(self) -> int:
-        return len(self.random_next)
+        return len(self.a)
 
 
 def plan_epoch(
@@ -54,181 +63,220 @@ def plan_epoch(
     """Plan one pass over a store.
 
     Args:
-        store: at least two documents, for a random next to exist.
+        store: what ``options.kind`` can be made from.
         length: tokens of a sequence, specials included.
-        options: shares of short targets and random next.
+        options: kind, shares of short targets and random next.
         seed: of the phase.
         epoch: from 0; every epoch draws anew.
 
     Raises:
-        StoreError: the store has fewer than two documents.
+        StoreError: the store gives no instance of this kind.
     """
-    check_documents(store)
-    rows: list[tuple[int, int, int, int, int]] = []
-    for first, last in _blocks(store):
-        rows.extend(
-            _plan_block(store, first, last, length - SPECIALS_IN_PAIR, options, seed, epoch)
-        )
-    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
-    return Plan(
-        a=table[:, 0:2],
-        b=table[:, 2:4],
-        random_next=table[:, 4] == 1,
-        order=permutation(len(table), seed, Purpose.SHUFFLE, epoch),
-    )
+    check_store(store, options.kind)
+    draw = _Draw(store, length - specials(options.kind), options, seed, epoch)
+    steps_of = _STEPS[options.kind]
+    tables, at = [], 0
+    for first in range(0, store.sentences, _BLOCK):
+        sentences = np.arange(first, min(first + _BLOCK, store.sentences))
+        steps = steps_of(draw, sentences)
+        picked, at = _walk(steps.following, first, at)
+        tables.append(_table(draw, steps, picked))
+    table = np.concatenate(tables)
+    if options.kind in ("full", "single"):
+        return Plan(table[:, 0:2], None, None)
+    return Plan(table[:, 0:2], table[:, 2:4], table[:, 4] == 1)
 
 
-def check_documents(store: TokenStore) -> None:
-    """Refuse a store that pairs cannot be made from.
+def training_order(size: int, *, seed: int, epoch: int) -> Ints:
+    """The rows of a plan in the order of training, int64 [size]."""
+    return permutation(size, seed, Purpose.SHUFFLE, epoch)
+
+
+def specials(kind: PairKind) -> int:
+    """[CLS] and [SEP]s of a sequence; a ``full`` one has another [SEP] at each border."""
+    return 3 if kind in ("next", "order") else 2
+
+
+def check_store(store: TokenStore, kind: PairKind) -> None:
+    """Refuse a store that this kind cannot be made from.
 
     Raises:
-        StoreError: it has fewer than two documents.
+        StoreError: saying what is missing, and what to do.
     """
-    if store.documents < 2:
-        raise StoreError(
-            f"{store.folder}: {store.documents} document(s) in the {store.split} part of the "
-            "corpus; next-sentence prediction needs at least 2, so that a random next segment can "
-            "come from another. Add text, or separate its documents with blank lines."
+    if problem := unfit(store, kind):
+        raise StoreError(f"{store.folder}: {problem}")
+
+
+def unfit(store: TokenStore, kind: PairKind) -> str:
+    """Why a store gives no instance of this kind, and the remedy; empty where it does."""
+    part = f"{store.documents} document(s) in the {store.split} part of the corpus"
+    if kind == "next" and store.documents < 2:
+        return (
+            f"{part}; next-sentence prediction needs at least 2, so that a random next segment can "
+            "come from another. Add text, separate its documents with blank lines, or train "
+            "without pairs (--pairs.kind single or full)."
         )
+    longest = int(np.diff(store.document_bounds).max(initial=0))
+    if kind == "order" and longest < 2:
+        return (
+            f"{part}, none of two sentences; sentence order needs two that follow one another. "
+            "For unrelated short texts use --pairs.kind single."
+        )
+    return "" if store.sentences else f"{part}; there is nothing to read. Add text."
 
 
-def _blocks(store: TokenStore) -> Iterator[tuple[int, int]]:
-    """Runs of documents with about _BLOCK sentences together."""
-    bounds, first = store.document_bounds, 0
-    while first < store.documents:
-        last = int(np.searchsorted(bounds, bounds[first] + _BLOCK))
-        last = min(max(last, first + 1), store.documents)
-        yield first, last
-        first = last
-
-
-def _plan_block(
-    store: TokenStore,
-    first: int,
-    last: int,
-    max_tokens: int,
-    options: PairOptions,
-    seed: int,
-    epoch: int,
-) -> Iterator[tuple[int, int, int, int, int]]:
-    documents = np.arange(first, last)
-    short = uniform(seed, Purpose.SHORT, epoch, documents) < options.short
-    # The original draws a short target once a document, from 2 to the longest, both included.
-    drawn = 2 + below(max_tokens - 1, seed, Purpose.TARGET, epoch, documents)
-    targets = np.where(short, drawn, max_tokens).tolist()
-    base = int(store.document_bounds[first])
-    sentences = np.arange(base, store.document_bounds[last])
-    random_next = uniform(seed, Purpose.RANDOM_NEXT, epoch, sentences) < options.random_next
-    draws = _Draws(
-        base=base,
-        random=random_next.tolist(),
-        split=bits(seed, Purpose.SPLIT, epoch, sentences).tolist(),
-        document=bits(seed, Purpose.RANDOM_DOCUMENT, epoch, sentences).tolist(),
-        start=bits(seed, Purpose.RANDOM_START, epoch, sentences).tolist(),
-    )
-    for document in range(first, last):
-        yield from _plan_document(store, document, targets[document - first], draws)
+# -------------------------------------------------------------------- where instances may end
 
 
 @dataclass(frozen=True)
-class _Draws:
-    """Random numbers by the sentence at which an instance starts, from sentence ``base``."""
+class _Draw:
+    """What every step needs: the text's lengths, the options, and the keys of the draws.
 
-    base: int
-    random: list[bool]
-    split: list[int]
-    document: list[int]
-    start: list[int]
-
-
-def _plan_document(
-    store: TokenStore, document: int, target: int, draws: _Draws
-) -> Iterator[tuple[int, int, int, int, int]]:
-    begin, end = (int(v) for v in store.document_bounds[document : document + 2])
-    ends = store.sentence_bounds[begin : end + 1].tolist()  # tokens before each sentence
-    at = begin
-    while at < end:
-        key = at - draws.base
-        # The chunk: sentences until the target is reached, or the document ends.
-        stop = begin + bisect_left(ends, ends[at - begin] + target, lo=at - begin + 1)
-        stop = min(stop, end)
-        split = at + 1
-        if stop - at >= 2:
-            split = at + 1 + _scaled(draws.split[key], stop - at - 1)
-        if stop - at == 1 or draws.random[key]:
-            wanted = target - (ends[split - begin] - ends[at - begin])
-            yield at, split, *_random_segment(store, document, wanted, draws, key), 1
-            at = split  # the sentences that B would have had are put back
-        else:
-            yield at, split, split, stop, 0
-            at = stop
-
-
-def _random_segment(
-    store: TokenStore, document: int, wanted: int, draws: _Draws, key: int
-) -> tuple[int, int]:
-    """Sentences of another document from a random one on, at least one, ``wanted`` tokens or more
-    if the document has them."""
-    other = _scaled(draws.document[key], store.documents - 1)
-    other += other >= document  # uniform over all but this one
-    begin, end = store.document_bounds[other : other + 2].tolist()
-    start = begin + _scaled(draws.start[key], end - begin)
-    goal = store.sentence_bounds[start] + max(wanted, 1)
-    stop = int(np.searchsorted(store.sentence_bounds[start + 1 : end + 1], goal)) + start + 1
-    return start, min(stop, end)
-
-
-def _scaled(word: int, limit: int) -> int:
-    """:func:`bothways.randomness.below` for one word already drawn."""
-    return ((word >> 32) * limit) >> 32
-
-
-def truncation(
-    a: NDArray[np.int64],
-    b: NDArray[np.int64],
-    max_tokens: int,
-    *,
-    seed: int,
-    epoch: int,
-    index: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], ...]:
-    """Tokens to drop from each end so that pairs fit, as the original drops them one by one.
-
-    The original takes one token at a time from the longer segment (from B when they are equal),
-    with even chance from its front or its end. How many each segment loses follows from the
-    lengths; how many of those at the front is binomial.
-
-    Args:
-        a: int64 [B]; tokens of A.
-        b: int64 [B]; tokens of B.
-        max_tokens: limit for both together.
-        seed: of the phase.
-        epoch: of the instances.
-        index: int64 [B]; the instances' rows in the plan.
-
-    Returns:
-        int64 [B] each: A's front, A's end, B's front, B's end.
+    ``room`` is the most tokens of text in a sequence.
     """
-    excess = np.maximum(a + b - max_tokens, 0)
-    alone = np.minimum(excess, np.abs(a - b))  # until both are equally long
-    rest = excess - alone  # then in turn, B first
-    drop_a = np.where(a > b, alone, 0) + rest // 2
-    drop_b = np.where(a > b, 0, alone) + (rest + 1) // 2
-    front_a = _coin_flips(drop_a, seed, Purpose.TRUNCATE_A, epoch, index)
-    front_b = _coin_flips(drop_b, seed, Purpose.TRUNCATE_B, epoch, index)
-    return front_a, drop_a - front_a, front_b, drop_b - front_b
+
+    store: TokenStore
+    room: int
+    options: PairOptions
+    seed: int
+    epoch: int
 
 
-def _coin_flips(
-    count: NDArray[np.int64], seed: int, purpose: Purpose, epoch: int, index: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Heads among ``count`` flips, for each key."""
-    heads = np.zeros_like(count)
-    for word in range(-(-int(count.max(initial=0)) // 64)):
-        flips = np.clip(count - 64 * word, 0, 64)
-        # A shift by 64 is undefined, so shift by the rest and zero the words without flips.
-        kept = bits(seed, purpose, epoch, index, word) >> (64 - np.maximum(flips, 1)).astype(
-            np.uint64
-        )
-        heads += np.where(flips > 0, np.bitwise_count(kept).astype(np.int64), 0)
-    return heads
+@dataclass(frozen=True)
+class _Steps:
+    """The instance that would start at each of n sentences.
+
+    Attributes:
+        start: int64 [n]; the sentence.
+        document: int64 [n]; its document.
+        target: int64 [n]; tokens aimed at.
+        split: int64 [n]; where B starts.
+        stop: int64 [n]; the sentence after the last.
+        label: bool [n].
+        following: int64 [n]; where the next instance starts.
+    """
+
+    start: Ints
+    document: Ints
+    target: Ints
+    split: Ints
+    stop: Ints
+    label: Flags
+    following: Ints
+
+    def take(self, picked: Ints) -> _Steps:
+        return _Steps(**{name: values[picked] for name, values in vars(self).items()})
+
+
+def _chunks(draw: _Draw, start: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    """Document and its end, target, and the end of the chunk that reaches it, for each sentence."""
+    bounds = draw.store.sentence_bounds
+    document, end = _documents(draw.store, start)
+    own = np.arange(document[0], document[-1] + 1)
+    short = uniform(draw.seed, Purpose.SHORT, draw.epoch, own) < draw.options.short
+    # The original draws a short target once a document, from 2 to the longest, both included.
+    drawn = 2 + below(draw.room - 1, draw.seed, Purpose.TARGET, draw.epoch, own)
+    target = np.where(short, drawn, draw.room)[document - own[0]]
+    stop = np.searchsorted(bounds, bounds[start] + target)
+    return document, end, target, np.minimum(stop, end)
+
+
+def _documents(store: TokenStore, start: Ints) -> tuple[Ints, Ints]:
+    """The document of each sentence, and the sentence after its last."""
+    document = np.searchsorted(store.document_bounds, start, side="right") - 1
+    return document, store.document_bounds[document + 1]
+
+
+def _split(draw: _Draw, start: Ints, stop: Ints) -> Ints:
+    """A random place between two sentences; the end where there is but one."""
+    places = stop - start - 1
+    return start + 1 + below(places, draw.seed, Purpose.SPLIT, draw.epoch, start)
+
+
+def _next_steps(draw: _Draw, start: Ints) -> _Steps:
+    document, _, target, stop = _chunks(draw, start)
+    split = _split(draw, start, stop)
+    chance = uniform(draw.seed, Purpose.RANDOM_NEXT, draw.epoch, start)
+    label = (stop - start == 1) | (chance < draw.options.random_next)
+    # The sentences that a random B takes the place of are put back.
+    return _Steps(start, document, target, split, stop, label, np.where(label, split, stop))
+
+
+def _order_steps(draw: _Draw, start: Ints) -> _Steps:
+    document, end, target, stop = _chunks(draw, start)
+    stop = np.minimum(np.maximum(stop, start + 2), end)
+    stop = np.where(end - stop == 1, end, stop)
+    label = uniform(draw.seed, Purpose.SWAP, draw.epoch, start) < _SWAPPED
+    return _Steps(start, document, target, _split(draw, start, stop), stop, label, stop)
+
+
+def _full_steps(draw: _Draw, start: Ints) -> _Steps:
+    bounds = draw.store.sentence_bounds
+    # No further than this, as a sentence has a token or more.
+    ahead = np.arange(start[0], min(int(start[-1]) + draw.room + 1, draw.store.sentences))
+    document, _ = _documents(draw.store, ahead)
+    used = bounds[ahead + 1] + document  # a document's first sentence brings a separator
+    own = document[: len(start)]
+    stop = start[0] + np.searchsorted(used, bounds[start] + own + draw.room, side="right")
+    return _one_segment(draw, start, own, np.maximum(stop, start + 1))
+
+
+def _single_steps(draw: _Draw, start: Ints) -> _Steps:
+    bounds = draw.store.sentence_bounds
+    document, end = _documents(draw.store, start)
+    stop = np.searchsorted(bounds, bounds[start] + draw.room, side="right") - 1
+    return _one_segment(draw, start, document, np.clip(stop, start + 1, end))
+
+
+def _one_segment(draw: _Draw, start: Ints, document: Ints, stop: Ints) -> _Steps:
+    target, label = np.full_like(start, draw.room), np.zeros(len(start), dtype=bool)
+    return _Steps(start, document, target, stop, stop, label, stop)
+
+
+_STEPS: dict[PairKind, Callable[[_Draw, Ints], _Steps]] = {
+    "next": _next_steps,
+    "order": _order_steps,
+    "full": _full_steps,
+    "single": _single_steps,
+}
+
+
+# ------------------------------------------------------------------------- where they really do
+
+
+def _walk(following: Ints, first: int, at: int) -> tuple[Ints, int]:
+    """Which sentences of a block, counted from ``first``, start an instance; where to go on."""
+    steps = (following - first).tolist()
+    picked, place = [], at - first
+    while place < len(steps):
+        picked.append(place)
+        place = steps[place]
+    return np.array(picked, dtype=np.int64), place + first
+
+
+def _table(draw: _Draw, steps: _Steps, picked: Ints) -> Ints:
+    """Rows (A's first and end, B's first and end, label) of the picked starts."""
+    if draw.options.kind == "order":  # a document of one sentence
+        picked = picked[steps.stop[picked] - steps.start[picked] > 1]
+    steps = steps.take(picked)
+    a = np.stack([steps.start, steps.split], axis=1)
+    b = np.stack([steps.split, steps.stop], axis=1)
+    label = steps.label[:, None]
+    if draw.options.kind == "next":
+        b = np.where(label, _random_segments(draw, steps), b)
+    elif draw.options.kind == "order":
+        a, b = np.where(label, b, a), np.where(label, a, b)
+    return np.concatenate([a, b, label], axis=1)
+
+
+def _random_segments(draw: _Draw, steps: _Steps) -> Ints:
+    """Sentences of another document from a random one on, at least one, as many tokens as A leaves
+    of the target or more, if the document has them; int64 [n, 2]."""
+    store, bounds, key = draw.store, draw.store.sentence_bounds, (draw.epoch, steps.start)
+    other = below(store.documents - 1, draw.seed, Purpose.RANDOM_DOCUMENT, *key)
+    other += other >= steps.document  # even over all but this one
+    begin, end = store.document_bounds[other], store.document_bounds[other + 1]
+    start = begin + below(end - begin, draw.seed, Purpose.RANDOM_START, *key)
+    wanted = steps.target - (bounds[steps.split] - bounds[steps.start])
+    stop = np.searchsorted(bounds, bounds[start] + np.maximum(wanted, 1))
+    return np.stack([start, np.minimum(stop, end)], axis=1)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from bothways.config import ModelConfig, Phase, PretrainConfig
+from bothways.config import ModelConfig, PairKind, Phase, PretrainConfig
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
 from bothways.files import sha256
@@ -25,7 +25,8 @@ from bothways.model.encoder import init_weights
 from bothways.model.folder import OLD_WEIGHTS, WEIGHTS, load_model, save_model
 from bothways.model.heads import Bert, MaskedLMHead, NextSentenceHead
 from bothways.pretraining.batches import PairBatches, prefetch
-from bothways.pretraining.objective import HeldOut, measure, pretraining_loss
+from bothways.pretraining.objective import PAIR_TASKS, HeldOut, measure, pretraining_loss
+from bothways.pretraining.plan import unfit
 from bothways.randomness import Purpose
 from bothways.training.engine import Trainer
 from bothways.training.monitor import METRICS, Monitor, read_metrics
@@ -36,9 +37,11 @@ from bothways.training.schedules import phase_steps, total_steps
 from bothways.training.state import restore_newest, save_checkpoint
 
 Head = TypeVar("Head", bound=torch.nn.Module)
+T = TypeVar("T")
 
 CHECKPOINTS, MODEL, CURVES = "checkpoints", "model", "curves.png"
 _EVALUATION_SEED = 20190610  # held-out pairs are the same for every run on a corpus
+_LOADER_WAIT_SHOWN = 0.03  # share of the time
 _EVALUATIONS, _RECORDS = 20, 200  # in a run, where the config leaves the interval open
 
 
@@ -109,7 +112,7 @@ def _starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
     """New weights, or those of --start with the pre-training heads it lacks."""
     if not config.start:
         shape = config.model.resolve(store.tokenizer.vocab_size)
-        return Bert(shape, pretraining=True, seed=config.seed)
+        return _fit_heads(Bert(shape, pretraining=True, seed=config.seed), config)
     loaded = load_model(config.start)
     if loaded.tokenizer.fingerprint != store.tokenizer.fingerprint:
         raise StoreError(
@@ -130,6 +133,13 @@ def _starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
     if model.next_sentence is None:
         head = NextSentenceHead(model.config)
         model.next_sentence = _new_head(head, model.config, config.seed, 1)
+    return _fit_heads(model, config)
+
+
+def _fit_heads(model: Bert, config: PretrainConfig) -> Bert:
+    """Without the head for pairs if there are none: untrained, it would answer at random."""
+    if config.pairs.kind not in PAIR_TASKS:
+        model.next_sentence = None
     return model
 
 
@@ -163,7 +173,7 @@ def _count_steps(
             float(sum(b.inputs.bounds[-1] for b in source.micro_batches(0))) for source in sources
         ]
     if clock.minutes is not None:
-        seconds = [_probe(model, source, dtype) for source in sources]
+        seconds = [_probe(model, source, dtype, config.pairs.kind) for source in sources]
         # Evaluations are forward passes, about a third of a step's work for each sequence.
         evaluation = config.evaluate.sequences / phases[0].batch * seconds[0] / 3
         if config.evaluate.every:
@@ -174,7 +184,7 @@ def _count_steps(
     return total_steps(clock, phases, step_tokens=tokens, step_seconds=seconds)
 
 
-def _probe(model: Bert, source: PairBatches, dtype: torch.dtype) -> float:
+def _probe(model: Bert, source: PairBatches, dtype: torch.dtype, pairs: PairKind) -> float:
     """Seconds of one step, from a few micro-batches trained on a copy of the model."""
     batches = source.micro_batches(0)
     some = [batches[i % len(batches)] for i in range(4)]
@@ -185,7 +195,7 @@ def _probe(model: Bert, source: PairBatches, dtype: torch.dtype) -> float:
     times = []
     for step, batch in enumerate(some):
         start = time.perf_counter()
-        trainer.step(step, [batch], pretraining_loss([batch]))
+        trainer.step(step, [batch], pretraining_loss([batch], pairs))
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:]) * len(batches)
 
@@ -242,12 +252,14 @@ class _Pretraining:
         result = None
         if done in (0, self.steps):  # the result of a finished run is on record already
             result = self._evaluate(watch, done, heldout, record=done == 0)
-        for step, micro_batches in self._batches(done):
-            stats = self.trainer.step(step, micro_batches, pretraining_loss(micro_batches))
+        pairs = self.config.pairs.kind
+        for step, micro_batches in window.waiting_for(self._batches(done)):
+            loss = pretraining_loss(micro_batches, pairs)
+            stats = self.trainer.step(step, micro_batches, loss)
             window.add(stats, micro_batches)
             now = step + 1
             if now % self.log_every == 0 or now == self.steps:
-                watch.log(now, window.close())
+                _log(watch, now, window.close())
             if now % self.evaluate_every == 0 or now == self.steps:
                 with window.paused():
                     result = self._evaluate(watch, now, heldout)
@@ -274,7 +286,7 @@ class _Pretraining:
     ) -> HeldOut | None:
         if not batches:
             return None
-        result = measure(self.model, batches, self.trainer.dtype)
+        result = measure(self.model, batches, self.trainer.dtype, self.config.pairs.kind)
         if record:
             watch.record(step, result.record())
         watch.say(f"step {step:,}: {result.sentence()}")
@@ -349,7 +361,18 @@ class _Window:
 
     def _open(self) -> None:
         self._start, self._steps, self._tokens = time.perf_counter(), 0, 0
+        self._waited = 0.0
         self._sums: dict[str, float] = {}
+
+    def waiting_for(self, batches: Iterator[T]) -> Iterator[T]:
+        """The batches; the time until each is there counts as waiting for the loader."""
+        while True:
+            start = time.perf_counter()
+            batch = next(batches, None)
+            self._waited += time.perf_counter() - start
+            if batch is None:
+                return
+            yield batch
 
     def add(self, stats: dict[str, float], batches: Sequence[PretrainingBatch]) -> None:
         self._steps += 1
@@ -360,8 +383,10 @@ class _Window:
     def close(self) -> dict[str, float]:
         """The record, with tokens a second; starts the next window."""
         means = {name: value / self._steps for name, value in self._sums.items()}
-        record = {"loss": means["mlm_loss"] + means["nsp_loss"], **means}
-        record["tokens_per_second"] = self._tokens / (time.perf_counter() - self._start)
+        record = {"loss": sum(v for name, v in means.items() if name.endswith("_loss")), **means}
+        seconds = time.perf_counter() - self._start
+        record["tokens_per_second"] = self._tokens / seconds
+        record["loader_wait"] = self._waited / seconds
         self._open()
         return record
 
@@ -373,22 +398,29 @@ class _Window:
         self._start += time.perf_counter() - start
 
 
+def _log(watch: Monitor, step: int, record: dict[str, float]) -> None:
+    """Record everything; show the loader's share of the time only where it costs something."""
+    watch.record(step, record)
+    worth = record["loader_wait"] > _LOADER_WAIT_SHOWN
+    watch.show(step, {k: v for k, v in record.items() if k != "loader_wait" or worth})
+
+
 # ---------------------------------------------------------------------- measuring and finishing
 
 
 def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list[PretrainingBatch]:
     """The held-out micro-batches of a run, the same for every run on this corpus."""
     folder = config.evaluate.corpus or store.folder
-    heldout = TokenStore.open(folder, "heldout")
-    if heldout.documents < 2 and heldout.fingerprint != store.fingerprint:
+    heldout, kind = TokenStore.open(folder, "heldout"), config.pairs.kind
+    if unfit(heldout, kind) and heldout.fingerprint != store.fingerprint:
         heldout = TokenStore.open(folder)  # a corpus built for measuring need not be split
     if heldout.tokenizer.fingerprint != store.tokenizer.fingerprint:
         raise StoreError(
             f"{folder} was built with another vocabulary than {store.folder}; build it again with "
             f"--tokenizer {store.folder}."
         )
-    if heldout.documents < 2:
-        say("no held-out evaluation: the corpus's held-out part has fewer than 2 documents")
+    if problem := unfit(heldout, kind):
+        say(f"no held-out evaluation: {problem}")
         return []
     return evaluation_batches(heldout, config.phases[0].length, config.evaluate.sequences, config)
 
@@ -396,8 +428,8 @@ def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list
 def evaluation_batches(
     store: TokenStore, length: int, sequences: int, config: PretrainConfig
 ) -> list[PretrainingBatch]:
-    """This many pairs of a store, at most one pass over it, in micro-batches of 64, drawn by a seed
-    of their own."""
+    """This many sequences of a store, at most one pass over it, in micro-batches of 64, drawn by a
+    seed of their own."""
     source = PairBatches(
         store,
         Phase(length=length, batch=64, micro_batch=64),
@@ -430,14 +462,15 @@ def draw_curves(folder: Path) -> None:
             "held out": curve("heldout_mlm_accuracy"),
             "most frequent token": last("heldout_mlm_baseline"),
         },
-        "next-sentence accuracy": {
-            "training": curve("nsp_accuracy"),
-            "held out": curve("heldout_nsp_accuracy"),
-            "commoner answer": last("heldout_nsp_baseline"),
-        },
     }
+    for prefix, name in PAIR_TASKS.values():
+        panels[f"{name} accuracy"] = {
+            "training": curve(f"{prefix}_accuracy"),
+            "held out": curve(f"heldout_{prefix}_accuracy"),
+            "commoner answer": last(f"heldout_{prefix}_baseline"),
+        }
     shown = {title: {n: c for n, c in curves.items() if c[0]} for title, curves in panels.items()}
-    plot_panels(folder / CURVES, shown)
+    plot_panels(folder / CURVES, {title: curves for title, curves in shown.items() if curves})
 
 
 def _finish(
@@ -458,4 +491,6 @@ def _about(config: PretrainConfig, store: TokenStore, steps: int) -> dict[str, A
         "steps": steps,
         "seed": config.seed,
         "start": config.start,
+        "pairs": config.pairs.kind,
+        "masking": config.masking.kind,
     }

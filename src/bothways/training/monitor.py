@@ -26,8 +26,10 @@ _ON_BAR = {
     "loss": "loss",
     "mlm_accuracy": "mlm",
     "nsp_accuracy": "nsp",
+    "sop_accuracy": "sop",
     "accuracy": "acc",
     "tokens_per_second": "tok/s",
+    "loader_wait": "waits",
 }
 
 

@@ -1,0 +1,89 @@
+"""Instances in a form that a person reads: pieces, segments, what is masked, label, what was cut.
+
+A target is written ``shown{was}``: ``[MASK]{river}`` is hidden, ``tree{river}`` is replaced by a
+random word, ``river{river}`` is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from rich.text import Text
+
+from bothways.config import Phase, ShowConfig
+from bothways.corpus.store import TokenStore
+from bothways.model.batch import PretrainingBatch
+from bothways.pretraining.batches import PairBatches
+from bothways.pretraining.sequences import Pieces
+
+_LABELS = {
+    "next": ("0, B follows A", "1, B is from another document"),
+    "order": ("0, B follows A", "1, A and B have changed places"),
+}
+_SPECIAL, _TARGET, _LABEL = "dim", "bold yellow", "bold"
+
+
+def show_instances(config: ShowConfig) -> Iterator[Text]:
+    """Lines for `bothways corpus show`, styled for a terminal.
+
+    Raises:
+        StoreError: the corpus cannot be read, or cannot give such instances.
+    """
+    store = TokenStore.open(config.folder, config.split)
+    batches = PairBatches(
+        store,
+        Phase(length=config.length, batch=1, micro_batch=1),
+        pairs=config.pairs,
+        masking=config.masking,
+        seed=config.seed,
+    )
+    kind = config.pairs.kind
+    for step in range(config.start, config.start + config.instances):
+        (batch,) = batches.micro_batches(step)
+        epoch, row = (int(values[0]) for values in batches.instances(step, 1))
+        line = Text().append(f"instance {step:,}", style=_LABEL)
+        line.append(f": row {row:,} of {len(batches.plan(epoch)):,} of epoch {epoch}, ")
+        line.append(f"{int(batch.inputs.bounds[-1])} tokens, {batch.masked.count} targets")
+        yield line
+        if batch.random_next is not None:
+            yield Text(f"  label {_LABELS[kind][int(batch.random_next[0])]}")
+        pieces = batches.pieces(epoch, np.array([row]))
+        yield from _segments(store, batch, pieces)
+        yield Text()
+
+
+def _segments(store: TokenStore, batch: PretrainingBatch, pieces: Pieces) -> Iterator[Text]:
+    """One line for each piece of text: which it is, what was cut, its tokens."""
+    words = _words(store, batch)
+    at = 0
+    for number, (start, stop) in enumerate(zip(pieces.start, pieces.stop, strict=True)):
+        size = int(stop - start) + 1 + (number == 0)  # [SEP] after it, [CLS] before the first
+        name = "AB"[int(pieces.segment[number])]
+        document = int(np.searchsorted(store.sentence_bounds, start, side="right")) - 1
+        document = int(np.searchsorted(store.document_bounds, document, side="right")) - 1
+        line = Text().append(f"  {name} ", style=_LABEL)
+        line.append(f"(document {document:,}{_cut(pieces, number)}) ", style=_SPECIAL)
+        yield line + Text(" ").join(words[at : at + size])
+        at += size
+
+
+def _cut(pieces: Pieces, number: int) -> str:
+    sides = (("first", pieces.cut_front), ("last", pieces.cut_end))
+    cut = [f"{name} {int(counts[number])}" for name, counts in sides if counts[number]]
+    return f"; {' and '.join(cut)} tokens cut" if cut else ""
+
+
+def _words(store: TokenStore, batch: PretrainingBatch) -> list[Text]:
+    """The pieces of a sequence; left to right nothing is hidden and no target marked."""
+    tokenizer = store.tokenizer
+    special = set(tokenizer.special_ids.tolist())
+    shown = batch.inputs.tokens[: batch.inputs.bounds[-1]].tolist()
+    words = [Text(tokenizer.piece(i), style=_SPECIAL if i in special else "") for i in shown]
+    if not batch.inputs.causal:
+        count = batch.masked.count
+        for at, was in zip(
+            batch.masked.at.tolist()[:count], batch.masked.ids.tolist(), strict=False
+        ):
+            words[at] = Text(f"{words[at].plain}{{{tokenizer.piece(was)}}}", style=_TARGET)
+    return words
