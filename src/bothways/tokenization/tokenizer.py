@@ -30,6 +30,8 @@ from bothways.tokenization.normalization import normalizer, word_splitter
 PAD, UNK, CLS, SEP, MASK = SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
 """What a piece begins with that continues a word."""
+BYTE_SPACE = "\u0120"
+"""What a byte-level piece begins with that begins a word: the visible stand-in for a space."""
 LONGEST_WORD = 100
 """Characters; a longer word becomes [UNK], as in Hugging Face's BERT tokenizer."""
 
@@ -66,6 +68,9 @@ class Tokenizer:
         lowercase: whether text is lower-cased.
         pad_id, unk_id, cls_id, sep_id, mask_id: the special tokens.
         special_ids: int64 [5], those five, sorted.
+        starts_word: bool [V]; True where a piece begins a word (special tokens are words of their
+            own), False where it continues one. Words are those of the normalised text, cut at
+            white space and around every punctuation mark.
         fingerprint: digest of the pieces and of all settings that change ids.
     """
 
@@ -101,6 +106,7 @@ class Tokenizer:
         del self._settings["model"]["vocab"]
         self._bert_settings = _bert_settings(self._settings["normalizer"])
         self.lowercase = self._bert_settings["do_lower_case"]
+        self.starts_word: NDArray[np.bool_] = _starts_word(self.pieces, self._settings)
         self.fingerprint = self._digest()
 
     # ------------------------------------------------------------------------------------- files
@@ -410,6 +416,21 @@ def _pieces_by_id(ids: dict[str, int], source: str | Path) -> list[str]:
                 "ids have a gap or two pieces share one. Each id from 0 on needs one piece."
             )
     return pieces
+
+
+def _starts_word(pieces: list[str], settings: dict[str, Any]) -> NDArray[np.bool_]:
+    """By the model's marks: on pieces that continue a word, or (byte-level) that begin one."""
+    if "ByteLevel" in json.dumps(settings["pre_tokenizer"]):
+        whole = {token["content"] for token in settings["added_tokens"]}
+        starts = [p.startswith(BYTE_SPACE) or p in whole or _is_unused(p) for p in pieces]
+    else:
+        mark = settings["model"].get("continuing_subword_prefix") or ""
+        starts = [not mark or p == mark or not p.startswith(mark) for p in pieces]
+    return np.array(starts, dtype=np.bool_)
+
+
+def _is_unused(piece: str) -> bool:
+    return piece.startswith("[unused") and piece.endswith("]")
 
 
 def _check_specials(ids: dict[str, int], source: str | Path) -> None:
