@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from bothways.errors import ConfigError, InputError
 from bothways.tokenization import learn_vocabulary
-from bothways.tokenization.learning import count_words
+from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.normalization import normalizer, word_splitter
 from bothways.tokenization.tokenizer import SPECIAL_PIECES
 
@@ -24,52 +23,6 @@ LINES = [
     "안녕하세요 고양이가 매트에 앉았다. 고양이들이 앉았다.",
     "Café naïve résumé: 東京タワー 2024!",
 ] * 3
-
-
-def slow_merges(words: Counter[str], count: int, min_count: int) -> list[str]:
-    """The definition, recounted from nothing before every merge."""
-    spelled = {word: [word[0], *("##" + c for c in word[1:])] for word in sorted(words)}
-    age = {p: i for i, p in enumerate(sorted({s for w in spelled.values() for s in w[:1]}))}
-    for piece in sorted({s for w in spelled.values() for s in w[1:]}):
-        age.setdefault(piece, 10**6 + len(age))
-    learned: list[str] = []
-    while len(learned) < count:
-        pairs: Counter[tuple[str, str]] = Counter()
-        for word, symbols in spelled.items():
-            for left, right in pairwise(symbols):
-                pairs[left, right] += words[word]
-        frequent = [pair for pair in pairs if pairs[pair] >= min_count]
-        if not frequent:
-            break
-        best = min(frequent, key=lambda p: (-pairs[p], age[p[0]], age[p[1]]))
-        joined = best[0] + best[1].removeprefix("##")
-        if joined not in age:
-            age[joined] = 10**7 + len(age)
-            learned.append(joined)
-        for word, symbols in spelled.items():
-            at = 0
-            while at < len(symbols) - 1:
-                if (symbols[at], symbols[at + 1]) == best:
-                    symbols[at : at + 2] = [joined]
-                at += 1
-            spelled[word] = symbols
-    return learned
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.text("aábc", min_size=1, max_size=9), min_size=1, max_size=30),
-    st.integers(1, 3),
-)
-def test_incremental_counts_learn_what_recounting_learns(words: list[str], min_count: int) -> None:
-    counts = count_words(words, lowercase=False)
-    tokenizer = learn_vocabulary(words, size=60, lowercase=False, min_count=min_count)
-    # Every character gets an initial piece, so that ages agree only if all start some word.
-    initial = set("".join(words))
-    expected = slow_merges(counts + Counter(dict.fromkeys(initial, 1)), 60, min_count)
-    merged = [p for p in tokenizer.pieces[5:] if len(p.removeprefix("##")) > 1]
-    assert merged == expected[: len(merged)]
-    assert len(merged) == len(expected) or tokenizer.vocab_size == 60
 
 
 def test_frequent_words_become_pieces_and_specials_come_first() -> None:
@@ -106,7 +59,8 @@ def test_words_are_counted_as_the_tokenizer_splits_them(lines: list[str], lowerc
     expected = Counter(
         word for line in lines for word, _ in split.pre_tokenize_str(clean.normalize_str(line))
     )
-    assert count_words(lines, lowercase=lowercase) == expected
+    with count_chunks(lines) as chunks:
+        assert count_words(chunks, {"lowercase": lowercase, "normalization": "bert"}) == expected
 
 
 def test_cased_keeps_case_and_accents() -> None:

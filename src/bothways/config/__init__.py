@@ -36,7 +36,7 @@ from bothways.config.pretraining import (
     PretrainConfig,
 )
 from bothways.config.training import OptimizerOptions
-from bothways.config.vocabulary import VocabularyConfig
+from bothways.config.vocabulary import LearningOptions, VocabularyConfig
 
 __all__ = [
     "SIZES",
@@ -45,6 +45,8 @@ __all__ = [
     "CorpusConfig",
     "EvaluateOptions",
     "FinetuneConfig",
+    "LearningOptions",
+
     "MaskOptions",
     "ModelConfig",
     "OptimizerOptions",
