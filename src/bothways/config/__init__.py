@@ -46,7 +46,6 @@ __all__ = [
     "EvaluateOptions",
     "FinetuneConfig",
     "LearningOptions",
-
     "MaskOptions",
     "ModelConfig",
     "OptimizerOptions",
