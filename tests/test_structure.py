@@ -20,7 +20,7 @@ FLOORS = (
     {"corpus", "model"},
     {"training"},
     {"pretraining", "tasks"},
-    {"use", "doctor"},
+    {"use", "doctor", "extend"},
     {"demo"},
     {"cli"},
 )

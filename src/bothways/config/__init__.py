@@ -36,7 +36,7 @@ from bothways.config.pretraining import (
     PretrainConfig,
 )
 from bothways.config.training import OptimizerOptions
-from bothways.config.vocabulary import LearningOptions, VocabularyConfig
+from bothways.config.vocabulary import ExtendConfig, LearningOptions, VocabularyConfig
 
 __all__ = [
     "SIZES",
@@ -44,6 +44,7 @@ __all__ = [
     "ClockOptions",
     "CorpusConfig",
     "EvaluateOptions",
+    "ExtendConfig",
     "FinetuneConfig",
     "LearningOptions",
     "MaskOptions",

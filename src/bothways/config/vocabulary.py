@@ -63,3 +63,34 @@ class VocabularyConfig(LearningOptions):
     """Folder to write vocab.txt, tokenizer.json and vocabulary-report.json to."""
     heldout: tuple[str, ...] = ()
     """Text files, folders or globs to measure the vocabulary on; nothing is learned from them."""
+
+
+@dataclass(frozen=True)
+class ExtendConfig:
+    """Add whole words to a WordPiece vocabulary, and rows for them to a model that uses it."""
+
+    source: str
+    """Folder with the vocabulary; of a model folder the embeddings grow too."""
+    out: str
+    """Folder to write to: a vocabulary, or a model where the source is one."""
+    words: str | None = None
+    """Text file with words to add, one a line."""
+    files: tuple[str, ...] = ()
+    """Text files, folders or globs: their most frequent words of many pieces are added."""
+    most: int = 1000
+    """Words added from --files at most."""
+    min_pieces: int = 3
+    """Words of --files that have fewer pieces now are not added."""
+    min_count: int = 10
+    """Words of --files seen less often are not added."""
+    workers: int = free(-1)
+    """Processes that count; -1: one for each core. The result does not depend on it."""
+
+    def __post_init__(self) -> None:
+        if self.words is None and not self.files:
+            raise ConfigError("nothing to add: give --words, --files, or both.")
+        require("most", self.most, 1)
+        require("min_pieces", self.min_pieces, 2)
+        require("min_count", self.min_count, 1)
+        if self.workers != -1:
+            require("workers", self.workers, 1)

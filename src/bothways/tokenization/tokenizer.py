@@ -268,7 +268,7 @@ class Tokenizer:
         if self._settings["model"].get("type") == "WordPiece":
             write_text(folder / VOCABULARY_FILE, "".join(piece + "\n" for piece in self.pieces))
         write_json(folder / SETTINGS_FILE, settings)
-        write_text(folder / TOKENIZER_FILE, self._library.to_str(pretty=True) + "\n")
+        write_text(folder / TOKENIZER_FILE, self.to_json() + "\n")
 
     # ---------------------------------------------------------------------------------- encoding
 
@@ -403,6 +403,23 @@ class Tokenizer:
         if self.kind == "byte-bpe":
             return str(decoders.ByteLevel().decode([piece])).removeprefix(" ")
         return piece if self.starts_word[id] else piece.removeprefix(CONTINUES)
+
+    def normalize(self, text: str) -> str:
+        """The text as it is before words are cut.
+
+        Raises:
+            InputError: not text.
+        """
+        try:
+            return (
+                self._library.normalizer.normalize_str(text) if self._library.normalizer else text
+            )
+        except (TypeError, UnicodeEncodeError) as error:
+            raise explain_unreadable([text]) from error
+
+    def to_json(self) -> str:
+        """The content of tokenizer.json."""
+        return self._library.to_str(pretty=True)
 
     def _digest(self) -> str:
         settings = {key: self._settings[key] for key in ("normalizer", "pre_tokenizer", "model")}
