@@ -81,11 +81,32 @@ def learn(
     workers = options.workers
     with count_chunks(lines, workers=workers) as chunks:
         scripts = count_scripts(chunks.batches())
-        normalization = options.normalization
-        if normalization == "auto":
-            normalization = scripts.normalization
-        rules: Rules = {"lowercase": options.lowercase, "normalization": normalization}
+        rules: Rules = {
+            "lowercase": options.lowercase,
+            "normalization": (
+                scripts.normalization if options.normalization == "auto" else options.normalization
+            ),
+        }
         words = count_words(chunks, rules, workers=workers)
+    return learn_from_words(words, scripts, rules, options, progress)
+
+
+def learn_from_words(
+    words: dict[str, int],
+    scripts: Scripts,
+    rules: Rules,
+    options: LearningOptions,
+    progress: Progress | None = None,
+) -> Learned:
+    """:func:`learn` after counting.
+
+    Args:
+        words: words with counts, in sorted order.
+        scripts: what their letters are.
+        rules: that they were cut by.
+        options: what to learn; its normalisation is not looked at.
+        progress: see :func:`learn_vocabulary`.
+    """
     if not words:
         raise InputError("the text has no word in it; a vocabulary needs some text to learn from.")
     specials = [*SPECIAL_PIECES, *(f"[unused{i}]" for i in range(options.unused))]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, TypedDict
 
 import numpy as np
@@ -110,7 +111,7 @@ class Scripts:
 
 def count_scripts(batches: Iterable[Mapping[str, int]]) -> Scripts:
     """Letters by script, of strings with counts."""
-    alphabetic = np.array([chr(code).isalpha() for code in range(0x110000)])
+    alphabetic = _alphabetic()
     letters = hangul_and_kana = ideographs = 0
     for batch in batches:
         lengths = np.fromiter(map(len, batch), dtype=np.int64, count=len(batch))
@@ -125,6 +126,11 @@ def count_scripts(batches: Iterable[Mapping[str, int]]) -> Scripts:
 def code_points(text: str) -> NDArray[np.uint32]:
     """The characters of a text as numbers; half a surrogate pair counts as U+FFFD."""
     return np.frombuffer(text.encode("utf-32-le", errors="replace"), dtype="<u4")
+
+
+@cache
+def _alphabetic() -> NDArray[np.bool_]:
+    return np.array([chr(code).isalpha() for code in range(0x110000)])
 
 
 def _within(codes: NDArray[np.uint32], ranges: tuple[tuple[int, int], ...]) -> NDArray[np.bool_]:

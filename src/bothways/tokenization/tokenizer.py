@@ -10,8 +10,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +32,7 @@ from bothways.tokenization.normalization import (
     word_splitter,
 )
 from bothways.tokenization.reading import read_library_file, read_settings, read_vocabulary
+from bothways.tokenization.truncation import Truncation, kept_lengths
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
@@ -45,7 +47,6 @@ TOKENIZER_FILE = "tokenizer.json"
 SETTINGS_FILE = "tokenizer_config.json"
 
 Kind = Literal["wordpiece", "bpe", "byte-bpe", "other"]
-Truncation = Literal["longest_first", "only_second", "refuse"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ class Tokenizer:
         special_ids: int64 [5], those five, sorted.
         starts_word: bool [V]; True where a piece begins a word (special tokens are words of their
             own), False where it continues one. Words are those of the normalised text, cut at
-            white space and around every punctuation mark.
+            white space and around every punctuation mark. (In BPE on characters an [UNK] may stand
+            for a part of a word; it counts as a start here.)
         fingerprint: digest of the pieces and of all settings that change ids.
     """
 
@@ -313,11 +315,15 @@ class Tokenizer:
             parts = [found[number]] if b is None else [found[number], found[len(a) + number]]
             sizes = [len(part) for part in parts]
             try:
-                keep = _kept_lengths(sizes, max_length, truncation)
+                keep = kept_lengths(sizes, max_length, truncation)
             except LengthError as error:
                 where = "" if len(a) == 1 else f"text {number + 1} of {len(a)}: "
                 raise LengthError(where + str(error)) from None
-            results.append(self._assemble(parts, keep, cut=sum(sizes) - sum(keep)))
+            result = self._assemble(parts, keep, cut=sum(sizes) - sum(keep))
+            if self.normalization == "composed":
+                texts = [a[number]] if b is None else [a[number], b[number]]
+                result = replace(result, offsets=_whole_characters(result, texts))
+            results.append(result)
         return results
 
     def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
@@ -432,41 +438,29 @@ class Tokenizer:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _kept_lengths(sizes: list[int], max_length: int | None, truncation: Truncation) -> list[int]:
-    """How many tokens each segment keeps; sizes count no specials."""
-    specials = len(sizes) + 1
-    if max_length is None or sum(sizes) + specials <= max_length:
-        return sizes
-    total = f"{sum(sizes) + specials} tokens ([CLS] and [SEP] included)"
-    if truncation == "refuse":
-        raise LengthError(
-            f"{total} are more than the limit of {max_length}. Shorten the text, split it, or "
-            "allow truncation."
-        )
-    room = max_length - specials
-    if room < 0:
-        raise LengthError(f"the limit of {max_length} tokens has no room for [CLS] and [SEP].")
-    if truncation == "only_second":
-        if len(sizes) == 1 or sizes[0] >= room:
-            raise LengthError(
-                f"{total} are more than the limit of {max_length}, and only the second segment "
-                f"may be cut; the first has {sizes[0]}. Shorten it, or cut the longest first."
-            )
-        return [sizes[0], room - sizes[0]]
-    if len(sizes) == 1:
-        return [room]
-    return _longest_first(sizes, room)
+def _whole_characters(encoding: Encoding, texts: list[str]) -> list[tuple[int, int]]:
+    """Offsets that take in all of a decomposed character.
+
+    Where the library composed characters, a token ends after the first of the parts they had.
+    """
+    following = [*encoding.offsets[1:], (0, 0)]
+    offsets = []
+    for (start, end), (limit, _), segment in zip(
+        encoding.offsets, following, encoding.segments, strict=True
+    ):
+        text = texts[segment]
+        limit = limit if limit >= end else len(text)
+        while start < end < limit and _joins_what_precedes(text[end]):
+            end += 1
+        offsets.append((start, end))
+    return offsets
 
 
-def _longest_first(sizes: list[int], room: int) -> list[int]:
-    """Cut the longer of two segments down to the other, then both evenly, as ``tokenizers`` does:
-    of an odd room the longer keeps one more, and B where both are equal."""
-    shorter, longer = sorted(sizes)
-    if shorter <= room // 2:
-        kept_shorter, kept_longer = shorter, min(longer, room - shorter)
-    else:
-        kept_shorter, kept_longer = room // 2, room - room // 2
-    return [kept_longer, kept_shorter] if sizes[0] > sizes[1] else [kept_shorter, kept_longer]
+def _joins_what_precedes(character: str) -> bool:
+    """Combining marks, and the vowels and final consonants of decomposed Hangul."""
+    return character >= "\u0300" and (
+        bool(unicodedata.combining(character)) or "\u1160" <= character <= "\u11ff"
+    )
 
 
 def _ids_of(pieces: Sequence[str], source: str | Path) -> dict[str, int]:
