@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -13,9 +14,8 @@ from typing import Any
 import pytest
 
 from bothways import cli
-from bothways.config import CorpusConfig, VocabularyConfig
-from bothways.corpus.vocabulary import describe, learn_from_files, measure_coverage
-from bothways.errors import InputError, StoreError
+from bothways.config import CorpusConfig
+from bothways.errors import StoreError
 
 SENTENCES = "The house is old.\nA house by the sea is a good house.\nThe sea is old.\n"
 
@@ -304,28 +304,14 @@ def test_vocab_learns_saves_and_reports(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "a.txt").write_text(SENTENCES * 3)
     out = tmp_path / "v"
     argv = ["vocab", "--files", str(tmp_path), "--size", "60", "--out", str(out)]
+    argv += ["--heldout", str(tmp_path / "a.txt"), "--score", "frequency", "--unused", "3"]
     assert cli.main(argv) == 0
     shown = capsys.readouterr().out
     tokenizer = Tokenizer.from_folder(out)
-    assert f"{tokenizer.vocab_size:,} pieces" in shown
-    assert "0.000% of the words [UNK]" in shown
-    assert len(tokenizer.encode_plain(["the house"])[0]) == 2
-
-
-def test_coverage_counts_words_pieces_and_unknown_ones(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("house house sea\n" * 5)
-    config = VocabularyConfig(files=(str(path),), out=str(tmp_path / "v"), size=100)
-    tokenizer = learn_from_files(config)
-    assert "100 asked for" in describe(tokenizer, config)
-    other = tmp_path / "b.txt"
-    other.write_text("house 漢 sea eaeses\n")
-    found = measure_coverage(tokenizer, [other])
-    assert (found.words, found.unknown) == (4, 1)
-    pieces = len(tokenizer.encode_plain(["house 漢 sea eaeses"])[0])
-    assert found.pieces == pieces > 4
-    empty = tmp_path / "c.txt"
-    empty.write_text("\n")
-    with pytest.raises(InputError, match=r"no text in .*c\.txt"):
-        learn_from_files(VocabularyConfig(files=(str(empty),), out=str(tmp_path / "w")))
-    assert not (tmp_path / "w").exists()
+    for row in (f"vocabulary pieces │ {tokenizer.vocab_size} ", "frequency ", "normalization"):
+        assert row in " ".join(shown.split()) + " "
+    assert "[unused2]" in tokenizer.pieces
+    report = json.loads((out / "vocabulary-report.json").read_text())
+    assert report["heldout"]["unknown"] == 0
+    assert report["heldout"]["pieces"] == report["learned_from"]["pieces"]
+    assert cli.main(argv) == 0  # its own folder may be replaced

@@ -29,6 +29,7 @@ from bothways.config import (
 )
 from bothways.options import load_recipe, read_recipe
 from bothways.tokenization import Tokenizer
+from bothways.tokenization.learning import ALPHABET, WIDE_ALPHABET
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -246,7 +247,9 @@ def test_table_of_sizes() -> None:
 def test_defaults_that_readme_states() -> None:
     stated = {
         "One percent of the documents": CorpusConfig((), "", "").heldout == 0.01,
-        "`--alphabet` (1,000 characters)": VocabularyConfig((), "").alphabet == 1000,
+        "`--alphabet` (1,000 characters; 4,000 for East Asian text)": (
+            (ALPHABET, WIDE_ALPHABET) == (1000, 4000)
+        ),
         "lines over 10 MiB": CorpusConfig((), "", "").max_line_mib == 10,
         "`--checkpoint.minutes` (5)": PretrainConfig().checkpoint.minutes == 5,
         "512 unless you choose otherwise": SizeOptions().positions == 512,

@@ -20,7 +20,7 @@ FLOORS = (
     {"corpus", "model"},
     {"training"},
     {"pretraining", "tasks"},
-    {"use", "doctor", "bench"},
+    {"use", "doctor", "bench", "extend"},
     {"demo"},
     {"cli"},
 )

@@ -7,6 +7,7 @@ import json
 import pickle
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,16 @@ def test_decode_and_lookup() -> None:
     for wrong in (-1, tokenizer.vocab_size):
         with pytest.raises(ModelError, match=f"id {wrong} .* 0 to {tokenizer.vocab_size - 1}"):
             tokenizer.decode([5, wrong])
+
+
+def test_which_pieces_start_a_word() -> None:
+    tokenizer = TOKENIZERS[True]
+    assert tokenizer.starts_word.shape == (tokenizer.vocab_size,)
+    for piece, starts in zip(tokenizer.pieces, tokenizer.starts_word, strict=True):
+        assert starts == (not piece.startswith("##") or piece == "##")
+    encoding = tokenizer.encode("The mats, [MASK]s.")
+    starts_of_words = [word != before for before, word in pairwise(encoding.words)]
+    assert list(tokenizer.starts_word[encoding.tokens[1:-1]]) == starts_of_words[:-1]
 
 
 def test_pickled_and_used_from_threads_it_is_the_same() -> None:

@@ -114,12 +114,26 @@ def _vocab_learn(argv: Sequence[str]) -> int:
     from bothways.config import VocabularyConfig
 
     config = _options(VocabularyConfig, "vocab learn", argv)
-    from bothways.corpus.vocabulary import describe, learn_from_files
+    from bothways.corpus.vocabulary import learn_from_files
 
-    return _show(describe(learn_from_files(config), config))
+    with _stages() as progress:
+        report = learn_from_files(config, progress=progress)
+    return _show_table(report)
 
 
-VOCAB_ACTIONS = {"learn": Verb("learn a vocabulary from text files", _vocab_learn)}
+def _vocab_extend(argv: Sequence[str]) -> int:
+    from bothways.config import ExtendConfig
+
+    config = _options(ExtendConfig, "vocab extend", argv)
+    from bothways.extend import extend
+
+    return _show_table(extend(config))
+
+
+VOCAB_ACTIONS = {
+    "learn": Verb("learn a vocabulary from text files", _vocab_learn),
+    "extend": Verb("add words to a vocabulary, and rows to its model", _vocab_extend),
+}
 
 
 def _corpus(argv: Sequence[str]) -> int:
@@ -257,7 +271,7 @@ BENCH_ACTIONS = {"train": Verb("our pre-training step beside transformers'", _be
 
 VERBS: dict[str, Verb] = {
     "demo": Verb("raw text to a fine-tuned BERT on this machine, in minutes", _demo),
-    "vocab": Verb("learn a WordPiece vocabulary from text files", _vocab),
+    "vocab": Verb("learn a vocabulary from text files, or extend one", _vocab),
     "corpus": Verb("turn text files into a token store", _corpus),
     "pretrain": Verb("train an encoder with masked LM and next sentence", _pretrain),
     "fill-mask": Verb("predict the pieces at [MASK]", _fill_mask),
@@ -349,6 +363,8 @@ def _rows(report: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, str
 def _figure(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
@@ -363,6 +379,32 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def _stages() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each part of the work, moved by calls with its name, what is done, and all."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    console = Console(stderr=True)
+    text = TextColumn("{task.description}")
+    columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    tasks: dict[str, Any] = {}
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+
+        def update(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage)
+            bar.update(tasks[stage], completed=done, total=total)
+
+        yield update
 
 
 if __name__ == "__main__":

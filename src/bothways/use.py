@@ -37,7 +37,7 @@ from bothways.tasks.predict import (
     stored_options,
 )
 from bothways.tasks.readers import read_rows
-from bothways.tokenization.tokenizer import CONTINUES, MASK, Encoding, Tokenizer
+from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
 from bothways.training.precision import set_threads
 from bothways.use_options import (
     ConvertOptions,
@@ -59,7 +59,7 @@ class Filling:
     """A piece for one [MASK].
 
     Attributes:
-        piece: as in the vocabulary; one with ## continues the word before it.
+        piece: as in the vocabulary; in WordPiece, one with ## continues the word before it.
         probability: of the piece at that place, among all that are no special tokens.
         text: the whole text as given, with the piece filled in (other masks stay).
     """
@@ -122,13 +122,25 @@ class Model:
             best = logits_MV.softmax(-1).topk(min(top, candidates), dim=-1)
         return [
             [
-                Filling(piece, probability, _filled(text, encoding.offsets[place][0], piece))
-                for probability, piece in zip(row, map(self.tokenizer.piece, ids), strict=True)
+                Filling(
+                    self.tokenizer.piece(id),
+                    probability,
+                    self._filled(text, encoding.offsets[place][0], id),
+                )
+                for probability, id in zip(row, ids, strict=True)
             ]
             for place, row, ids in zip(
                 places, best.values.tolist(), best.indices.tolist(), strict=True
             )
         ]
+
+    def _filled(self, text: str, start: int, id: int) -> str:
+        """The text with the [MASK] at or after ``start`` replaced by a piece."""
+        at = text.index(MASK, start)
+        before, after = text[:at], text[at + len(MASK) :]
+        if not self.tokenizer.starts_word[id]:
+            before = before.rstrip()
+        return before + self.tokenizer.text_of(id) + after
 
     def _mask_places(self, text: str, encoding: Encoding) -> list[int]:
         """Where the [MASK]s are among the tokens; refuses to lose one."""
@@ -233,15 +245,6 @@ class Model:
         return collate(
             [encoding.tokens], [encoding.segments], max_positions=self.bert.config.positions
         )
-
-
-def _filled(text: str, start: int, piece: str) -> str:
-    """The text with the [MASK] at or after ``start`` replaced."""
-    at = text.index(MASK, start)
-    before, after = text[:at], text[at + len(MASK) :]
-    if piece.startswith(CONTINUES):
-        return before.rstrip() + piece.removeprefix(CONTINUES) + after
-    return before + piece + after
 
 
 # ------------------------------------------------------------------------------------- the verbs

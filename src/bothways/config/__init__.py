@@ -39,7 +39,7 @@ from bothways.config.pretraining import (
     ShowConfig,
 )
 from bothways.config.training import OptimizerOptions
-from bothways.config.vocabulary import VocabularyConfig
+from bothways.config.vocabulary import ExtendConfig, LearningOptions, VocabularyConfig
 
 __all__ = [
     "SIZES",
@@ -47,7 +47,9 @@ __all__ = [
     "ClockOptions",
     "CorpusConfig",
     "EvaluateOptions",
+    "ExtendConfig",
     "FinetuneConfig",
+    "LearningOptions",
     "MaskKind",
     "MaskOptions",
     "ModelConfig",

@@ -1,42 +1,45 @@
-"""A vocabulary from text files, and how well it covers them."""
+"""A vocabulary from text files, and the report on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from bothways.config import VocabularyConfig
 from bothways.corpus.documents import list_files, read_lines
 from bothways.errors import ConfigError, InputError
-from bothways.files import new_folder
-from bothways.tokenization.learning import learn_vocabulary
+from bothways.files import new_folder, write_json
+from bothways.tokenization.counting import count_chunks, count_words
+from bothways.tokenization.learning import Learned, learn
+from bothways.tokenization.normalization import Rules
 from bothways.tokenization.tokenizer import (
-    CONTINUES,
     SETTINGS_FILE,
     TOKENIZER_FILE,
-    UNK,
     VOCABULARY_FILE,
     Tokenizer,
 )
 
-_SAMPLE_CHARACTERS = 2_000_000
+REPORT_FILE = "vocabulary-report.json"
+
+Progress = Callable[[str, int, int], None]
+"""Told now and then: what is being done, how much of it is done, and of how much."""
+
+_BATCH = 2**14
+_SHOWN = 10
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """How a tokenizer cuts a sample of text."""
+def learn_from_files(
+    config: VocabularyConfig, *, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Learn a vocabulary from ``config.files`` and save it to ``config.out``, with a report.
 
-    words: int
-    """Words of the sample."""
-    pieces: int
-    """Pieces they became."""
-    unknown: int
-    """Words that became [UNK]."""
-
-
-def learn_from_files(config: VocabularyConfig) -> Tokenizer:
-    """Learn a vocabulary from ``config.files`` and save it to ``config.out``.
+    Returns:
+        The report, which is also in ``vocabulary-report.json``: ``vocabulary`` (pieces, how they
+        were learned), ``alphabet`` (kept and dropped characters), ``learned_from`` and, if there
+        are held-out files, ``heldout`` (see :func:`measure`).
 
     Raises:
         InputError: files that are missing, empty or not text.
@@ -45,55 +48,103 @@ def learn_from_files(config: VocabularyConfig) -> Tokenizer:
         DiskError: the folder cannot be written; the vocabulary that was there is intact.
     """
     out = Path(config.out)
-    _refuse_foreign_folder(out)
-    files = _text_files(config)
-    if not any(line.strip() for file in files for _, line in read_lines(file)):
+    refuse_foreign_folder(out)
+    files = _text_files(config.files, out)
+    heldout = _text_files(config.heldout, out) if config.heldout else []
+    lines = read_all(files, progress)
+    first = next((line for line in lines if line.strip()), None)
+    if first is None:
         raise InputError(f"no text in {', '.join(config.files)}: every file is empty or blank.")
-    tokenizer = learn_vocabulary(
-        (line for file in files for _, line in read_lines(file)),
-        size=config.size,
-        lowercase=config.lowercase,
-        min_count=config.min_count,
-        alphabet=config.alphabet,
-    )
+
+    def merging(done: int, size: int) -> None:
+        if progress:
+            progress("merging", done, size)
+
+    learned = learn(_chain(first, lines), config, merging)
+    report = _report(learned, config)
+    if heldout:
+        counts = count_file_words(heldout, learned.tokenizer, config.workers)
+        report["heldout"] = measure(learned.tokenizer, counts)
     with new_folder(out) as folder:
-        tokenizer.save(folder)
-    return tokenizer
+        learned.tokenizer.save(folder)
+        write_json(folder / REPORT_FILE, report)
+    return report
 
 
-def measure_coverage(tokenizer: Tokenizer, files: list[Path]) -> Coverage:
-    """Cut a sample of the files, the start of each, about two million characters in all."""
-    continuing = {
-        i for i in range(tokenizer.vocab_size) if tokenizer.piece(i).startswith(CONTINUES)
+def measure(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, Any]:
+    """How a tokenizer cuts words that are counted.
+
+    Returns:
+        ``words``, ``pieces``, ``pieces_a_word`` (fertility), ``whole`` (share of the words that
+        are one piece, not [UNK]), ``unknown`` (share of the words with [UNK] in them), and
+        ``unknown_words``, the most frequent of those with their counts.
+    """
+    pieces = unknown = whole = 0
+    not_known: Counter[str] = Counter()
+    listed = iter(words.items())
+    while batch := list(islice(listed, _BATCH)):
+        encoded = tokenizer.encode_plain([word for word, _ in batch])
+        for (word, count), ids in zip(batch, encoded, strict=True):
+            pieces += count * len(ids)
+            if tokenizer.unk_id in ids:
+                unknown += count
+                not_known[word] = count
+            elif len(ids) == 1:
+                whole += count
+    total = sum(words.values())
+    return {
+        "words": total,
+        "pieces": pieces,
+        "pieces_a_word": pieces / max(total, 1),
+        "whole": whole / max(total, 1),
+        "unknown": unknown / max(total, 1),
+        "unknown_words": _most_frequent(not_known),
     }
-    unknown_id = tokenizer.id(UNK)
-    words = pieces = unknown = 0
-    for file in files:
-        for ids in tokenizer.encode_plain(list(_start(file, _SAMPLE_CHARACTERS // len(files)))):
-            pieces += len(ids)
-            words += sum(id not in continuing for id in ids)
-            unknown += ids.count(unknown_id)
-    return Coverage(words, pieces, unknown)
 
 
-def describe(tokenizer: Tokenizer, config: VocabularyConfig) -> str:
-    """Size and coverage in a few lines, for a person."""
-    lines = [f"{config.out}: {tokenizer.vocab_size:,} pieces"]
-    if tokenizer.vocab_size < config.size:
-        lines[0] += f" ({config.size:,} asked for; the text has no more that are frequent enough)"
-    found = measure_coverage(tokenizer, _text_files(config))
-    lines.append(
-        f"sample of {found.words:,} words: {found.pieces / max(found.words, 1):.2f} pieces a word, "
-        f"{found.unknown / max(found.words, 1):.3%} of the words [UNK]"
-    )
-    return "\n".join(lines)
+def count_file_words(files: Sequence[Path], tokenizer: Tokenizer, workers: int) -> dict[str, int]:
+    """The words of files as the tokenizer's rules cut them, sorted, with counts.
+
+    Raises:
+        ConfigError: the tokenizer's normalisation is neither preset.
+    """
+    if tokenizer.normalization == "other":
+        raise ConfigError(
+            "the tokenizer's normalisation is neither bert nor composed, so its words cannot be "
+            "counted; use a vocabulary with one of the two."
+        )
+    rules: Rules = {"lowercase": tokenizer.lowercase, "normalization": tokenizer.normalization}
+    with count_chunks(read_all(files), workers=workers) as chunks:
+        return count_words(chunks, rules, workers=workers)
 
 
-def _refuse_foreign_folder(out: Path) -> None:
-    """The folder is replaced whole, and a model keeps the vocabulary it was trained with."""
+def read_all(files: Sequence[Path], progress: Progress | None = None) -> Iterator[str]:
+    """The lines of all files; ``progress`` is told the bytes read."""
+    total = sum(path.stat().st_size for path in files)
+    finished = 0
+    for path in files:
+        read = 0
+
+        def on_read(done: int, finished: int = finished) -> None:
+            nonlocal read
+            read = done
+            if progress:
+                progress("reading", finished + done, total)
+
+        for _, line in read_lines(path, on_read=on_read):
+            yield line
+        finished += read
+
+
+def refuse_foreign_folder(out: Path) -> None:
+    """The folder is replaced whole, and a model keeps the vocabulary it was trained with.
+
+    Raises:
+        ConfigError: it holds something else than a vocabulary.
+    """
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: a file of this name exists; choose another folder.")
-    own = {VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE}
+    own = {VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, REPORT_FILE}
     foreign = sorted({path.name for path in out.iterdir()} - own) if out.exists() else []
     if foreign:
         raise ConfigError(
@@ -102,15 +153,57 @@ def _refuse_foreign_folder(out: Path) -> None:
         )
 
 
-def _text_files(config: VocabularyConfig) -> list[Path]:
+def _report(learned: Learned, config: VocabularyConfig) -> dict[str, Any]:
+    tokenizer, scripts = learned.tokenizer, learned.scripts
+    least = f"pairs seen {config.min_count} times"
+    short = f"{config.size:,} asked for: no further {least} or more, or none that helps"
+    characters = sum(count * len(word) for word, count in learned.words.items())
+    longest = sorted(tokenizer.pieces, key=lambda piece: (-len(piece), piece))
+    return {
+        "vocabulary": {
+            "folder": config.out,
+            "pieces": tokenizer.vocab_size,
+            "fewer_because": short if tokenizer.vocab_size < config.size else None,
+            "algorithm": config.algorithm,
+            "score": _score_used(config),
+            "case": "uncased" if config.lowercase else "cased",
+            "normalization": tokenizer.normalization,
+            "normalization_asked_for": config.normalization,
+            "start_a_word": int(tokenizer.starts_word.sum()),
+            "longest_pieces": longest[:_SHOWN],
+            "fingerprint": tokenizer.fingerprint,
+        },
+        "alphabet": {
+            "letters": scripts.letters,
+            "hangul_and_kana": scripts.hangul_and_kana / max(scripts.letters, 1),
+            "ideographs": scripts.ideographs / max(scripts.letters, 1),
+            "kept": len({character for word in learned.words for character in word})
+            - len(learned.dropped),
+            "dropped": len(learned.dropped),
+            "dropped_share": sum(learned.dropped.values()) / max(characters, 1),
+            "most_frequent_dropped": dict(islice(learned.dropped.items(), _SHOWN)),
+        },
+        "learned_from": {
+            "distinct_words": len(learned.words),
+            **measure(tokenizer, learned.words),
+        },
+    }
+
+
+def _score_used(config: VocabularyConfig) -> str:
+    return config.score or ("likelihood" if config.algorithm == "wordpiece" else "frequency")
+
+
+def _most_frequent(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN])
+
+
+def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
+    yield first
+    yield from rest
+
+
+def _text_files(patterns: Sequence[str], out: Path) -> list[Path]:
     # A vocab.txt that was written among the texts before is not one of them.
-    out = Path(config.out).resolve()
-    return [file for file in list_files(config.files) if out not in file.resolve().parents]
-
-
-def _start(file: Path, characters: int) -> Iterator[str]:
-    for _, line in read_lines(file):
-        yield line
-        characters -= len(line)
-        if characters <= 0:
-            return
+    out = out.resolve()
+    return [file for file in list_files(patterns) if out not in file.resolve().parents]

@@ -120,7 +120,7 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     state, unused = from_hugging_face(theirs, config, where=str(path))
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
     _check_sizes(config, tokenizer, str(vocabulary or folder))
-    model = _build(config, state)
+    model = empty_model(config, state)
     fresh = _fill(model, state, path)
     about = {}
     if (folder / ABOUT).exists():
@@ -147,7 +147,8 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     return value
 
 
-def _build(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
+def empty_model(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
+    """A model with the heads that a state has weights for; its own weights are on "meta"."""
     has = {head: any(name.startswith(head + ".") for name in state) for head in _HEADS}
     classes = len(state["classifier.output.weight"]) if has["classifier"] else 0
     with torch.device("meta"):  # shapes alone: the weights come from the file

@@ -56,14 +56,10 @@ class Vocabulary:
         """From a tokenizer; ``segmented``: its text has spaces between words in every script."""
         special = np.zeros(tokenizer.vocab_size, dtype=bool)
         special[tokenizer.special_ids] = True
-        starts_word = _starts_word(tokenizer)
+        starts_word = tokenizer.starts_word.copy()
         if not segmented:
             starts_word |= unspaced(tokenizer.pieces)
         return cls(tokenizer.mask_id, special, np.flatnonzero(~special), starts_word)
-
-
-def _starts_word(tokenizer: Tokenizer) -> Flags:
-    return np.array([not piece.startswith(CONTINUES) for piece in tokenizer.pieces])
 
 
 def unspaced(pieces: list[str]) -> Flags:

@@ -1,162 +1,252 @@
-"""Learning a WordPiece vocabulary from text.
+"""Learning a vocabulary from text: WordPiece, BPE and byte-level BPE.
 
-The learner merges the most frequent pair of neighbouring pieces until the vocabulary is full
-(Sennrich et al. 2016), over words counted once, with pair counts kept up to date. Ties go to the
-older pieces, so that the same text gives the same vocabulary in every process; the trainer of the
-``tokenizers`` library does not, which is why it is not used here.
+All three cut text into the same words (BERT's) and merge neighbouring pieces within words, as
+``merging`` defines. They differ in what they start from and in how the tokenizer then cuts a word:
+
+wordpiece  starts from characters; the pair that raises the likelihood of the text most is merged
+           (other scores on request); a word is cut by the longest piece that fits, from the left
+           (Schuster and Nakajima 2012; Devlin et al. 2019, whose own learner was not published).
+bpe        starts from characters; the most frequent pair is merged; a word is cut by carrying out
+           the merges in their order (Sennrich et al. 2016).
+byte-bpe   the same on the bytes of a space and the word (Radford et al. 2019), so that nothing is
+           ever unknown. Unlike there, words are cut around every punctuation mark and each gets a
+           space of its own, so that whole words mean the same as in the other two.
+
+A vocabulary is a function of the text alone: not of its order, the process or the number of them.
+The trainers of the ``tokenizers`` library give another one in every process.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter, defaultdict
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers.pre_tokenizers import ByteLevel
+
+from bothways.config import LearningOptions
 from bothways.errors import ConfigError, InputError
-from bothways.tokenization.normalization import normalizer, word_splitter
-from bothways.tokenization.tokenizer import (
-    CONTINUES,
-    LONGEST_WORD,
-    SPECIAL_PIECES,
-    Tokenizer,
-    explain_unreadable,
-)
+from bothways.tokenization.counting import count_chunks, count_words
+from bothways.tokenization.merging import Score, Words, merge_pairs
+from bothways.tokenization.normalization import Rules, Scripts, code_points, count_scripts
+from bothways.tokenization.tokenizer import CONTINUES, LONGEST_WORD, SPECIAL_PIECES, Tokenizer
 
-Pair = tuple[int, int]
+Progress = Callable[[int, int], None]
+
+ALPHABET, WIDE_ALPHABET = 1000, 4000
+"""Characters kept, unless said otherwise; the second for text that is mainly East Asian."""
+
+_CODES = 0x110000
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A vocabulary, and what it was learned from."""
+
+    tokenizer: Tokenizer
+    words: dict[str, int]
+    """The distinct words with counts, sorted; at most ``counting.MOST_WORDS``."""
+    scripts: Scripts
+    dropped: dict[str, int]
+    """Characters that were too rare for the alphabet, the most frequent first, with counts."""
 
 
 def learn_vocabulary(
-    lines: Iterable[str],
-    *,
-    size: int,
-    lowercase: bool = True,
-    min_count: int = 2,
-    alphabet: int = 1000,
+    lines: Iterable[str], *, size: int, progress: Progress | None = None, **options: Any
 ) -> Tokenizer:
-    """Learn a vocabulary; a function of the text alone, not of its order or of the process.
+    """Learn a vocabulary; see :func:`learn` for what else is known afterwards.
 
     Args:
-        lines: the text, in pieces that end at the end of a word.
-        size: number of pieces, the five special ones included. Text too small to fill it gives
+        lines: the text, in parts that end at the end of a word.
+        size: number of pieces, the special ones included. Text too small to fill it gives
             fewer: see ``vocab_size`` of the result.
-        lowercase: lower-case and strip accents, as BERT uncased does.
-        min_count: pieces of several characters that occur less often are not learned.
-        alphabet: number of distinct characters kept, the most frequent ones; a word with any
-            other character becomes [UNK].
+        progress: called now and then with the number of pieces so far, and ``size``.
+        **options: other fields of :class:`bothways.config.LearningOptions`, by name; here one
+            process counts (``workers=1``) unless told otherwise.
 
     Raises:
-        InputError: the text has no word in it.
-        ConfigError: ``size`` has no room for the special pieces and the alphabet.
+        InputError: the text has no word in it, or is not Unicode.
+        ConfigError: ``size`` has no room for the special pieces and the alphabet, or options that
+            are out of range or do not go together.
     """
-    words = count_words(lines, lowercase=lowercase)
+    return learn(lines, LearningOptions(size=size, **{"workers": 1, **options}), progress).tokenizer
+
+
+def learn(
+    lines: Iterable[str], options: LearningOptions, progress: Progress | None = None
+) -> Learned:
+    """:func:`learn_vocabulary`, with the words, scripts and dropped characters beside it."""
+    workers = options.workers
+    with count_chunks(lines, workers=workers) as chunks:
+        scripts = count_scripts(chunks.batches())
+        rules: Rules = {
+            "lowercase": options.lowercase,
+            "normalization": (
+                scripts.normalization if options.normalization == "auto" else options.normalization
+            ),
+        }
+        words = count_words(chunks, rules, workers=workers)
+    return learn_from_words(words, scripts, rules, options, progress)
+
+
+def learn_from_words(
+    words: dict[str, int],
+    scripts: Scripts,
+    rules: Rules,
+    options: LearningOptions,
+    progress: Progress | None = None,
+) -> Learned:
+    """:func:`learn` after counting.
+
+    Args:
+        words: words with counts, in sorted order.
+        scripts: what their letters are.
+        rules: that they were cut by.
+        options: what to learn; its normalisation is not looked at.
+        progress: see :func:`learn_vocabulary`.
+    """
     if not words:
         raise InputError("the text has no word in it; a vocabulary needs some text to learn from.")
-    characters = _most_frequent_characters(words, alphabet)
-    kept = {
-        word: count
-        for word, count in words.items()
-        if len(word) <= LONGEST_WORD and characters.issuperset(word)
+    specials = [*SPECIAL_PIECES, *(f"[unused{i}]" for i in range(options.unused))]
+    byte_level = options.algorithm == "byte-bpe"
+    if byte_level:
+        start = _from_bytes(words, specials)
+    else:
+        start = _from_characters(words, specials, _alphabet_limit(options, scripts))
+    _check_room(options, start, specials)
+    pieces = [*start.pieces]
+    merges = merge_pairs(
+        start.words,
+        pieces,
+        size=options.size,
+        score=_score(options),
+        least=_least(options),
+        join=_join_bytes if byte_level else _join_characters,
+        progress=progress,
+    )
+    if options.algorithm == "wordpiece":
+        tokenizer = Tokenizer.from_pieces(pieces, **rules)
+    else:
+        spelled = [(pieces[left], pieces[right]) for left, right in merges]
+        tokenizer = Tokenizer.from_merges(pieces, spelled, byte_level=byte_level, **rules)
+    return Learned(tokenizer, words, scripts, start.dropped)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What merging starts from."""
+
+    pieces: list[str]
+    words: Words
+    alphabet: int
+    dropped: dict[str, int]
+
+
+def _score(options: LearningOptions) -> Score:
+    if options.algorithm == "wordpiece":
+        return options.score or "likelihood"
+    return "frequency"
+
+
+def _least(options: LearningOptions) -> int:
+    if options.score == "ratio":
+        return max(options.min_count, options.min_pair_count)
+    return options.min_count
+
+
+def _alphabet_limit(options: LearningOptions, scripts: Scripts) -> int:
+    if options.alphabet is not None:
+        return options.alphabet
+    return WIDE_ALPHABET if scripts.wide else ALPHABET
+
+
+def _from_characters(words: dict[str, int], specials: list[str], limit: int) -> _Start:
+    """Each character a piece, and one with ``##`` for where it stands inside words."""
+    kept, dropped = _alphabet(words, limit)
+    known = np.zeros(_CODES, dtype=bool)
+    known[[ord(character) for character in kept]] = True
+    flat = _flat([word for word in words if len(word) <= LONGEST_WORD], words)
+    if len(flat.weights):
+        flat = _select(flat, np.logical_and.reduceat(known[flat.symbols], flat.bounds[:-1]))
+    initial = np.zeros(len(flat.symbols), dtype=bool)
+    initial[flat.bounds[:-1]] = True
+    continuing = sorted(map(chr, np.unique(flat.symbols[~initial]).tolist()))
+    pieces = [*specials, *kept, *(CONTINUES + character for character in continuing)]
+    ids = np.zeros((2, _CODES), dtype=np.int32)
+    for row, characters, first in (
+        (1, kept, len(specials)),
+        (0, continuing, len(specials) + len(kept)),
+    ):
+        codes = [ord(character) for character in characters]
+        ids[row, codes] = np.arange(first, first + len(codes))
+    symbols = ids[initial.astype(np.int8), flat.symbols]
+    return _Start(pieces, Words(symbols, flat.bounds, flat.weights), len(kept), dropped)
+
+
+def _from_bytes(words: dict[str, int], specials: list[str]) -> _Start:
+    """Each byte a piece, spelled in the usual visible characters; words begin with a space."""
+    visible = sorted(ByteLevel.alphabet())
+    kept = [word for word in words if len(word) <= LONGEST_WORD]
+    text = np.frombuffer((" " + " ".join(kept)).encode(), dtype=np.uint8)
+    bounds = np.append(np.flatnonzero(text == ord(" ")), len(text))
+    ids = np.zeros(256, dtype=np.int32)
+    for byte, character in _visible_bytes().items():
+        ids[byte] = len(specials) + visible.index(character)
+    weights = np.fromiter((words[word] for word in kept), np.int64, count=len(kept))
+    return _Start([*specials, *visible], Words(ids[text], bounds, weights), len(visible), {})
+
+
+def _visible_bytes() -> dict[int, str]:
+    """The character that stands for each byte: itself if it is visible, else one from U+0100 on."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {byte: chr(byte) for byte in shown} | {
+        byte: chr(256 + number) for number, byte in enumerate(hidden)
     }
-    continuing = {character for word in kept for character in word[1:]}
-    pieces = [*SPECIAL_PIECES, *sorted(characters), *(CONTINUES + c for c in sorted(continuing))]
-    if size < len(pieces):
-        raise ConfigError(
-            f"size is {size}, but {len(SPECIAL_PIECES)} special pieces and the alphabet of this "
-            f"text ({len(characters)} characters, {len(continuing)} of them also inside words) "
-            f"need {len(pieces)}. Ask for a larger size or a smaller alphabet (now {alphabet})."
-        )
-    _merge(kept, pieces, size=size, min_count=max(min_count, 1))
-    return Tokenizer.from_pieces(pieces, lowercase=lowercase)
 
 
-def count_words(lines: Iterable[str], *, lowercase: bool) -> Counter[str]:
-    """How often each word (as the tokenizer splits them) occurs."""
-    clean, split = normalizer(lowercase=lowercase), word_splitter()
-    # No rule of normalisation reaches across a plain space, so what stands between spaces is
-    # counted first and each such chunk is normalised once.
-    chunks: Counter[str] = Counter()
-    for line in lines:
-        chunks.update(line.split(" "))
-    words: Counter[str] = Counter()
-    for chunk, count in chunks.items():
-        try:
-            found = split.pre_tokenize_str(clean.normalize_str(chunk))
-        except (TypeError, UnicodeEncodeError) as error:
-            raise explain_unreadable([chunk]) from error
-        for word, _ in found:
-            words[word] += count
-    return words
+def _alphabet(words: dict[str, int], limit: int) -> tuple[list[str], dict[str, int]]:
+    """The most frequent characters in sorted order, and the others with counts."""
+    counts = np.zeros(_CODES, dtype=np.int64)
+    flat = _flat(list(words), words)
+    np.add.at(counts, flat.symbols, np.repeat(flat.weights, np.diff(flat.bounds)))
+    found = np.flatnonzero(counts)
+    ordered = found[np.argsort(-counts[found], kind="stable")].tolist()
+    dropped = {chr(code): int(counts[code]) for code in ordered[limit:]}
+    return sorted(map(chr, ordered[:limit])), dropped
 
 
-def _most_frequent_characters(words: Counter[str], limit: int) -> set[str]:
-    counts: Counter[str] = Counter()
-    for word, count in words.items():
-        for character in word:
-            counts[character] += count
-    return set(sorted(counts, key=lambda character: (-counts[character], character))[:limit])
+def _flat(kept: list[str], words: dict[str, int]) -> Words:
+    """Words as code points end to end."""
+    lengths = np.fromiter(map(len, kept), np.int64, count=len(kept))
+    bounds = np.concatenate([[0], np.cumsum(lengths)])
+    weights = np.fromiter((words[word] for word in kept), np.int64, count=len(kept))
+    return Words(code_points("".join(kept)).astype(np.int32), bounds, weights)
 
 
-def _merge(words: dict[str, int], pieces: list[str], *, size: int, min_count: int) -> None:
-    """Append merged pieces to ``pieces`` until there are ``size`` or no pair is frequent enough."""
-    ids = {piece: i for i, piece in enumerate(pieces)}
-    spelled = [[ids[word[0]], *(ids[CONTINUES + c] for c in word[1:])] for word in words]
-    weights = list(words.values())
-    counts: defaultdict[Pair, int] = defaultdict(int)
-    places: defaultdict[Pair, list[int]] = defaultdict(list)  # words that have or had the pair
-    for place, (symbols, weight) in enumerate(zip(spelled, weights, strict=True)):
-        for pair in pairwise(symbols):
-            counts[pair] += weight
-            places[pair].append(place)
-    # The heap may hold outdated counts, never too small a largest one: a count that grew is pushed
-    # anew, one that shrank is put back with its present value when it comes up.
-    heap = [(-count, pair) for pair, count in counts.items()]
-    heapq.heapify(heap)
-    while heap and len(pieces) < size:
-        negative, pair = heapq.heappop(heap)
-        count = counts.get(pair, 0)
-        if count < min_count:
-            continue
-        if count != -negative:
-            heapq.heappush(heap, (-count, pair))
-            continue
-        joined = pieces[pair[0]] + pieces[pair[1]].removeprefix(CONTINUES)
-        # Two ways of cutting a word can lead to one piece: it keeps its first id.
-        new = ids.setdefault(joined, len(pieces))
-        if new == len(pieces):
-            pieces.append(joined)
-        grown: set[Pair] = set()
-        for place in places.pop(pair):
-            for present in _join(spelled[place], pair, new, weights[place], counts):
-                places[present].append(place)
-                grown.add(present)
-        del counts[pair]
-        for present in grown:
-            heapq.heappush(heap, (-counts[present], present))
+def _select(flat: Words, chosen: NDArray[np.bool_]) -> Words:
+    lengths = np.diff(flat.bounds)
+    bounds = np.concatenate([[0], np.cumsum(lengths[chosen])])
+    return Words(flat.symbols[np.repeat(chosen, lengths)], bounds, flat.weights[chosen])
 
 
-def _join(
-    symbols: list[int], pair: Pair, new: int, weight: int, counts: defaultdict[Pair, int]
-) -> list[Pair]:
-    """Replace ``pair`` in one word by ``new``, from the left, and update the neighbours' counts.
+def _join_characters(left: str, right: str) -> str:
+    return left + right.removeprefix(CONTINUES)
 
-    Returns:
-        The pairs with ``new`` in them that arose.
-    """
-    left, right = pair
-    arose: list[Pair] = []
-    at = 0
-    while left in symbols[at:-1]:
-        at = symbols.index(left, at)
-        if symbols[at + 1] == right:
-            if at > 0:
-                counts[symbols[at - 1], left] -= weight
-                arose.append((symbols[at - 1], new))
-            if at + 2 < len(symbols):
-                counts[right, symbols[at + 2]] -= weight
-                arose.append((new, symbols[at + 2]))
-            symbols[at : at + 2] = [new]
-        at += 1
-    for present in arose:
-        counts[present] += weight
-    return arose
+
+def _join_bytes(left: str, right: str) -> str:
+    return left + right
+
+
+def _check_room(options: LearningOptions, start: _Start, specials: list[str]) -> None:
+    if options.size >= len(start.pieces):
+        return
+    inside = len(start.pieces) - len(specials) - start.alphabet
+    remedy = f" or a smaller alphabet (now {start.alphabet})" if inside else ""
+    raise ConfigError(
+        f"size is {options.size}, but {len(specials)} special pieces and the alphabet of this "
+        f"text ({start.alphabet} characters, {inside} of them also inside words) need "
+        f"{len(start.pieces)}. Ask for a larger size{remedy}."
+    )

@@ -10,26 +10,35 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
-from tokenizers import AddedToken
-from tokenizers.decoders import WordPiece as WordPieceDecoder
-from tokenizers.models import WordPiece
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
-from bothways.errors import BothwaysError, InputError, LengthError, ModelError
+from bothways.errors import InputError, LengthError, ModelError
 from bothways.files import write_json, write_text
-from bothways.tokenization.normalization import normalizer, word_splitter
+from bothways.tokenization.normalization import (
+    ACCENTS,
+    Normalization,
+    explain_unreadable,
+    normalizer,
+    word_splitter,
+)
+from bothways.tokenization.reading import read_library_file, read_settings, read_vocabulary
+from bothways.tokenization.truncation import Truncation, kept_lengths
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
 """What a piece begins with that continues a word."""
+BYTE_SPACE = "\u0120"
+"""What a byte-level piece begins with that begins a word: the visible stand-in for a space."""
 LONGEST_WORD = 100
 """Characters; a longer word becomes [UNK], as in Hugging Face's BERT tokenizer."""
 
@@ -37,7 +46,7 @@ VOCABULARY_FILE = "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
 SETTINGS_FILE = "tokenizer_config.json"
 
-Truncation = Literal["longest_first", "only_second", "refuse"]
+Kind = Literal["wordpiece", "bpe", "byte-bpe", "other"]
 
 
 @dataclass(frozen=True)
@@ -64,8 +73,15 @@ class Tokenizer:
         pieces: the vocabulary; a piece's place is its id.
         vocab_size: number of pieces.
         lowercase: whether text is lower-cased.
+        normalization: which preset the text goes through, ``bert`` or ``composed``; ``other`` for
+            files whose rules are neither.
+        kind: ``wordpiece``, ``bpe`` or ``byte-bpe``; ``other`` for files of another model.
         pad_id, unk_id, cls_id, sep_id, mask_id: the special tokens.
         special_ids: int64 [5], those five, sorted.
+        starts_word: bool [V]; True where a piece begins a word (special tokens are words of their
+            own), False where it continues one. Words are those of the normalised text, cut at
+            white space and around every punctuation mark. (In BPE on characters an [UNK] may stand
+            for a part of a word; it counts as a start here.)
         fingerprint: digest of the pieces and of all settings that change ids.
     """
 
@@ -101,6 +117,9 @@ class Tokenizer:
         del self._settings["model"]["vocab"]
         self._bert_settings = _bert_settings(self._settings["normalizer"])
         self.lowercase = self._bert_settings["do_lower_case"]
+        self.normalization = _preset(library.normalizer, self._bert_settings)
+        self.kind = _kind(self._settings)
+        self.starts_word: NDArray[np.bool_] = _starts_word(self.pieces, self._settings)
         self.fingerprint = self._digest()
 
     # ------------------------------------------------------------------------------------- files
@@ -129,59 +148,98 @@ class Tokenizer:
         if not path.is_file():
             raise ModelError(f"{path}: no such file or folder, so there is no vocabulary to read.")
         if path.suffix == ".json":
-            return cls(_read_library_file(path), source=path)
-        settings = _read_settings(path.with_name(SETTINGS_FILE))
-        return cls._build(
-            _read_vocabulary(path),
+            return cls(read_library_file(path), source=path)
+        settings = read_settings(path.with_name(SETTINGS_FILE))
+        return cls._word_pieces(
+            read_vocabulary(path),
             lowercase=settings.get("do_lower_case", True),
             strip_accents=settings.get("strip_accents"),
             split_cjk=settings.get("tokenize_chinese_chars", True),
+            normalization=settings.get("normalization", "bert"),
             source=path,
         )
 
     @classmethod
-    def from_pieces(cls, pieces: Sequence[str], *, lowercase: bool = True) -> Tokenizer:
-        """A tokenizer whose ids are the places in ``pieces``.
+    def from_pieces(
+        cls,
+        pieces: Sequence[str],
+        *,
+        lowercase: bool = True,
+        normalization: Normalization = "bert",
+    ) -> Tokenizer:
+        """A WordPiece tokenizer whose ids are the places in ``pieces``.
 
         Raises:
             ModelError: a piece is empty, broken over lines or there twice; no special pieces.
         """
-        return cls._build(pieces, lowercase=lowercase)
+        return cls._word_pieces(pieces, lowercase=lowercase, normalization=normalization)
 
     @classmethod
-    def _build(
+    def from_merges(
+        cls,
+        pieces: Sequence[str],
+        merges: Sequence[tuple[str, str]],
+        *,
+        byte_level: bool,
+        lowercase: bool = True,
+        normalization: Normalization = "bert",
+    ) -> Tokenizer:
+        """A BPE tokenizer: the words of WordPiece, each cut by carrying out the merges in order.
+
+        Args:
+            pieces: the vocabulary; places are ids.
+            merges: pairs of pieces, the first merge first.
+            byte_level: pieces are of bytes, in the usual visible characters, and a word begins
+                with the one for a space. Otherwise they are of characters, ``##`` marks those that
+                continue a word, and a character without a piece becomes [UNK].
+            lowercase: lower-case and strip accents.
+            normalization: the preset.
+
+        Raises:
+            ModelError: a piece is there twice, or a special piece is not.
+        """
+        ids = _ids_of(pieces, "vocabulary")
+        if byte_level:
+            model = models.BPE(ids, [*merges])
+        else:
+            model = models.BPE(
+                ids, [*merges], unk_token=UNK, continuing_subword_prefix=CONTINUES, fuse_unk=True
+            )
+        library = tokenizers.Tokenizer(model)
+        library.normalizer = normalizer(lowercase=lowercase, normalization=normalization)
+        library.pre_tokenizer = word_splitter()
+        library.decoder = decoders.WordPiece(prefix=CONTINUES)
+        if byte_level:
+            bytes_of_words = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
+            library.pre_tokenizer = pre_tokenizers.Sequence([word_splitter(), bytes_of_words])
+            library.decoder = decoders.Sequence(
+                [decoders.ByteLevel(), decoders.Strip(" ", 1, 0), decoders.WordPiece(prefix="")]
+            )
+        return cls(library)
+
+    @classmethod
+    def _word_pieces(
         cls,
         pieces: Sequence[str],
         *,
         lowercase: bool,
         strip_accents: bool | None = None,
         split_cjk: bool = True,
+        normalization: Normalization = "bert",
         source: str | Path = "vocabulary",
     ) -> Tokenizer:
-        ids: dict[str, int] = {}
-        for i, piece in enumerate(pieces):
-            if not piece or "\n" in piece or "\r" in piece:
-                raise ModelError(
-                    f"{source}: piece {i} (line {i + 1} of a vocab.txt) is "
-                    f"{'empty' if not piece else 'broken over lines'}. The line's number is the "
-                    "id, so it cannot be left out: write a placeholder such as [unused1] there."
-                )
-            if piece in ids:
-                raise ModelError(
-                    f"{source}: {piece!r} stands twice, as pieces {ids[piece]} and {i} (lines "
-                    f"{ids[piece] + 1} and {i + 1} of a vocab.txt). Rename one of them, to "
-                    "[unused1] for instance: the ids of the others must stay as they are."
-                )
-            ids[piece] = i
-        _check_specials(ids, source)
+        ids = _ids_of(pieces, source)
         library = tokenizers.Tokenizer(
-            WordPiece(ids, unk_token=UNK, max_input_chars_per_word=LONGEST_WORD)
+            models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=LONGEST_WORD)
         )
         library.normalizer = normalizer(
-            lowercase=lowercase, strip_accents=strip_accents, split_cjk=split_cjk
+            lowercase=lowercase,
+            strip_accents=strip_accents,
+            split_cjk=split_cjk,
+            normalization=normalization,
         )
         library.pre_tokenizer = word_splitter()
-        library.decoder = WordPieceDecoder(prefix=CONTINUES)
+        library.decoder = decoders.WordPiece(prefix=CONTINUES)
         return cls(library, source=source)
 
     def save(self, folder: str | Path, *, max_length: int | None = None) -> None:
@@ -198,6 +256,7 @@ class Tokenizer:
             # rebuild the normaliser from the three settings below, and lower-case by default.
             "tokenizer_class": "PreTrainedTokenizerFast",
             **self._bert_settings,
+            **({"normalization": "composed"} if self.normalization == "composed" else {}),
             **{
                 f"{name}_token": piece
                 for name, piece in zip(
@@ -211,7 +270,7 @@ class Tokenizer:
         if self._settings["model"].get("type") == "WordPiece":
             write_text(folder / VOCABULARY_FILE, "".join(piece + "\n" for piece in self.pieces))
         write_json(folder / SETTINGS_FILE, settings)
-        write_text(folder / TOKENIZER_FILE, self._library.to_str(pretty=True) + "\n")
+        write_text(folder / TOKENIZER_FILE, self.to_json() + "\n")
 
     # ---------------------------------------------------------------------------------- encoding
 
@@ -256,11 +315,15 @@ class Tokenizer:
             parts = [found[number]] if b is None else [found[number], found[len(a) + number]]
             sizes = [len(part) for part in parts]
             try:
-                keep = _kept_lengths(sizes, max_length, truncation)
+                keep = kept_lengths(sizes, max_length, truncation)
             except LengthError as error:
                 where = "" if len(a) == 1 else f"text {number + 1} of {len(a)}: "
                 raise LengthError(where + str(error)) from None
-            results.append(self._assemble(parts, keep, cut=sum(sizes) - sum(keep)))
+            result = self._assemble(parts, keep, cut=sum(sizes) - sum(keep))
+            if self.normalization == "composed":
+                texts = [a[number]] if b is None else [a[number], b[number]]
+                result = replace(result, offsets=_whole_characters(result, texts))
+            results.append(result)
         return results
 
     def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
@@ -334,6 +397,36 @@ class Tokenizer:
             )
         return self.pieces[id]
 
+    def text_of(self, id: int) -> str:
+        """A piece as it stands in a text: without the marks of its place in the word.
+
+        Raises:
+            ModelError: an id beyond the vocabulary.
+        """
+        piece = self.piece(id)
+        if id in self.special_ids:
+            return piece
+        if self.kind == "byte-bpe":
+            return str(decoders.ByteLevel().decode([piece])).removeprefix(" ")
+        return piece if self.starts_word[id] else piece.removeprefix(CONTINUES)
+
+    def normalize(self, text: str) -> str:
+        """The text as it is before words are cut.
+
+        Raises:
+            InputError: not text.
+        """
+        try:
+            return (
+                self._library.normalizer.normalize_str(text) if self._library.normalizer else text
+            )
+        except (TypeError, UnicodeEncodeError) as error:
+            raise explain_unreadable([text]) from error
+
+    def to_json(self) -> str:
+        """The content of tokenizer.json."""
+        return self._library.to_str(pretty=True)
+
     def _digest(self) -> str:
         settings = {key: self._settings[key] for key in ("normalizer", "pre_tokenizer", "model")}
         if (settings["normalizer"] or {}).get("type") == "BertNormalizer":
@@ -345,60 +438,113 @@ class Tokenizer:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def explain_unreadable(texts: Sequence[object]) -> BothwaysError:
-    """The error for the first of ``texts`` that the library cannot take."""
-    for number, text in enumerate(texts, start=1):
-        if not isinstance(text, str):
-            return InputError(
-                f"text {number} of {len(texts)} is {text!r} ({type(text).__name__}); a string is "
-                "needed."
+def _whole_characters(encoding: Encoding, texts: list[str]) -> list[tuple[int, int]]:
+    """Offsets that take in all of a decomposed character.
+
+    Where the library composed characters, a token ends after the first of the parts they had.
+    """
+    following = [*encoding.offsets[1:], (0, 0)]
+    offsets = []
+    for (start, end), (limit, _), segment in zip(
+        encoding.offsets, following, encoding.segments, strict=True
+    ):
+        text = texts[segment]
+        limit = limit if limit >= end else len(text)
+        while start < end < limit and _joins_what_precedes(text[end]):
+            end += 1
+        offsets.append((start, end))
+    return offsets
+
+
+def _joins_what_precedes(character: str) -> bool:
+    """Combining marks, and the vowels and final consonants of decomposed Hangul."""
+    return character >= "\u0300" and (
+        bool(unicodedata.combining(character)) or "\u1160" <= character <= "\u11ff"
+    )
+
+
+def _ids_of(pieces: Sequence[str], source: str | Path) -> dict[str, int]:
+    ids: dict[str, int] = {}
+    for i, piece in enumerate(pieces):
+        if not piece or "\n" in piece or "\r" in piece:
+            raise ModelError(
+                f"{source}: piece {i} (line {i + 1} of a vocab.txt) is "
+                f"{'empty' if not piece else 'broken over lines'}. The line's number is the "
+                "id, so it cannot be left out: write a placeholder such as [unused1] there."
             )
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            return InputError(
-                f"text {number} of {len(texts)} has half a character at {error.start}, the "
-                f"surrogate U+{ord(text[error.start]):X}: broken UTF-8 or UTF-16. Repair the "
-                "text, or replace such characters when reading it."
+        if piece in ids:
+            raise ModelError(
+                f"{source}: {piece!r} stands twice, as pieces {ids[piece]} and {i} (lines "
+                f"{ids[piece] + 1} and {i + 1} of a vocab.txt). Rename one of them, to "
+                "[unused1] for instance: the ids of the others must stay as they are."
             )
-    return InputError("the texts cannot be read as strings.")
+        ids[piece] = i
+    _check_specials(ids, source)
+    return ids
 
 
-def _kept_lengths(sizes: list[int], max_length: int | None, truncation: Truncation) -> list[int]:
-    """How many tokens each segment keeps; sizes count no specials."""
-    specials = len(sizes) + 1
-    if max_length is None or sum(sizes) + specials <= max_length:
-        return sizes
-    total = f"{sum(sizes) + specials} tokens ([CLS] and [SEP] included)"
-    if truncation == "refuse":
-        raise LengthError(
-            f"{total} are more than the limit of {max_length}. Shorten the text, split it, or "
-            "allow truncation."
-        )
-    room = max_length - specials
-    if room < 0:
-        raise LengthError(f"the limit of {max_length} tokens has no room for [CLS] and [SEP].")
-    if truncation == "only_second":
-        if len(sizes) == 1 or sizes[0] >= room:
-            raise LengthError(
-                f"{total} are more than the limit of {max_length}, and only the second segment "
-                f"may be cut; the first has {sizes[0]}. Shorten it, or cut the longest first."
-            )
-        return [sizes[0], room - sizes[0]]
-    if len(sizes) == 1:
-        return [room]
-    return _longest_first(sizes, room)
-
-
-def _longest_first(sizes: list[int], room: int) -> list[int]:
-    """Cut the longer of two segments down to the other, then both evenly, as ``tokenizers`` does:
-    of an odd room the longer keeps one more, and B where both are equal."""
-    shorter, longer = sorted(sizes)
-    if shorter <= room // 2:
-        kept_shorter, kept_longer = shorter, min(longer, room - shorter)
+def _starts_word(pieces: list[str], settings: dict[str, Any]) -> NDArray[np.bool_]:
+    """By the model's marks: on pieces that continue a word, or (byte-level) that begin one."""
+    if _kind(settings) == "byte-bpe":
+        whole = {token["content"] for token in settings["added_tokens"]}
+        starts = [p.startswith(BYTE_SPACE) or p in whole or _is_unused(p) for p in pieces]
     else:
-        kept_shorter, kept_longer = room // 2, room - room // 2
-    return [kept_longer, kept_shorter] if sizes[0] > sizes[1] else [kept_shorter, kept_longer]
+        mark = settings["model"].get("continuing_subword_prefix") or ""
+        starts = [not mark or p == mark or not p.startswith(mark) for p in pieces]
+    return np.array(starts, dtype=np.bool_)
+
+
+def _is_unused(piece: str) -> bool:
+    return piece.startswith("[unused") and piece.endswith("]")
+
+
+def _kind(settings: dict[str, Any]) -> Kind:
+    model = settings["model"].get("type")
+    if model == "BPE":
+        return "byte-bpe" if "ByteLevel" in json.dumps(settings["pre_tokenizer"]) else "bpe"
+    return "wordpiece" if model == "WordPiece" else "other"
+
+
+def _preset(
+    rules: normalizers.Normalizer | None, bert_settings: dict[str, Any]
+) -> Literal["bert", "composed", "other"]:
+    presets: tuple[Normalization, ...] = ("bert", "composed")
+    for normalization in presets:
+        preset = normalizer(
+            lowercase=bert_settings["do_lower_case"],
+            strip_accents=bert_settings["strip_accents"],
+            split_cjk=bert_settings["tokenize_chinese_chars"],
+            normalization=normalization,
+        )
+        if _resolved(rules) == _resolved(preset):
+            return normalization
+    return "other"
+
+
+def _resolved(rules: normalizers.Normalizer | None) -> Any:
+    """Settings of a normaliser, comparable: strip_accents left open is as it then results."""
+    settings = json.loads(rules.__getstate__()) if rules is not None else None
+    if settings and settings["type"] == "BertNormalizer" and settings["strip_accents"] is None:
+        settings["strip_accents"] = settings["lowercase"]
+    return settings
+
+
+def _bert_settings(normalization: dict[str, Any] | None) -> dict[str, Any]:
+    """The settings of BERT's tokenizer_config.json that a tokenizer.json's normaliser means."""
+    whole = normalization or {}
+    steps: list[dict[str, Any]] = whole.get("normalizers", [whole])
+    bert = next((step for step in steps if step.get("type") == "BertNormalizer"), {})
+    lowercase = bool(bert.get("lowercase")) or any(s.get("type") == "Lowercase" for s in steps)
+    strips = any(
+        step.get("type") == "StripAccents" or step.get("pattern") == {"Regex": ACCENTS}
+        for step in steps
+    )
+    given = bert.get("strip_accents")
+    return {
+        "do_lower_case": lowercase,
+        "strip_accents": strips or bool(bert.get("lowercase") if given is None else given),
+        "tokenize_chinese_chars": bool(bert.get("handle_chinese_chars")),
+    }
 
 
 def _pieces_by_id(ids: dict[str, int], source: str | Path) -> list[str]:
@@ -419,59 +565,3 @@ def _check_specials(ids: dict[str, int], source: str | Path) -> None:
             f"{source}: {', '.join(missing)} not among the {len(ids)} pieces. A BERT vocabulary "
             f"has {', '.join(SPECIAL_PIECES)}, spelled so; this may be another kind of model's."
         )
-
-
-def _bert_settings(normalization: dict[str, Any] | None) -> dict[str, Any]:
-    """The settings of BERT's tokenizer_config.json that a tokenizer.json's normaliser means."""
-    whole = normalization or {}
-    steps: list[dict[str, Any]] = whole.get("normalizers", [whole])
-    bert = next((step for step in steps if step.get("type") == "BertNormalizer"), {})
-    lowercase = bool(bert.get("lowercase")) or any(s.get("type") == "Lowercase" for s in steps)
-    strips = any(step.get("type") == "StripAccents" for step in steps)
-    given = bert.get("strip_accents")
-    return {
-        "do_lower_case": lowercase,
-        "strip_accents": strips or bool(bert.get("lowercase") if given is None else given),
-        "tokenize_chinese_chars": bool(bert.get("handle_chinese_chars")),
-    }
-
-
-def _read_library_file(path: Path) -> tokenizers.Tokenizer:
-    try:
-        return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises bare Exception for every kind of damage
-        raise ModelError(
-            f"{path}: cannot be read as a tokenizer: {error}. If the folder has a sound vocab.txt, "
-            "name that file instead."
-        ) from error
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path}: not JSON: {error}. Repair it or remove it.") from error
-    if not isinstance(settings, dict):
-        raise ModelError(f"{path}: expected an object of settings. Repair it or remove it.")
-    for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
-        if settings.get(name) is None:
-            settings.pop(name, None)  # as good as absent: the default holds
-        elif not isinstance(settings[name], bool):
-            raise ModelError(f"{path}: {name} is {settings[name]!r}; it must be true or false.")
-    return settings
-
-
-def _read_vocabulary(path: Path) -> list[str]:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            # Iteration ends lines at \n, \r\n and \r alone: pieces may hold other separators.
-            pieces = [line.removesuffix("\n") for line in file]
-    except UnicodeDecodeError as error:
-        raise ModelError(
-            f"{path}: byte {error.start} is not UTF-8; a vocab.txt is UTF-8, a piece a line."
-        ) from error
-    while pieces and not pieces[-1]:
-        pieces.pop()
-    return pieces

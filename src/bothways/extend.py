@@ -1,0 +1,98 @@
+"""Domain words for a vocabulary and the model that uses it, before pre-training goes on.
+
+Imports torch only where the source is a model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bothways.config import ExtendConfig
+from bothways.corpus.documents import list_files, read_lines
+from bothways.corpus.vocabulary import count_file_words, measure, refuse_foreign_folder
+from bothways.errors import ConfigError, InputError
+from bothways.files import new_folder
+from bothways.tokenization.extension import Extension, choose_words, extend_vocabulary
+from bothways.tokenization.tokenizer import Tokenizer
+
+_SHOWN = 10
+
+
+def extend(config: ExtendConfig) -> dict[str, Any]:
+    """Write ``config.out``: the vocabulary of ``config.source`` with more words, or its model.
+
+    Words that files gave come first, most frequent first, then those of the list.
+
+    Returns:
+        ``vocabulary`` (pieces before and after, words added) and, with ``config.files``, how the
+        old and the new vocabulary cut them (``before``, ``after``).
+
+    Raises:
+        InputError: nothing to add, or an entry of the list that is not one word.
+        ModelError: the vocabulary is not WordPiece, or the model is damaged.
+        ConfigError: ``config.out`` is the source or holds something that would be lost.
+        DiskError: the folder cannot be written; what was there is intact.
+    """
+    source, out = Path(config.source), Path(config.out)
+    if out.resolve() == source.resolve():
+        raise ConfigError(f"{out}: out is the source itself; choose another folder.")
+    is_model = (source / "config.json").is_file()
+    if is_model and out.exists():
+        raise ConfigError(f"{out} exists; choose another folder for the model.")
+    if not is_model:
+        refuse_foreign_folder(out)
+    tokenizer = Tokenizer.from_folder(source)
+    counts: dict[str, int] = {}
+    words: list[str] = []
+    if config.files:
+        counts = count_file_words(list_files(config.files), tokenizer, config.workers)
+        words = choose_words(
+            tokenizer,
+            counts,
+            most=config.most,
+            min_pieces=config.min_pieces,
+            min_count=config.min_count,
+        )
+    if config.words is not None:
+        words += [line.strip() for _, line in read_lines(Path(config.words)) if line.strip()]
+    extension = extend_vocabulary(tokenizer, words)
+    if not extension.words:
+        raise InputError(
+            "no word to add: those listed are pieces already, and the files have none that is "
+            f"frequent (--min_count {config.min_count}) and cut into {config.min_pieces} pieces "
+            "or more (--min_pieces)."
+        )
+    if is_model:
+        _grow_model(source, out, extension)
+    else:
+        with new_folder(out) as folder:
+            extension.tokenizer.save(folder)
+    return _report(tokenizer, extension, counts, config)
+
+
+def _grow_model(source: Path, out: Path, extension: Extension) -> None:
+    from bothways.model.folder import load_model, save_model
+    from bothways.model.growth import grow_vocabulary
+
+    loaded = load_model(source)
+    grown = grow_vocabulary(loaded.model, extension.parts)
+    about = {**loaded.about, "vocabulary_extended_by": len(extension.words)}
+    save_model(out, grown, extension.tokenizer, about)
+
+
+def _report(
+    tokenizer: Tokenizer, extension: Extension, counts: dict[str, int], config: ExtendConfig
+) -> dict[str, Any]:
+    report: dict[str, Any] = {
+        "vocabulary": {
+            "folder": config.out,
+            "pieces_before": tokenizer.vocab_size,
+            "pieces": extension.tokenizer.vocab_size,
+            "first_words_added": extension.words[:_SHOWN],
+        }
+    }
+    if counts:
+        report["before"] = measure(tokenizer, counts)
+        report["after"] = measure(extension.tokenizer, counts)
+    return report

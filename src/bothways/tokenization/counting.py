@@ -1,0 +1,219 @@
+"""Counting the words of a text of any size, exactly, in bounded memory, on several processes.
+
+What stands between plain spaces (a chunk) is counted as it is; each distinct chunk is then cleaned
+and cut into words once. Counts that outgrow memory go to sorted files, which are merged at the end:
+memory is bounded by ``most`` distinct strings (about 200 bytes each), disk by the distinct strings
+of the text, and no count is ever approximate. Sums do not depend on order, so neither the number
+of processes nor the order of the text shows in the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import joblib
+import pyarrow as pa
+
+from bothways.tokenization.normalization import (
+    Rules,
+    explain_unreadable,
+    normalizer,
+    word_splitter,
+)
+
+MOST_HELD = 3_000_000
+"""Distinct strings held in memory while counting."""
+MOST_WORDS = 5_000_000
+"""Distinct words that a vocabulary is learned from: the most frequent ones."""
+
+_BLOCK_CHARACTERS = 2**22
+_BATCH = 2**16
+
+Item = TypeVar("Item")
+
+
+class StringCounts:
+    """Counts of strings that spill to sorted files when there are too many to hold.
+
+    Args:
+        folder: for the files; must exist.
+        most: distinct strings held in memory.
+    """
+
+    def __init__(self, folder: Path, *, most: int = MOST_HELD):
+        self._folder, self._most = folder, most
+        self._held: Counter[str] = Counter()
+        self._files: list[Path] = []
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add counts."""
+        self._held.update(counts)
+        if len(self._held) > self._most:
+            self._spill()
+
+    def batches(self) -> Iterator[dict[str, int]]:
+        """All strings in sorted order with their counts, some thousands at a time.
+
+        Raises:
+            InputError: a string is not Unicode text.
+        """
+        if self._files and self._held:
+            self._spill()
+        pairs: Iterator[tuple[str, int]]
+        if self._files:
+            pairs = _summed(heapq.merge(*map(_read, self._files)))
+        else:
+            pairs = iter(sorted(self._held.items()))
+        while batch := dict(itertools.islice(pairs, _BATCH)):
+            yield batch
+
+    def _spill(self) -> None:
+        ordered = sorted(self._held.items())
+        self._held.clear()
+        path = self._folder / f"counts-{len(self._files)}.arrow"
+        self._files.append(path)
+        schema = pa.schema([("string", pa.large_string()), ("count", pa.int64())])
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for begin in range(0, len(ordered), _BATCH):
+                strings, counts = zip(*ordered[begin : begin + _BATCH], strict=True)
+                try:
+                    writer.write_batch(pa.record_batch([strings, counts], schema=schema))
+                except UnicodeEncodeError as error:
+                    raise explain_unreadable(strings) from error
+
+
+@contextlib.contextmanager
+def count_chunks(
+    lines: Iterable[str], *, workers: int = 1, most: int = MOST_HELD
+) -> Iterator[StringCounts]:
+    """What stands between plain spaces, with counts; temporary files live as long as the context.
+
+    Args:
+        lines: the text, in parts that end at the end of a word.
+        workers: processes; -1 for one on each core.
+        most: distinct strings held in memory.
+    """
+    with _counts(most) as counts:
+        for part in _spread(_count_block, _blocks(lines), workers):
+            counts.add(part)
+        yield counts
+
+
+def count_words(
+    chunks: StringCounts,
+    rules: Rules,
+    *,
+    workers: int = 1,
+    most: int = MOST_HELD,
+    most_words: int = MOST_WORDS,
+) -> dict[str, int]:
+    """The words of counted chunks, as the tokenizer cuts them.
+
+    Args:
+        chunks: see :func:`count_chunks`.
+        rules: of the tokenizer.
+        workers: processes; -1 for one on each core.
+        most: distinct strings held in memory besides the result.
+        most_words: words in the result: the most frequent, of equals the first in sorted order.
+
+    Returns:
+        The words in sorted order, with counts.
+
+    Raises:
+        InputError: something that is not Unicode text.
+    """
+    clean = partial(_words_of, rules=rules)
+    with _counts(most) as counts:
+        for part in _spread(clean, chunks.batches(), workers):
+            counts.add(part)
+        kept: list[tuple[int, str]] = []
+        for batch in counts.batches():
+            kept += ((-count, word) for word, count in batch.items())
+            if len(kept) > 2 * most_words:
+                kept = heapq.nsmallest(most_words, kept)
+    if len(kept) > most_words:
+        kept = heapq.nsmallest(most_words, kept)
+    return {word: -negative for negative, word in sorted(kept, key=lambda item: item[1])}
+
+
+@contextlib.contextmanager
+def _counts(most: int) -> Iterator[StringCounts]:
+    with tempfile.TemporaryDirectory(prefix="bothways-counts-") as folder:
+        yield StringCounts(Path(folder), most=most)
+
+
+def _spread(
+    function: Callable[[Item], Counter[str]], items: Iterable[Item], workers: int
+) -> Iterator[Counter[str]]:
+    """Results in any order. What fits into one item is not worth a process."""
+    items = iter(items)
+    first = list(itertools.islice(items, 2))
+    if workers == 1 or len(first) < 2:
+        yield from map(function, itertools.chain(first, items))
+        return
+    run = joblib.Parallel(
+        n_jobs=workers, return_as="generator_unordered", pre_dispatch="2*n_jobs", batch_size=1
+    )
+    yield from run(joblib.delayed(function)(item) for item in itertools.chain(first, items))
+
+
+def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
+    block: list[str] = []
+    characters = 0
+    for line in lines:
+        block.append(line)
+        characters += len(line)
+        if characters >= _BLOCK_CHARACTERS:
+            yield block
+            block, characters = [], 0
+    if block:
+        yield block
+
+
+def _count_block(lines: list[str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line.split(" "))
+    del counts[""]
+    return counts
+
+
+def _words_of(chunks: dict[str, int], rules: Rules) -> Counter[str]:
+    clean, split = normalizer(**rules), word_splitter()
+    words: Counter[str] = Counter()
+    for chunk, count in chunks.items():
+        try:
+            found = split.pre_tokenize_str(clean.normalize_str(chunk))
+        except (TypeError, UnicodeEncodeError) as error:
+            raise explain_unreadable([chunk]) from error
+        for word, _ in found:
+            words[word] += count
+    return words
+
+
+def _read(path: Path) -> Iterator[tuple[str, int]]:
+    with pa.memory_map(str(path)) as source:
+        reader = pa.ipc.open_file(source)
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _summed(pairs: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Equal strings that follow each other become one."""
+    present, total = "", 0
+    for string, count in pairs:
+        if string != present and total:
+            yield present, total
+            total = 0
+        present, total = string, total + count
+    if total:
+        yield present, total

@@ -1,0 +1,46 @@
+"""What is cut where a text or pair is longer than the limit."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from bothways.errors import LengthError
+
+Truncation = Literal["longest_first", "only_second", "refuse"]
+
+
+def kept_lengths(sizes: list[int], max_length: int | None, truncation: Truncation) -> list[int]:
+    """How many tokens each segment keeps; sizes count no specials."""
+    specials = len(sizes) + 1
+    if max_length is None or sum(sizes) + specials <= max_length:
+        return sizes
+    total = f"{sum(sizes) + specials} tokens ([CLS] and [SEP] included)"
+    if truncation == "refuse":
+        raise LengthError(
+            f"{total} are more than the limit of {max_length}. Shorten the text, split it, or "
+            "allow truncation."
+        )
+    room = max_length - specials
+    if room < 0:
+        raise LengthError(f"the limit of {max_length} tokens has no room for [CLS] and [SEP].")
+    if truncation == "only_second":
+        if len(sizes) == 1 or sizes[0] >= room:
+            raise LengthError(
+                f"{total} are more than the limit of {max_length}, and only the second segment "
+                f"may be cut; the first has {sizes[0]}. Shorten it, or cut the longest first."
+            )
+        return [sizes[0], room - sizes[0]]
+    if len(sizes) == 1:
+        return [room]
+    return _longest_first(sizes, room)
+
+
+def _longest_first(sizes: list[int], room: int) -> list[int]:
+    """Cut the longer of two segments down to the other, then both evenly, as ``tokenizers`` does:
+    of an odd room the longer keeps one more, and B where both are equal."""
+    shorter, longer = sorted(sizes)
+    if shorter <= room // 2:
+        kept_shorter, kept_longer = shorter, min(longer, room - shorter)
+    else:
+        kept_shorter, kept_longer = room // 2, room - room // 2
+    return [kept_longer, kept_shorter] if sizes[0] > sizes[1] else [kept_shorter, kept_longer]

@@ -1,0 +1,119 @@
+"""Vocabularies from files: the same bytes whatever the processes, and a report that is right."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from bothways.config import VocabularyConfig
+from bothways.corpus.vocabulary import count_file_words, learn_from_files, measure
+from bothways.errors import ConfigError, InputError
+from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import SPECIAL_PIECES
+
+FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
+PROGRAM = """
+import sys
+from bothways.config import VocabularyConfig
+from bothways.corpus.vocabulary import learn_from_files
+from bothways.tokenization import counting
+counting._BLOCK_CHARACTERS = 2000
+files, out, workers, most = sys.argv[1:]
+counting.count_chunks.__wrapped__.__kwdefaults__["most"] = int(most)
+learn_from_files(
+    VocabularyConfig(files=(files,), out=out, size=300, workers=int(workers), alphabet=60)
+)
+"""
+
+
+@pytest.fixture
+def texts(tmp_path: Path, tiny_documents: list[list[str]]) -> Path:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number, document in enumerate(tiny_documents):
+        (folder / f"{number % 7}.txt").open("a").write("\n".join(document) + "\n\n")
+    return folder
+
+
+def test_identical_bytes_whatever_processes_seeds_and_memory(tmp_path: Path, texts: Path) -> None:
+    found = set()
+    for number, (seed, workers, most) in enumerate([("0", 1, 10**6), ("1", 2, 10**6), ("2", 2, 9)]):
+        out = tmp_path / f"vocabulary-{number}"
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(texts), str(out), str(workers), str(most)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+        )
+        found.add(tuple((out / name).read_bytes() for name in FILES))
+        for old in list(texts.iterdir()):  # other names: another order of reading
+            old.rename(texts / f"{number}{old.name[::-1].removeprefix('txt.')}.txt")
+    assert len(found) == 1
+
+
+def test_report_counts_what_can_be_counted_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("house house sea\n" * 5)
+    (tmp_path / "b.txt").write_text("house 漢 sea eaeses 漢 House.\n")
+    out = tmp_path / "v"
+    config = VocabularyConfig(
+        files=(str(tmp_path / "a.txt"),), heldout=(str(tmp_path / "b.txt"),), out=str(out), size=100
+    )
+    seen: list[tuple[str, int, int]] = []
+    report = learn_from_files(config, progress=lambda *told: seen.append(told))
+    assert {stage for stage, _, _ in seen} == {"reading", "merging"}
+    tokenizer = Tokenizer.from_folder(out)
+    assert report["vocabulary"]["pieces"] == tokenizer.vocab_size < 100
+    assert "100 asked for" in report["vocabulary"]["fewer_because"]
+    assert report["vocabulary"]["score"] == "likelihood"
+    assert report["vocabulary"]["longest_pieces"][0] in tokenizer.pieces
+    learned = report["learned_from"]
+    assert (learned["words"], learned["pieces"]) == (15, 15)
+    assert (learned["whole"], learned["unknown"], learned["distinct_words"]) == (1, 0, 2)
+    heldout = report["heldout"]
+    pieces = len(tokenizer.encode_plain(["house 漢 sea eaeses 漢 House."])[0])
+    assert (heldout["words"], heldout["pieces"]) == (7, pieces)
+    assert heldout["unknown"] == 3 / 7
+    assert heldout["whole"] == 3 / 7
+    assert heldout["unknown_words"] == {"漢": 2, ".": 1}
+    assert json.loads((out / "vocabulary-report.json").read_text()) == report
+
+
+def test_report_lists_the_characters_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("aaab aaab aab xy xx x z\n")
+    out = str(tmp_path / "v")
+    config = VocabularyConfig(files=(str(tmp_path / "a.txt"),), out=out, size=20, alphabet=2)
+    alphabet = learn_from_files(config)["alphabet"]
+    assert (alphabet["kept"], alphabet["dropped"]) == (2, 3)
+    assert alphabet["most_frequent_dropped"] == {"b": 3, "y": 1, "z": 1}
+    assert alphabet["dropped_share"] == 5 / 17
+
+
+def test_words_of_files_are_counted_by_the_tokenizers_rules(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(unicodedata.normalize("NFD", "Été été. 한국"))
+    for normalization, korean in (("composed", "한국"), ("bert", None)):
+        pieces = [*SPECIAL_PIECES, "e"]
+        tokenizer = Tokenizer.from_pieces(pieces, normalization=normalization)  # type: ignore[arg-type]
+        counts = count_file_words([path], tokenizer, workers=1)
+        assert counts["ete"] == 2
+        assert (korean in counts) == (korean is not None)
+        assert measure(tokenizer, counts)["unknown"] == 1
+
+
+def test_refusals(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n")
+    with pytest.raises(InputError, match=r"no text in .*empty or blank"):
+        learn_from_files(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "w")))
+    assert not (tmp_path / "w").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "model.safetensors").write_text("")
+    with pytest.raises(ConfigError, match=r"model\.safetensors, which is no part"):
+        learn_from_files(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "other")))
+    for wrong in ({"workers": 0}, {"size": 0}, {"algorithm": "bpe", "score": "ratio"}):
+        with pytest.raises(ConfigError, match=next(reversed(wrong))):
+            VocabularyConfig(files=("a",), out="b", **wrong)  # type: ignore[arg-type]
