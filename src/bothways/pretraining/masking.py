@@ -58,7 +58,7 @@ class Vocabulary:
         special[tokenizer.special_ids] = True
         starts_word = tokenizer.starts_word.copy()
         if not segmented:
-            starts_word |= unspaced(tokenizer.pieces)
+            starts_word |= unspaced([tokenizer.text_of(i) for i in range(tokenizer.vocab_size)])
         return cls(tokenizer.mask_id, special, np.flatnonzero(~special), starts_word)
 
 
