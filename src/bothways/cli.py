@@ -128,10 +128,11 @@ def _corpus_build(argv: Sequence[str]) -> int:
 
     config = _options(CorpusConfig, "corpus build", argv)
     from bothways.corpus.build import build_corpus
+    from bothways.corpus.report import short_report
 
-    with _progress("reading") as progress:
-        report = build_corpus(config, progress=progress)
-    return _show_table(report)
+    with _progress("encoding") as progress:
+        report = build_corpus(config, progress=progress, say=_note)
+    return _show_table(short_report(report))
 
 
 CORPUS_ACTIONS = {"build": Verb("turn text files into a token store", _corpus_build)}
@@ -279,6 +280,10 @@ def _with_texts(chosen: Any) -> Any:
 def _show(result: str | Sequence[str]) -> int:
     print(result if isinstance(result, str) else "\n".join(result))
     return 0
+
+
+def _note(text: str) -> None:
+    print(f"bothways: {text}", file=sys.stderr)
 
 
 def _show_table(report: Mapping[str, Any]) -> int:
