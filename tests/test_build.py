@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from bothways.config import CorpusConfig
@@ -484,3 +484,38 @@ def test_real_articles(config: Config, shared_data: Callable[[str], Path]) -> No
     assert documents == 2000 - report["single_sentence_documents"]["joined"]
     assert 0.03 < report["heldout"]["documents"] / documents < 0.07
     assert verify_store(config().out) == []
+
+
+lines = st.lists(st.sampled_from(["", " ", "A boat. B!", "the king", "x" * 40]), max_size=12)
+
+
+@settings(max_examples=30, phases=(Phase.explicit, Phase.generate))
+@given(
+    files=st.lists(lines.map("\n".join), min_size=2, max_size=3),
+    size=st.integers(1, 60),
+    by_file=st.booleans(),
+)
+def test_where_units_end_changes_nothing(
+    files: list[str],
+    size: int,
+    by_file: bool,
+    tiny_tokenizer_folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("units")
+    for number, text in enumerate(
+        [*files, "The king. A boat!\n\nMy aunt. The clock!", "The king. A boat!"]
+    ):
+        (folder / f"{number}.txt").write_text(text)
+    options = CorpusConfig(
+        files=(str(folder),),
+        tokenizer=str(tiny_tokenizer_folder),
+        out=str(folder / "corpus"),
+        documents="file" if by_file else "blank",
+    )
+    build_corpus(options)
+    expected = contents(options.out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "UNIT_BYTES", size)
+        build_corpus(options)
+    assert contents(options.out) == expected

@@ -27,7 +27,6 @@ from bothways.corpus.store import (
 from bothways.errors import StoreError
 from bothways.tokenization import Tokenizer
 
-
 OPTIONS = {"heldout": 0.0}
 
 

@@ -99,8 +99,9 @@ def build_corpus(
     """
     check_language(config.language)
     tokenizer = Tokenizer.from_folder(config.tokenizer)
-    inputs = list_inputs(config.files)
     out = Path(config.out)
+    # The vocab.txt of an older corpus that lies among the texts is not one of them.
+    inputs = [item for item in list_inputs(config.files) if not _is_under(item.path, out)]
     _refuse_foreign_folder(out)
     with contextlib.ExitStack() as stack:
         stack.enter_context(explain_disk_errors(out))
@@ -136,6 +137,10 @@ def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -
         "vocabulary": tokenizer.fingerprint,
         "inputs": digest([files, stdin]),
     }
+
+
+def _is_under(path: Path | None, folder: Path) -> bool:
+    return path is not None and folder.resolve() in path.resolve().parents
 
 
 # ------------------------------------------------------------------------------ what can be refused

@@ -105,9 +105,12 @@ def encode_unit(
     documents: list[Document] = []
     files: list[int] = []
     for block in unit.blocks:
-        found = documents_of(block, config, counts.broken)
-        documents += found
-        files += [block.file] * len(found)
+        for continues, paragraphs in documents_of(block, config, counts.broken):
+            if continues and files and files[-1] == block.file:
+                documents[-1][1].extend(paragraphs)  # two blocks of one file
+            else:
+                documents.append((continues, paragraphs))
+                files.append(block.file)
     if unit.failure is not None:
         raise unit.failure
     return _columns(documents, files, config, _encoder(tokenizer), counts), counts

@@ -214,8 +214,7 @@ def _line_blocks(
     limit = int(config.max_line_mib * 2**20)
     at = begin
     rest = b""
-    if begin.offset:
-        file.seek(begin.offset)  # a compressed file is decompressed up to there
+    _skip(file, begin.offset)
     while True:
         data = rest + file.read(UNIT_BYTES - len(rest))
         full = len(data) >= UNIT_BYTES
@@ -234,6 +233,15 @@ def _line_blocks(
         continues = at.offset > 0 and (config.documents == "file" or at.in_document)
         yield Block(at.file, item.name, item.kind, at.line, continues, data[:cut]), after
         at, rest = after, data[cut:]
+
+
+def _skip(file: BinaryIO | BufferedIOBase, offset: int) -> None:
+    """Go from the start to an offset; a compressed file is decompressed up to there."""
+    if file.seekable():
+        file.seek(offset)
+        return
+    while offset:
+        offset -= len(file.read(min(offset, UNIT_BYTES)))
 
 
 def _long_line(
