@@ -11,7 +11,7 @@ import pytest
 from bothways.config import CorpusConfig
 from bothways.corpus import sources
 from bothways.corpus.build import build_corpus
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, StoreError
 
 distributed = pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
 
@@ -79,3 +79,14 @@ def test_without_dask(options: CorpusConfig, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
     with pytest.raises(ConfigError, match=r"bothways\[cluster\]"):
         build_corpus(replace(options, cluster="tcp://127.0.0.1:9"))
+
+
+def test_a_worker_that_is_lost_is_named(
+    options: CorpusConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise distributed.comm.CommClosedError("gone")
+
+    monkeypatch.setattr("bothways.corpus.build._encode", lost)
+    with pytest.raises(StoreError, match="a worker process was lost"):
+        build_corpus(options)

@@ -90,7 +90,7 @@ def test_what_is_removed(
     assert found["documents"]["repeated"] == 1
     assert found["paragraphs"]["repeated"] == 4
     assert [row["times"] for row in found["most_repeated"]] == [4, 2]
-    assert found["most_repeated"][0]["text"] == "the bread."
+    assert found["most_repeated"][0]["text"] == "The bread."
     store = TokenStore.open(tmp_path / "corpus")
     assert store.documents == documents
     text = tiny_tokenizer.decode(store.tokens_between(0, store.tokens).tolist())

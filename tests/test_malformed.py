@@ -19,7 +19,6 @@ from bothways.config import CorpusConfig
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore, verify_store
 from bothways.errors import InputError
-from bothways.tokenization import Tokenizer
 
 GOOD = "The king sold. A boat!\n\nMy aunt found. The clock!\n"
 LONG = "".join(f"The king {n} sold. A boat!\n\n" for n in range(3000)).encode()
@@ -172,14 +171,13 @@ def test_marks_and_line_ends_change_no_ids(build: Build, tmp_path: Path) -> None
     assert all(found == ids[0] for found in ids)
 
 
-def test_many_equal_lines_are_seen(build: Build, tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
+def test_many_equal_lines_are_seen(build: Build, tmp_path: Path) -> None:
     path = tmp_path / "t.txt"
     path.write_text("The same line.\n" * 100_000 + "\n" + GOOD)
     report = build(path)
     assert report["train"]["sentences"] == 100_004
     assert report["duplicates"]["paragraphs"]["repeated"] == 99_999
-    expected = tiny_tokenizer.decode(tiny_tokenizer.encode_plain(["The same line."])[0])
-    assert report["duplicates"]["most_repeated"][0] == {"times": 100_000, "text": expected}
+    assert report["duplicates"]["most_repeated"][0] == {"times": 100_000, "text": "The same line."}
     removed = build(path, duplicates="paragraphs")
     assert removed["train"]["sentences"] == 5
 

@@ -44,6 +44,7 @@ from bothways.corpus.store import (
     Manifest,
     Shard,
     Split,
+    bounds,
     id_type,
     options_fingerprint,
     write_shard,
@@ -63,7 +64,6 @@ _OWN_FILES = re.compile(
     + r"|(train|heldout)-\d{5,}\.arrow"
 )
 _CORPUS_FILES = re.compile(re.escape(MANIFEST) + r"|(train|heldout)-\d{5,}\.arrow")
-_EXCERPT = 40  # tokens shown of a paragraph that is repeated
 
 
 def build_corpus(
@@ -132,7 +132,7 @@ def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -
     files = [[item.name, item.size, item.modified] for item in inputs]
     options = recipe_fields(config)
     return {
-        "format": FORMAT,
+        "format": [FORMAT, *Columns.__dataclass_fields__],
         "options": digest({name: options[name] for name in options if name != "out"}),
         "vocabulary": tokenizer.fingerprint,
         "inputs": digest([files, stdin]),
@@ -230,11 +230,19 @@ def _results(
         results = stack.enter_context(contextlib.closing(run(tasks)))
         try:
             yield results
-        except BrokenProcessPool as error:
+        except Exception as error:
+            if not _is_lost_worker(error):
+                raise
             raise StoreError(
                 f"a worker process was lost ({error}); most often it was killed for memory. Run "
                 "the same command again to continue, perhaps with fewer --workers."
             ) from error
+
+
+def _is_lost_worker(error: Exception) -> bool:
+    """Whether joblib's processes or the cluster failed, rather than what they were given to do."""
+    of_cluster = type(error).__module__.partition(".")[0] == "distributed"
+    return of_cluster or isinstance(error, BrokenProcessPool)
 
 
 def _dask_client(address: str) -> Any:
@@ -286,7 +294,7 @@ def _arrange(
         "single_sentence_documents": {"joined": plan.joined, "dropped": plan.dropped},
         "short_documents_dropped": plan.short,
         "empty_sentences_dropped": log.counts.empty_sentences,
-        "duplicates": _duplicates(config, text, log, tokenizer),
+        "duplicates": _duplicates(config, text, log),
         "broken": vars(log.counts.broken),
         "scripts": script_shares(log.counts.scripts),
         "histograms": {
@@ -390,22 +398,17 @@ class _SplitWriter:
         self._clear()
 
 
-def _duplicates(
-    config: CorpusConfig, text: Text, log: UnitLog, tokenizer: Tokenizer
-) -> dict[str, Any]:
+def _duplicates(config: CorpusConfig, text: Text, log: UnitLog) -> dict[str, Any]:
     """What is repeated, and the paragraphs that are so most often, by rank."""
     wanted = [item for _, item in text.paragraphs.ranks]
     excerpts: dict[int, str] = {}
     first = 0
     for columns in log:
         last = first + columns.paragraph_sentences.size
+        edges = bounds(columns.excerpt_bytes)
         for item in [item for item in wanted if first <= item < last]:
-            sentence = int(columns.paragraph_sentences[: item - first].sum())
-            token = int(columns.sentence_tokens[:sentence].sum())
-            stop = sentence + int(columns.paragraph_sentences[item - first])
-            length = int(columns.sentence_tokens[sentence:stop].sum())
-            shown = columns.ids[token : token + min(length, _EXCERPT)].tolist()
-            excerpts[item] = tokenizer.decode(shown, skip_special=False)
+            start, stop = edges[item - first : item - first + 2].tolist()
+            excerpts[item] = columns.excerpts[start:stop].tobytes().decode()
         first = last
 
     def figures(found: Repeats, what: str) -> dict[str, Any]:

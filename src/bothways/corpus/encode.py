@@ -24,6 +24,8 @@ from bothways.corpus.store import Ids, bounds
 Hashes = NDArray[np.uint64]
 """[N, 2]: 128 bits each."""
 _HASH_BYTES = 16
+EXCERPT = 60
+"""Characters of a paragraph that a report may show."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Columns:
         sentence_tokens: uint32 [S].
         paragraph_sentences, paragraph_characters: uint32 [P].
         paragraph_hashes: uint64 [P, 2], of the text.
+        excerpts: uint8, UTF-8 of the first characters of each paragraph, end to end.
+        excerpt_bytes: uint32 [P], how many of those each has.
         document_paragraphs: uint32 [D], 0 for a document without ids.
         document_files: uint32 [D], number of the input each is from.
         document_hashes: uint64 [D, 2], of its paragraphs' hashes.
@@ -49,6 +53,8 @@ class Columns:
     paragraph_sentences: NDArray[np.uint32]
     paragraph_characters: NDArray[np.uint32]
     paragraph_hashes: Hashes
+    excerpts: NDArray[np.uint8]
+    excerpt_bytes: NDArray[np.uint32]
     document_paragraphs: NDArray[np.uint32]
     document_files: NDArray[np.uint32]
     document_hashes: Hashes
@@ -140,10 +146,14 @@ def _columns(
     document_paragraphs = np.bincount(document_of[full], minlength=len(documents))
     texts = [text.encode() for text in paragraphs]
     hashes = hash_all(texts)[full]
-    joined = "\n".join(paragraphs)
+    excerpts = [
+        text[:EXCERPT].encode()
+        for text, is_full in zip(paragraphs, full.tolist(), strict=True)
+        if is_full
+    ]
     counts.text_bytes = sum(map(len, texts)) + max(len(texts) - len(documents), 0)
     counts.empty_sentences = int((lengths == 0).sum())
-    counts.scripts = count_scripts(joined)
+    counts.scripts = count_scripts("\n".join(paragraphs))
     edges = bounds(document_paragraphs)
     return Columns(
         ids=ids,
@@ -151,6 +161,8 @@ def _columns(
         paragraph_sentences=paragraph_sentences[full].astype(np.uint32),
         paragraph_characters=np.array([len(text) for text in paragraphs], np.uint32)[full],
         paragraph_hashes=hashes,
+        excerpts=np.frombuffer(b"".join(excerpts), dtype=np.uint8),
+        excerpt_bytes=np.array([len(excerpt) for excerpt in excerpts], dtype=np.uint32),
         document_paragraphs=document_paragraphs.astype(np.uint32),
         document_files=np.array(files, dtype=np.uint32),
         document_hashes=hash_all([hashes[start:stop].tobytes() for start, stop in pairwise(edges)]),

@@ -100,6 +100,9 @@ def short_report(report: Mapping[str, Any]) -> dict[str, Any]:
     """What a terminal shows of a build's report: no histograms, lists cut short, nothing empty."""
     hidden = ("histograms", "most_repeated", "broken", "duplicates")
     shown = {name: value for name, value in report.items() if name not in hidden}
+    if "scripts" in report:
+        shares = report["scripts"].items()
+        shown["scripts"] = ", ".join(f"{name} {share:.2%}" for name, share in shares)
     if "duplicates" in report:
         repeats = report["duplicates"]
         for what in ("documents", "paragraphs"):
@@ -158,7 +161,7 @@ def write_page(path: Path, report: Mapping[str, Any]) -> None:
         f"<h1>Corpus</h1><p>{head}</p>",
         *lengths,
         _bars("Scripts, share of the letters", scripts),
-        _bars("Most repeated paragraphs (as the tokenizer sees them)", ranks),
+        _bars("Most repeated paragraphs (how they begin)", ranks),
         f"<p>{repeated}</p>",
         f"<h2>Broken lines: {broken['lines']:,}</h2><ul>{mended}</ul>",
     ]
