@@ -102,7 +102,8 @@ def short_report(report: Mapping[str, Any]) -> dict[str, Any]:
     shown = {name: value for name, value in report.items() if name not in hidden}
     if "scripts" in report:
         shares = report["scripts"].items()
-        shown["scripts"] = ", ".join(f"{name} {share:.2%}" for name, share in shares)
+        found = [f"{name} {share:.2%}" for name, share in shares if share >= 0.00005]
+        shown["scripts"] = ", ".join(found)
     if "duplicates" in report:
         repeats = report["duplicates"]
         for what in ("documents", "paragraphs"):
