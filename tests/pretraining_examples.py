@@ -36,6 +36,7 @@ def memory_store(documents: Documents, *, seed: int = 0) -> TokenStore:
         document_sentences=np.array([len(d) for d in documents], dtype=np.int64),
         at=0,
         vocabulary=TOKENIZER.fingerprint,
+        options="",
     )
     manifest = Manifest({}, TOKENIZER.fingerprint, 38, {"train": [], "heldout": []}, {})
     store = TokenStore(Path("memory"), "train", manifest, [columns])

@@ -540,7 +540,8 @@ def test_a_full_disk_while_building_a_corpus(
     assert_disk_full(argv, capsys)
     assert contents(out) == before
     assert diagnose(out) == []
-    assert sorted(p.name for p in small_disk.iterdir()) == ["corpus", "filler"]
+    names = sorted(p.name for p in small_disk.iterdir())
+    assert names == [".partial-units-corpus", "corpus", "filler"]
     enlarge(small_disk)
     assert run(*argv) == 0
     assert diagnose(out) == []

@@ -6,19 +6,18 @@ import errno
 import lzma
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from bothways.config import CorpusConfig
-from bothways.corpus import build as module
-from bothways.corpus.build import build_corpus, choose_heldout, join_single_sentences
-from bothways.corpus.documents import read_documents
+from bothways.corpus import sources
+from bothways.corpus.arrange import Plan, heldout_below, join_single_sentences
+from bothways.corpus.build import build_corpus
 from bothways.corpus.store import SPLITS, TokenStore, verify_store
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
 from bothways.tokenization import Tokenizer
@@ -163,7 +162,7 @@ def test_any_number_of_workers_and_any_batches_give_the_same_bytes(
     expected = contents(options.out)
     fingerprint = TokenStore.open(options.out).fingerprint
     assert len(expected) > 5
-    monkeypatch.setattr(module, "BATCH_CHARACTERS", 300)
+    monkeypatch.setattr(sources, "UNIT_BYTES", 300)
     for workers in (1, 3):
         build_corpus(replace(options, workers=workers))
         assert contents(options.out) == expected
@@ -193,7 +192,7 @@ def test_the_report_counts_what_is_there(config: Config) -> None:
 def test_progress_goes_up_to_the_size_on_disk(
     config: Config, tiny_text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BATCH_CHARACTERS", 300)
+    monkeypatch.setattr(sources, "UNIT_BYTES", 300)
     packed = tmp_path / "packed.txt.xz"
     packed.write_bytes(lzma.compress(tiny_text_file.read_bytes()))
     seen: list[tuple[int, int]] = []
@@ -208,6 +207,15 @@ def test_progress_goes_up_to_the_size_on_disk(
 
 
 # --------------------------------------------------------------------- documents of one sentence
+
+
+def joined(sentences: list[int], files: list[int], how: str) -> tuple[list[Any], int, int]:
+    """Spans, and how many documents were joined and dropped."""
+    rows = [(n, (f, s, 9, 9)) for n, (f, s) in enumerate(zip(files, sentences, strict=True))]
+    options = CorpusConfig(files=(), tokenizer="", out="o", single_sentence=how)  # type: ignore[arg-type]
+    plan = Plan()
+    spans = [(s.start, s.stop) for s in join_single_sentences(rows, options, plan)]
+    return spans, plan.joined, plan.dropped
 
 
 @pytest.mark.parametrize(
@@ -227,8 +235,7 @@ def test_progress_goes_up_to_the_size_on_disk(
 def test_documents_of_one_sentence(
     sentences: list[int], files: list[int], how: str, expected: object
 ) -> None:
-    found = join_single_sentences(np.array(sentences, int), np.array(files, int), how=how)
-    assert found == expected
+    assert joined(sentences, files, how) == expected
 
 
 @given(
@@ -240,11 +247,11 @@ def test_joining_never_leaves_one_sentence_or_crosses_files(
 ) -> None:
     rows = sorted(rows, key=lambda row: row[0])
     files, sentences = (np.array([row[i] for row in rows], int) for i in range(2))
-    spans, joined, dropped = join_single_sentences(sentences, files, how=how)
+    spans, together, dropped = joined(sentences.tolist(), files.tolist(), how)
     used = [d for span in spans for d in range(*span)]
     assert used == sorted(set(used))
     assert len(rows) - len(used) == dropped
-    assert joined + dropped == (sentences == 1).sum()
+    assert together + dropped == (sentences == 1).sum()
     for span in spans:
         assert sentences[slice(*span)].sum() >= 2
         assert len(set(files[slice(*span)].tolist())) == 1
@@ -258,7 +265,7 @@ hashes = st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=60)
 @given(hashes, st.floats(0, 1, exclude_max=True))
 def test_heldout_keeps_its_promises(values: list[int], share: float) -> None:
     array = np.array(values, np.uint64)
-    chosen = choose_heldout(array, share)
+    chosen = array < np.uint64(heldout_below(array, share))
     assert (~chosen).sum() >= 2
     if share == 0:
         assert not chosen.any()
@@ -266,7 +273,7 @@ def test_heldout_keeps_its_promises(values: list[int], share: float) -> None:
     # Copies stay together, and the order of documents does not matter.
     assert set(array[chosen].tolist()).isdisjoint(array[~chosen].tolist())
     order = np.argsort(-np.arange(array.size))
-    assert np.array_equal(choose_heldout(array[order], share), chosen[order])
+    assert heldout_below(array[order], share) == heldout_below(array, share)
     if array.size >= 20 and len(set(values)) == array.size:
         assert chosen.sum() >= 2
         assert array[chosen].max() < array[~chosen].min()
@@ -276,7 +283,7 @@ def test_heldout_share_is_met() -> None:
     array = np.random.default_rng(0).integers(0, 2**64, 100_000, dtype=np.uint64)
     for share in (0.01, 0.3):
         deviation = (share * (1 - share) / array.size) ** 0.5
-        assert abs(choose_heldout(array, share).mean() - share) < 4 * deviation
+        assert abs((array < np.uint64(heldout_below(array, share))).mean() - share) < 4 * deviation
 
 
 def test_heldout_does_not_depend_on_the_order_or_names_of_files(
@@ -442,7 +449,7 @@ def test_a_full_disk_leaves_the_old_corpus(
         raise full
 
     if moment == "spool":
-        monkeypatch.setattr("bothways.corpus.build._without_ids", fail)
+        monkeypatch.setattr("bothways.corpus.units.UnitLog.append", fail)
     elif moment == "shard":
         monkeypatch.setattr("pyarrow.ipc.new_file", fail)
     elif moment == "manifest":
@@ -453,7 +460,9 @@ def test_a_full_disk_leaves_the_old_corpus(
         build_corpus(replace(options, shard_tokens=900))
     assert contents(options.out) == before
     assert verify_store(options.out) == []
-    assert [path.name for path in Path(options.out).parent.iterdir()] == ["corpus"], "left-overs"
+    # What was done stays for the next time, and nothing else.
+    names = {path.name for path in Path(options.out).parent.iterdir()}
+    assert names == {"corpus", ".partial-units-corpus"}
 
 
 def test_bad_text_leaves_the_old_corpus(config: Config) -> None:
@@ -469,9 +478,44 @@ def test_bad_text_leaves_the_old_corpus(config: Config) -> None:
 
 def test_real_articles(config: Config, shared_data: Callable[[str], Path]) -> None:
     path = shared_data("text_en/wikipedia-leads.txt.xz")
-    articles = islice(read_documents(path, documents="blank"), 2000)
-    report = build_corpus(config("\n\n".join(map("\n".join, articles)), heldout=0.05))
+    articles = lzma.decompress(path.read_bytes()).decode().split("\n\n")[:2000]
+    report = build_corpus(config("\n\n".join(articles), heldout=0.05))
     documents = report["train"]["documents"] + report["heldout"]["documents"]
     assert documents == 2000 - report["single_sentence_documents"]["joined"]
     assert 0.03 < report["heldout"]["documents"] / documents < 0.07
     assert verify_store(config().out) == []
+
+
+lines = st.lists(st.sampled_from(["", " ", "A boat. B!", "the king", "x" * 40]), max_size=12)
+
+
+@settings(max_examples=30, phases=(Phase.explicit, Phase.generate))
+@given(
+    files=st.lists(lines.map("\n".join), min_size=2, max_size=3),
+    size=st.integers(1, 60),
+    by_file=st.booleans(),
+)
+def test_where_units_end_changes_nothing(
+    files: list[str],
+    size: int,
+    by_file: bool,
+    tiny_tokenizer_folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("units")
+    for number, text in enumerate(
+        [*files, "The king. A boat!\n\nMy aunt. The clock!", "The king. A boat!"]
+    ):
+        (folder / f"{number}.txt").write_text(text)
+    options = CorpusConfig(
+        files=(str(folder),),
+        tokenizer=str(tiny_tokenizer_folder),
+        out=str(folder / "corpus"),
+        documents="file" if by_file else "blank",
+    )
+    build_corpus(options)
+    expected = contents(options.out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "UNIT_BYTES", size)
+        build_corpus(options)
+    assert contents(options.out) == expected

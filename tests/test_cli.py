@@ -278,9 +278,10 @@ def test_corpus_report_and_finetune_table_are_printed(
         "heldout_note": None,
     }
 
-    def build(config: CorpusConfig, *, progress: Any) -> dict[str, Any]:
+    def build(config: CorpusConfig, *, progress: Any, say: Any) -> dict[str, Any]:
         assert config.tokenizer == "t"
         progress(1, 2)
+        say("continuing")
         return report
 
     stand_in(monkeypatch, "bothways.corpus.build", "build_corpus", build)

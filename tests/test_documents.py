@@ -9,17 +9,19 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bothways.corpus.documents import list_files, read_documents, read_lines
+from bothways.corpus.documents import list_files, read_lines
 from bothways.errors import InputError
 
 OPENERS: dict[str, Callable[[bytes], bytes]] = {
     ".txt": lambda data: data,
     ".txt.gz": gzip.compress,
     ".txt.xz": lzma.compress,
+    ".txt.zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
 }
 
 
@@ -143,7 +145,7 @@ def test_the_longest_line_allowed_is_allowed(end: bytes, tmp_path: Path) -> None
             list(read_lines(path, max_line_mib=1))
 
 
-@pytest.mark.parametrize("suffix", [".txt.gz", ".txt.xz"])
+@pytest.mark.parametrize("suffix", [".txt.gz", ".txt.xz", ".txt.zst"])
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "not compressed"])
 def test_a_damaged_archive_is_refused(suffix: str, damage: str, tmp_path: Path) -> None:
     text = "".join(f"line {n} of {n * n}\n" for n in range(20_000)).encode()
@@ -185,18 +187,3 @@ def test_progress_ends_at_the_size_on_disk(suffix: str, tmp_path: Path) -> None:
     list(read_lines(path, on_read=seen.append))
     assert seen == sorted(seen)
     assert seen[-1] == path.stat().st_size
-
-
-# --------------------------------------------------------------------------------------- documents
-
-
-def test_documents_end_at_blank_lines_or_with_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path, "t.txt", "\n\na\nb\n \u3000\t\n\nc\n".encode())
-    assert list(read_documents(path, documents="blank")) == [["a", "b"], ["c"]]
-    assert list(read_documents(path, documents="file")) == [["a", "b", "c"]]
-
-
-def test_a_blank_file_has_no_documents(tmp_path: Path) -> None:
-    path = write(tmp_path, "t.txt", b"\n  \n\n")
-    assert not list(read_documents(path, documents="file"))
-    assert not list(read_documents(path, documents="blank"))

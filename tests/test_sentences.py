@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 import pytest
 import sentencex
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.corpus import sentences as module
-from bothways.corpus.sentences import check_language, split_lines
+from bothways.corpus.sentences import check_language, split_paragraphs
 from bothways.errors import ConfigError
 
 # What sentence rules look at: ends, quotes, initials, wide spaces, other scripts.
@@ -23,6 +24,13 @@ FRAGMENTS = [
     "a@b.c",
 ]
 odd_lines = st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join)
+
+
+def split_lines(lines: list[str], **options: Any) -> list[str]:
+    """The sentences of all lines."""
+    return [s for found in split_paragraphs(lines, **options) for s in found]
+
+
 languages = st.sampled_from(["en", "ko", "de", "fr", "ja", "zh", "ar", "hi", "am", "xx"])
 
 

@@ -15,9 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.corpus import store as module
-from bothways.corpus.store import Manifest, TokenStore, bounds, id_type, verify_store, write_shard
+from bothways.corpus.store import (
+    Manifest,
+    TokenStore,
+    bounds,
+    id_type,
+    options_fingerprint,
+    verify_store,
+    write_shard,
+)
 from bothways.errors import StoreError
 from bothways.tokenization import Tokenizer
+
+OPTIONS = {"heldout": 0.0}
 
 
 def make_store(
@@ -37,10 +47,11 @@ def make_store(
                 np.array([len(s) for s in sentences]),
                 np.array([len(d) for d in documents]),
                 tokenizer.fingerprint,
+                options_fingerprint(OPTIONS),
             )
         )
     Manifest(
-        options={"heldout": 0.0, "out": str(folder)},
+        options={**OPTIONS, "out": str(folder)},
         vocabulary=tokenizer.fingerprint,
         vocab_size=changes.get("vocab_size", tokenizer.vocab_size),
         shards={"train": written, "heldout": []},
@@ -213,8 +224,8 @@ def test_a_manifest_changed_by_hand(corpus: Path) -> None:
 
 def test_a_later_format(corpus: Path) -> None:
     path = corpus / "corpus.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
-    refused(corpus, "format 2")
+    path.write_text(path.read_text().replace('"format": 2', '"format": 3'))
+    refused(corpus, "format 3")
 
 
 def test_a_shard_of_another_vocabulary(
@@ -229,6 +240,14 @@ def test_a_shard_of_another_vocabulary(
     manifest.shards["train"][0] = Manifest.read(other).shards["train"][0]
     manifest.write(corpus)
     refused(corpus, "train-00000.arrow", cased.fingerprint, "another corpus")
+
+
+def test_a_shard_of_other_options(corpus: Path) -> None:
+    """As another build of the same text with the same vocabulary would leave it."""
+    manifest = Manifest.read(corpus)
+    manifest.options["heldout"] = 0.5
+    manifest.write(corpus)
+    refused(corpus, "train-00000.arrow", "made with options", "another corpus")
 
 
 def test_a_shard_of_other_lengths(corpus: Path, tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:

@@ -145,10 +145,11 @@ def _corpus_build(argv: Sequence[str]) -> int:
 
     config = _options(CorpusConfig, "corpus build", argv)
     from bothways.corpus.build import build_corpus
+    from bothways.corpus.report import short_report
 
-    with _progress("reading") as progress:
-        report = build_corpus(config, progress=progress)
-    return _show_table(report)
+    with _progress("encoding") as progress:
+        report = build_corpus(config, progress=progress, say=_note)
+    return _show_table(short_report(report))
 
 
 def _corpus_show(argv: Sequence[str]) -> int:
@@ -334,6 +335,10 @@ def _show_text(lines: Iterable[Text]) -> int:
     for line in lines:
         console.print(line, soft_wrap=not console.is_terminal)
     return 0
+
+
+def _note(text: str) -> None:
+    print(f"bothways: {text}", file=sys.stderr)
 
 
 def _show_table(report: Mapping[str, Any]) -> int:

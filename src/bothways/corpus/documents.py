@@ -1,12 +1,13 @@
-"""Documents from text files: which files, which lines, where a document ends.
+"""Lines from text files: which files, which lines.
 
-Files are streamed, so a corpus may be larger than memory; only one document is held at a time.
-Whatever cannot be text (broken UTF-8, NUL characters, lines of many megabytes, damaged archives)
-is refused with the file and line, because silently mended bytes end up in the vocabulary.
+Files are streamed, so a corpus may be larger than memory. Whatever cannot be text (broken UTF-8,
+NUL characters, lines of many megabytes, damaged archives) is refused with the file and line,
+because silently mended bytes end up in the vocabulary.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import gzip
 import lzma
@@ -16,25 +17,30 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import BinaryIO, Literal, NoReturn
+from typing import BinaryIO, NoReturn
+
+import pyarrow as pa
 
 from bothways.errors import InputError
 
-SUFFIXES = (".txt", ".txt.gz", ".txt.xz")
+COMPRESSED = (".gz", ".xz", ".zst")
+"""Endings of names that mean compressed files."""
+SUFFIXES = (".txt", *(".txt" + ending for ending in COMPRESSED))
 LONGEST_TEXT_MIB = 1.0
 """Limit of one text to label or to embed: a novel. Encoding takes a hundred times its size."""
 
-_BOM = b"\xef\xbb\xbf"
-_UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
+BOM = b"\xef\xbb\xbf"
+UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _LINES_PER_REPORT = 1000
 
 
-def list_files(patterns: Sequence[str]) -> list[Path]:
+def list_files(patterns: Sequence[str], suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
     """The text files that ``patterns`` name, sorted by path, each once.
 
     Args:
-        patterns: files (any name), folders (searched at every depth for names ending in
-            ``.txt``, ``.txt.gz`` or ``.txt.xz``), or globs (``**`` matches folders).
+        patterns: files (any name), folders (searched at every depth), or globs (``**`` matches
+            folders).
+        suffixes: endings of the names looked for in folders.
 
     Raises:
         InputError: a pattern that finds nothing, or a folder that cannot be read.
@@ -43,11 +49,11 @@ def list_files(patterns: Sequence[str]) -> list[Path]:
         raise InputError("no text files were given; name files, folders or globs.")
     found: set[Path] = set()
     for pattern in patterns:
-        files = _matches(pattern)
+        files = _matches(pattern, tuple(suffixes))
         if not files:
             raise InputError(
                 f"{pattern!r} finds no text file. Give a file, a folder with files named "
-                f"{', '.join('*' + suffix for suffix in SUFFIXES)}, or a glob in quotes."
+                f"{', '.join('*' + suffix for suffix in suffixes)}, or a glob in quotes."
             )
         found.update(files)
     return sorted(found)
@@ -62,7 +68,7 @@ def read_lines(
     """Stream a file's lines.
 
     Args:
-        path: plain text, or compressed if its name ends in ``.gz`` or ``.xz``.
+        path: plain text, or compressed if its name ends in ``.gz``, ``.xz`` or ``.zst``.
         max_line_mib: longest line accepted, in MiB of UTF-8; never more than this is held.
         on_read: called now and then with the bytes of the file on disk read so far.
 
@@ -75,22 +81,17 @@ def read_lines(
             a truncated or damaged archive, a file that cannot be read.
     """
     number = 0
-    try:
-        with path.open("rb") as disk, _decompressed(path, disk) as file:
-            for number, text in lines_of(file, path, max_line_mib=max_line_mib):
-                yield number, text
-                if on_read and number % _LINES_PER_REPORT == 0:
-                    on_read(disk.tell())
-            if on_read:
+    with (
+        explain_unreadable(path, lambda: number),
+        path.open("rb") as disk,
+        decompressed(path, disk) as file,
+    ):
+        for number, text in lines_of(file, path, max_line_mib=max_line_mib):
+            yield number, text
+            if on_read and number % _LINES_PER_REPORT == 0:
                 on_read(disk.tell())
-    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(
-            f"the compressed file is truncated or damaged after line {number} ({error}); "
-            "copy or compress it again.",
-            path=path,
-        ) from error
-    except OSError as error:
-        _refuse_unreadable(path, error)
+        if on_read:
+            on_read(disk.tell())
 
 
 def lines_of(
@@ -100,39 +101,40 @@ def lines_of(
     limit = int(max_line_mib * 2**20)
     # Two more than the limit: room for CRLF.
     for number, line in enumerate(iter(partial(file.readline, limit + 2), b""), start=1):
-        yield number, _decode(line, source, number, limit)
+        yield number, decode_line(line, source, number, limit)
 
 
-def read_documents(
-    path: Path,
-    *,
-    documents: Literal["blank", "file"],
-    max_line_mib: float = 10.0,
-    on_read: Callable[[int], None] | None = None,
-) -> Iterator[list[str]]:
-    """Stream a file's documents, each a list of lines that are not blank.
+@contextlib.contextmanager
+def explain_unreadable(path: Path, lines_read: Callable[[], int]) -> Iterator[None]:
+    """Turn what opening or reading ``path`` raises into an :class:`InputError`.
 
     Args:
-        path: see :func:`read_lines`.
-        documents: a document ends at blank lines, or at the end of the file.
-        max_line_mib: see :func:`read_lines`.
-        on_read: see :func:`read_lines`.
-
-    Raises:
-        InputError: see :func:`read_lines`.
+        path: the file.
+        lines_read: lines that came through so far, for the message about a damaged archive.
     """
-    lines: list[str] = []
-    for _, line in read_lines(path, max_line_mib=max_line_mib, on_read=on_read):
-        if line.strip():
-            lines.append(line)
-        elif lines and documents == "blank":
-            yield lines
-            lines = []
-    if lines:
-        yield lines
+    try:
+        yield
+    except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
+        _refuse_damaged(path, error, lines_read())
+    except OSError as error:
+        if error.errno is None:  # how pyarrow reports broken zst
+            _refuse_damaged(path, error, lines_read())
+        _refuse_unreadable(path, error)
 
 
-def _matches(pattern: str) -> list[Path]:
+def decompressed(path: Path, disk: BufferedReader) -> BufferedIOBase:
+    """The bytes that were compressed into ``disk``, an open file; by the ending of its name."""
+    if path.suffix == ".gz":
+        return gzip.GzipFile(fileobj=disk)
+    if path.suffix == ".xz":
+        return lzma.LZMAFile(disk)
+    if path.suffix == ".zst":
+        # The standard library has no zst before Python 3.14; Arrow, needed anyway, has.
+        return BufferedReader(pa.CompressedInputStream(pa.PythonFile(disk, "r"), "zstd"))
+    return disk
+
+
+def _matches(pattern: str, suffixes: tuple[str, ...]) -> list[Path]:
     if not pattern:
         return []
     path = Path(pattern)
@@ -141,11 +143,11 @@ def _matches(pattern: str) -> list[Path]:
     names = [pattern] if path.exists() else glob.glob(pattern, recursive=True)  # noqa: PTH207
     files: list[Path] = []
     for path in map(Path, names):
-        files.extend(_text_files_under(path) if path.is_dir() else [path])
+        files.extend(_files_under(path, suffixes) if path.is_dir() else [path])
     return files
 
 
-def _text_files_under(folder: Path) -> list[Path]:
+def _files_under(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     def refuse(error: OSError) -> NoReturn:
         _refuse_unreadable(Path(error.filename or folder), error)
 
@@ -153,20 +155,22 @@ def _text_files_under(folder: Path) -> list[Path]:
         Path(parent, name)
         for parent, _, names in os.walk(folder, onerror=refuse)
         for name in names
-        if name.endswith(SUFFIXES)
+        if name.endswith(suffixes)
     ]
 
 
-def _decompressed(path: Path, disk: BufferedReader) -> BufferedIOBase:
-    if path.suffix == ".gz":
-        return gzip.GzipFile(fileobj=disk)
-    if path.suffix == ".xz":
-        return lzma.LZMAFile(disk)
-    return disk
+def decode_line(line: bytes, path: str | Path, number: int, limit: int) -> str:
+    """Text of one line.
 
+    Args:
+        line: as read, with its line end.
+        path: named in messages.
+        number: of the line, from 1.
+        limit: longest line accepted, in bytes.
 
-def _decode(line: bytes, path: str | Path, number: int, limit: int) -> str:
-    """Text of one line as read, line end included."""
+    Raises:
+        InputError: too long, not UTF-8, or with a NUL character.
+    """
     body = line.removesuffix(b"\n").removesuffix(b"\r")
     if len(body) > limit:
         raise InputError(
@@ -177,17 +181,17 @@ def _decode(line: bytes, path: str | Path, number: int, limit: int) -> str:
             line=number,
         )
     if number == 1:
-        if body.startswith(_UTF16_BOMS):
+        if body.startswith(UTF16_BOMS):
             raise InputError(
                 "the file is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW",
                 path=path,
                 line=number,
             )
-        body = body.removeprefix(_BOM)
+        body = body.removeprefix(BOM)
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
-        offset = error.start + (len(_BOM) if number == 1 and line.startswith(_BOM) else 0)
+        offset = error.start + (len(BOM) if number == 1 and line.startswith(BOM) else 0)
         raise InputError(
             f"not UTF-8: byte 0x{body[error.start]:02x} at byte {offset} of the line (from 0). "
             "Remove the line, or convert the file from its own encoding, for instance: "
@@ -203,6 +207,14 @@ def _decode(line: bytes, path: str | Path, number: int, limit: int) -> str:
             line=number,
         )
     return text
+
+
+def _refuse_damaged(path: Path, error: Exception, lines: int) -> NoReturn:
+    raise InputError(
+        f"the compressed file is truncated or damaged after line {lines} ({error}); "
+        "copy or compress it again.",
+        path=path,
+    ) from error
 
 
 def _refuse_unreadable(path: Path, error: OSError) -> NoReturn:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +29,7 @@ from bothways.errors import BothwaysError, StoreError
 from bothways.files import sha256, write_json
 from bothways.tokenization.tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "corpus.json"
 Split = Literal["train", "heldout"]
 SPLITS: tuple[Split, ...] = ("train", "heldout")
@@ -40,6 +41,7 @@ LARGEST_OFFSET = 2**31 - 1
 
 _COLUMN = "sentences"
 _VOCABULARY_KEY = b"bothways.vocabulary"
+_OPTIONS_KEY = b"bothways.options"
 _PLACES = ("files", "tokenizer", "out")
 _REBUILD = (
     f"Build the corpus again with `bothways corpus` ({MANIFEST} holds the options it was built "
@@ -50,6 +52,11 @@ _REBUILD = (
 def id_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
     """The smallest type that holds every id of a vocabulary."""
     return np.uint16 if vocab_size <= 2**16 else np.uint32
+
+
+def options_fingerprint(options: Mapping[str, Any]) -> str:
+    """Digest of a build's options, without those that say where files are."""
+    return digest({name: value for name, value in options.items() if name not in _PLACES})
 
 
 def bounds(lengths: NDArray[Any]) -> NDArray[np.int64]:
@@ -100,9 +107,9 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """Digest of the content: options, vocabulary and shards, not where files are."""
-        options = {name: value for name, value in self.options.items() if name not in _PLACES}
         shards = {split: [asdict(shard) for shard in self.shards[split]] for split in SPLITS}
-        return digest([FORMAT, options, self.vocabulary, self.vocab_size, shards])
+        made_by = options_fingerprint(self.options)
+        return digest([FORMAT, made_by, self.vocabulary, self.vocab_size, shards])
 
     def write(self, folder: Path) -> None:
         """Write corpus.json."""
@@ -236,6 +243,7 @@ def write_shard(
     sentence_lengths: NDArray[Any],
     document_sentences: NDArray[Any],
     vocabulary: str,
+    options: str,
 ) -> Shard:
     """Write one shard; the caller makes the folder durable.
 
@@ -245,6 +253,7 @@ def write_shard(
         sentence_lengths: [S] tokens of each sentence, adding up to T.
         document_sentences: [D] sentences of each document, adding up to S.
         vocabulary: the tokenizer's fingerprint.
+        options: fingerprint of the build's options.
 
     Raises:
         OSError: the disk refused.
@@ -257,7 +266,8 @@ def write_shard(
     rows = pa.array(ids)
     for lengths in (sentence_lengths, document_sentences):
         rows = lists.from_arrays(pa.array(bounds(lengths), type=offset), rows)
-    schema = pa.schema([pa.field(_COLUMN, rows.type)], metadata={_VOCABULARY_KEY: vocabulary})
+    made_by = {_VOCABULARY_KEY: vocabulary, _OPTIONS_KEY: options}
+    schema = pa.schema([pa.field(_COLUMN, rows.type)], metadata=made_by)
     with path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
         writer.write_batch(pa.record_batch([rows], schema=schema))
     ids_at = _map_columns(path).at
@@ -313,7 +323,8 @@ def verify_store(folder: str | Path) -> list[str]:
 class _Columns:
     """A shard as arrays: ids [T], sentence_lengths [S], document_sentences [D].
 
-    ``at`` is where in the file the ids start, ``vocabulary`` the fingerprint in its schema.
+    ``at`` is where in the file the ids start; ``vocabulary`` and ``options`` are the fingerprints
+    in its schema.
     """
 
     ids: Ids
@@ -321,6 +332,7 @@ class _Columns:
     document_sentences: NDArray[np.int64]
     at: int
     vocabulary: str
+    options: str
 
 
 def _map_columns(path: Path) -> _Columns:
@@ -336,6 +348,7 @@ def _map_columns(path: Path) -> _Columns:
         document_sentences=np.diff(documents.offsets.to_numpy()).astype(np.int64),
         at=sentences.values.buffers()[1].address - mapped.address,
         vocabulary=file.schema.metadata[_VOCABULARY_KEY].decode(),
+        options=file.schema.metadata[_OPTIONS_KEY].decode(),
     )
 
 
@@ -361,11 +374,15 @@ def _read_shard(folder: Path, shard: Shard, manifest: Manifest) -> _Columns:
         raise StoreError(
             f"{path}: damaged: its lengths are not the ones in {MANIFEST}'s checksum. {_REBUILD}"
         )
-    if columns.vocabulary != manifest.vocabulary:
-        raise StoreError(
-            f"{path}: made with vocabulary {columns.vocabulary}, but {MANIFEST} says "
-            f"{manifest.vocabulary}: the file belongs to another corpus. {_REBUILD}"
-        )
+    for what, found, expected in (
+        ("vocabulary", columns.vocabulary, manifest.vocabulary),
+        ("options", columns.options, options_fingerprint(manifest.options)),
+    ):
+        if found != expected:
+            raise StoreError(
+                f"{path}: made with {what} {found}, but {MANIFEST} says {expected}: the file "
+                f"belongs to another corpus. {_REBUILD}"
+            )
     return columns
 
 

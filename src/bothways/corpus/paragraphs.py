@@ -1,0 +1,206 @@
+"""From the bytes of a block to its documents: lists of paragraphs, which are lines with text."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NoReturn
+
+from bothways.config import CorpusConfig
+from bothways.corpus.documents import BOM, decode_line
+from bothways.corpus.sources import Block
+from bothways.errors import InputError
+
+LISTED = 20
+"""Broken lines that are listed; all are counted."""
+
+Document = tuple[bool, list[str]]
+"""Whether it continues the document before, and its paragraphs, without space around them."""
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_MARK = "\ufffd"
+
+
+@dataclass
+class Broken:
+    """What was mended or left out, in the order of the text.
+
+    Attributes:
+        lines: how many lines or rows were.
+        characters: how many U+FFFD were put in.
+        left_out: JSON lines and rows without a text.
+        first: [source, line, what was done] of the first ``LISTED``.
+    """
+
+    lines: int = 0
+    characters: int = 0
+    left_out: int = 0
+    first: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def replaced(self, source: str, line: int, characters: int) -> None:
+        """Count a line in which so many characters were replaced."""
+        self.characters += characters
+        self._note(source, line, f"{characters} replaced by U+FFFD")
+
+    def skipped(self, source: str, line: int, reason: str) -> None:
+        """Count a JSON line or row that was left out."""
+        self.left_out += 1
+        self._note(source, line, f"left out: {reason}")
+
+    def add(self, other: Broken) -> None:
+        """Count what is behind."""
+        self.lines += other.lines
+        self.characters += other.characters
+        self.left_out += other.left_out
+        self.first = (self.first + other.first)[:LISTED]
+
+    def _note(self, source: str, line: int, what: str) -> None:
+        self.lines += 1
+        if len(self.first) < LISTED:
+            self.first.append((source, line, what))
+
+
+def documents_of(block: Block, config: CorpusConfig, broken: Broken) -> list[Document]:
+    """Read a block.
+
+    Args:
+        block: whole lines or rows.
+        config: ``documents``, ``text_field``, ``broken`` and ``max_line_mib`` matter here.
+        broken: is told what was replaced or left out.
+
+    Raises:
+        InputError: with file and line, what ``config.broken`` does not allow; a line too long.
+    """
+    return _Reader(block, config, broken).documents()
+
+
+class _Reader:
+    """Reads one block; the line at hand is named in messages."""
+
+    def __init__(self, block: Block, config: CorpusConfig, broken: Broken):
+        self.block = block
+        self.config = config
+        self.broken = broken
+        self.limit = int(config.max_line_mib * 2**20)
+
+    def documents(self) -> list[Document]:
+        if isinstance(self.block.data, list):
+            rows = enumerate(self.block.data, self.block.first_line)
+            texts = [self._row(row, number) for number, row in rows]
+        elif self.block.kind == "json":
+            lines = enumerate(self._lines(self.block.data), self.block.first_line)
+            texts = [self._record(line, number) for number, line in lines if line.strip()]
+        else:
+            return self._text_documents(self.block.data)
+        found = [_paragraphs(text.split("\n")) for text in texts if text is not None]
+        return [(False, paragraphs) for paragraphs in found if paragraphs]
+
+    def _text_documents(self, data: bytes) -> list[Document]:
+        lines = [line.strip() for line in self._lines(data)]
+        if self.config.documents == "file":
+            found = [paragraphs] if (paragraphs := [line for line in lines if line]) else []
+            goes_on = self.block.continues
+        else:
+            found = [list(group) for full, group in groupby(lines, bool) if full]
+            goes_on = self.block.continues and bool(lines and lines[0])
+        return [(goes_on and place == 0, paragraphs) for place, paragraphs in enumerate(found)]
+
+    # ------------------------------------------------------------------------------------- lines
+
+    def _lines(self, data: bytes) -> list[str]:
+        """The block's lines; decoded one by one only where something is wrong."""
+        if self.block.first_line == 1:
+            data = data.removeprefix(BOM)
+        data = data.removesuffix(b"\n")
+        if len(data) <= self.limit:
+            try:
+                text = data.decode()
+            except UnicodeDecodeError:
+                pass
+            else:
+                if "\0" not in text:
+                    lines = text.split("\n")
+                    return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+        numbered = enumerate(data.split(b"\n"), self.block.first_line)
+        return [self._line(line, number) for number, line in numbered]
+
+    def _line(self, line: bytes, number: int) -> str:
+        try:
+            # The mark at the start of the file is gone already: any number but 1.
+            return decode_line(line, self.block.source, number, self.limit)
+        except InputError:
+            if self.config.broken == "stop" or len(line) > self.limit + 1:
+                raise
+        return self._mended(line.removesuffix(b"\r").decode("utf-8", "replace"), line, number)
+
+    def _mended(self, text: str, line: bytes, number: int) -> str:
+        text = _SURROGATES.sub(_MARK, text.replace("\0", _MARK))
+        self.broken.replaced(
+            self.block.source, number, text.count(_MARK) - line.count(_MARK.encode())
+        )
+        return text
+
+    # ------------------------------------------------------------------------ JSON lines and rows
+
+    def _record(self, line: str, number: int) -> str | None:
+        name = self.config.text_field
+        try:
+            record: Any = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            return self._leave_out(number, f"not JSON: {error}")
+        if not isinstance(record, dict):
+            return self._leave_out(number, f"a JSON {type(record).__name__}, not an object")
+        if name not in record:
+            known = ", ".join(map(repr, list(record)[:8])) or "nothing"
+            return self._leave_out(number, f"no field {name!r}, only {known}")
+        text = record[name]
+        if not isinstance(text, str):
+            return self._leave_out(number, f"field {name!r} is {_shown(text)}, not a text")
+        if "\0" not in text and not _SURROGATES.search(text):
+            return text
+        if self.config.broken == "stop":
+            self._refuse(number, f"field {name!r} has a NUL character or half a surrogate pair")
+        return self._mended(text, b"", number)
+
+    def _row(self, row: bytes | None, number: int) -> str | None:
+        if row is None:
+            return self._leave_out(number, f"column {self.config.text_field!r} is null")
+        if len(row) > self.limit:
+            decode_line(row.replace(b"\n", b" "), self.block.source, number, self.limit)
+        try:
+            text = row.decode()
+        except UnicodeDecodeError as error:
+            if self.config.broken == "stop":
+                self._refuse(number, f"the text is not UTF-8 at byte {error.start}")
+            return self._mended(row.decode("utf-8", "replace"), row, number)
+        if "\0" in text:
+            if self.config.broken == "stop":
+                self._refuse(number, "the text has a NUL character")
+            return self._mended(text, row, number)
+        return text
+
+    def _leave_out(self, number: int, reason: str) -> str | None:
+        if self.config.broken == "stop":
+            self._refuse(number, reason)
+        self.broken.skipped(self.block.source, number, reason)
+        return None
+
+    def _refuse(self, number: int, reason: str) -> NoReturn:
+        raise InputError(
+            f"{reason}. Mend it, or build with --broken replace, which leaves such lines out and "
+            "replaces broken characters.",
+            path=self.block.source,
+            line=number,
+        )
+
+
+def _paragraphs(lines: list[str]) -> list[str]:
+    return [stripped for line in lines if (stripped := line.strip())]
+
+
+def _shown(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return f"a {type(value).__name__}"

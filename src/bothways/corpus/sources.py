@@ -1,0 +1,320 @@
+"""What a build reads: its inputs, cut into units of work.
+
+A unit is about a megabyte of whole lines (or rows), from one file or from many small ones. Units
+are cut without looking at the text beyond line ends, so the process that reads is never the slow
+one. Where a unit ends depends only on where it began: a build can therefore go on from the
+:class:`Position` behind any unit and will cut the same units as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BufferedIOBase
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bothways.config import CorpusConfig
+from bothways.corpus.documents import (
+    COMPRESSED,
+    SUFFIXES,
+    UTF16_BOMS,
+    decode_line,
+    decompressed,
+    explain_unreadable,
+    list_files,
+)
+from bothways.errors import InputError
+
+UNIT_BYTES = 2**20
+"""Bytes of text in a unit, about; more only where one line is longer."""
+# Rows of a Parquet file read at once. They are short as a rule; each may be a whole document.
+ROWS = 256
+
+STDIN = "-"
+_JSON_SUFFIXES = tuple(
+    name + ending for name in (".jsonl", ".ndjson") for ending in ("", *COMPRESSED)
+)
+INPUT_SUFFIXES = (*SUFFIXES, *_JSON_SUFFIXES, ".parquet")
+
+Kind = Literal["text", "json", "parquet"]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One file to read, or standard input.
+
+    Attributes:
+        path: None for standard input.
+        size: bytes on disk, 0 for standard input.
+        modified: time of the last change in ns.
+    """
+
+    path: Path | None
+    kind: Kind
+    size: int
+    modified: int
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return "standard input" if self.path is None else str(self.path)
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in the inputs where a unit may begin.
+
+    Attributes:
+        file: number of the input.
+        offset: bytes of its text (decompressed), or rows, before this place.
+        line: number of the line, or row, that begins here, from 1.
+        in_document: whether the line before this place is not blank.
+    """
+
+    file: int = 0
+    offset: int = 0
+    line: int = 1
+    in_document: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lines, or rows, of one input.
+
+    Attributes:
+        file: number of the input.
+        source: its name.
+        kind: what the data are lines of.
+        first_line: number of the first line or row.
+        continues: whether a document may go on from the lines before.
+        data: bytes of the lines; the rows' texts for Parquet.
+    """
+
+    file: int
+    source: str
+    kind: Kind
+    first_line: int
+    continues: bool
+    data: bytes | list[bytes | None]
+
+    @property
+    def size(self) -> int:
+        """Bytes of text."""
+        if isinstance(self.data, bytes):
+            return len(self.data)
+        return sum(len(row or b"") for row in self.data)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Work for one call of a worker.
+
+    Attributes:
+        blocks: in order.
+        after: where the next unit begins.
+        read: bytes on disk that were read up to here.
+        failure: why reading ends here, if it does so too early. It travels with the unit so that
+            a fault further up in the text is reported first, whoever meets it.
+    """
+
+    blocks: tuple[Block, ...]
+    after: Position
+    read: int
+    failure: InputError | None = None
+
+
+_Step = tuple[Block, Position, int]
+"""A block, the position behind it, and the bytes on disk of its file that were read."""
+
+
+def list_inputs(patterns: Sequence[str]) -> list[Input]:
+    """The inputs that ``patterns`` name: standard input first (``-``), then files by path.
+
+    Raises:
+        InputError: a pattern that finds nothing, or a file or folder that cannot be read.
+    """
+    inputs = [Input(None, "text", 0, 0)] if STDIN in patterns else []
+    named = [pattern for pattern in patterns if pattern != STDIN]
+    for path in list_files(named, INPUT_SUFFIXES) if named or not inputs else []:
+        with explain_unreadable(path, lambda: 0):
+            found = path.stat()
+        inputs.append(Input(path, _kind(path), found.st_size, found.st_mtime_ns))
+    return inputs
+
+
+def read_units(
+    inputs: Sequence[Input], config: CorpusConfig, start: Position | None = None
+) -> Iterator[Unit]:
+    """Cut the inputs into units, from ``start`` on.
+
+    A file that cannot be read ends the units; the last one says why.
+    """
+    start = start or Position()
+    blocks: list[Block] = []
+    size = 0
+    after = start
+    before = sum(item.size for item in inputs[: start.file])
+    read = before
+    for number in range(start.file, len(inputs)):
+        begin = start if number == start.file else Position(number)
+        try:
+            for block, after, on_disk in _blocks(inputs[number], begin, config):
+                blocks.append(block)
+                size += block.size
+                read = before + on_disk
+                if size >= UNIT_BYTES // 2:  # what whole lines fit into it, most often
+                    yield Unit(tuple(blocks), after, read)
+                    blocks, size = [], 0
+        except InputError as error:
+            yield Unit(tuple(blocks), after, read, failure=error)
+            return
+        before += inputs[number].size
+        after = Position(number + 1)
+    yield Unit(tuple(blocks), after, before)
+
+
+def _kind(path: Path) -> Kind:
+    if path.name.endswith(_JSON_SUFFIXES):
+        return "json"
+    return "parquet" if path.suffix == ".parquet" else "text"
+
+
+def _blocks(item: Input, begin: Position, config: CorpusConfig) -> Iterator[_Step]:
+    if item.path is None:
+        for block, after in _line_blocks(sys.stdin.buffer, item, begin, config):
+            yield block, after, 0
+        return
+    at = begin.line - 1
+
+    def lines_read() -> int:
+        return at
+
+    with explain_unreadable(item.path, lines_read), item.path.open("rb") as disk:
+        if item.kind == "parquet":
+            yield from _row_blocks(disk, item, begin, config)
+            return
+        with decompressed(item.path, disk) as file:
+            for block, after in _line_blocks(file, item, begin, config):
+                at = after.line - 1
+                yield block, after, disk.tell()
+
+
+# ------------------------------------------------------------------------------------------- lines
+
+
+def _line_blocks(
+    file: BinaryIO | BufferedIOBase, item: Input, begin: Position, config: CorpusConfig
+) -> Iterator[tuple[Block, Position]]:
+    """Cut a stream of lines; a block is what whole lines fit into ``UNIT_BYTES``, at least one."""
+    limit = int(config.max_line_mib * 2**20)
+    at = begin
+    rest = b""
+    _skip(file, begin.offset)
+    while True:
+        data = rest + file.read(UNIT_BYTES - len(rest))
+        full = len(data) >= UNIT_BYTES
+        cut = data.rfind(b"\n") + 1 if full else len(data)
+        if full and not cut:
+            data, cut = _long_line(data, file, item, at.line, limit)
+        if not data:
+            return
+        if at.offset == 0 and data.startswith(UTF16_BOMS):
+            decode_line(data[:2], item.name, 1, limit)  # refuses it
+        lines = data.count(b"\n", 0, cut)
+        last = data[data.rfind(b"\n", 0, cut - 1) + 1 : cut]
+        after = Position(
+            at.file, at.offset + cut, at.line + lines, bool(last.decode("utf-8", "replace").strip())
+        )
+        continues = at.offset > 0 and (config.documents == "file" or at.in_document)
+        yield Block(at.file, item.name, item.kind, at.line, continues, data[:cut]), after
+        at, rest = after, data[cut:]
+
+
+def _skip(file: BinaryIO | BufferedIOBase, offset: int) -> None:
+    """Go from the start to an offset; a compressed file is decompressed up to there."""
+    if file.seekable():
+        file.seek(offset)
+        return
+    while offset:
+        offset -= len(file.read(min(offset, UNIT_BYTES)))
+
+
+def _long_line(
+    data: bytes, file: BinaryIO | BufferedIOBase, item: Input, line: int, limit: int
+) -> tuple[bytes, int]:
+    """Read to the end of a line longer than a unit; returns the data and where the line ends."""
+    while len(data) <= limit + 2:
+        more = file.read(UNIT_BYTES)
+        end = more.find(b"\n") + 1
+        data += more
+        if end or not more:
+            return data, len(data) - len(more) + end if end else len(data)
+    decode_line(data, item.name, line, limit)  # refuses it
+    raise AssertionError("a line above the limit was taken")
+
+
+# -------------------------------------------------------------------------------------------- rows
+
+
+def _row_blocks(
+    disk: BinaryIO, item: Input, begin: Position, config: CorpusConfig
+) -> Iterator[_Step]:
+    try:
+        table = pq.ParquetFile(disk)
+        _check_column(table.schema_arrow, item, config.text_field)
+        total = max(table.metadata.num_rows, 1)
+        at = begin
+        row = 0
+        for batch in table.iter_batches(batch_size=ROWS, columns=[config.text_field]):
+            row += batch.num_rows
+            if row <= begin.offset:
+                continue
+            after = Position(at.file, row, row + 1)
+            texts: list[bytes | None] = _as_bytes(batch.column(0)).to_pylist()
+            yield (
+                Block(at.file, item.name, item.kind, at.line, False, texts),
+                after,
+                item.size * row // total,
+            )
+            at = after
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"cannot be read as Parquet ({error}). Copy or write the file again.", path=item.path
+        ) from error
+
+
+def _check_column(schema: pa.Schema, item: Input, field: str) -> None:
+    if field not in schema.names:
+        raise InputError(
+            f"there is no column {field!r}; the file has {', '.join(schema.names)}. Name the one "
+            "with the text: --text_field NAME.",
+            path=item.path,
+        )
+    kind = schema.field(field).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    texts: tuple[Callable[[pa.DataType], bool], ...] = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+    )
+    if not any(test(kind) for test in texts):
+        raise InputError(
+            f"column {field!r} holds {kind}, not text. Name a column of strings: "
+            "--text_field NAME.",
+            path=item.path,
+        )
+
+
+def _as_bytes(column: pa.Array) -> pa.Array:
+    """The bytes of a column of strings, sound UTF-8 or not."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(pa.large_binary())
