@@ -16,6 +16,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from bothways.corpus import chunks as module
 from bothways.corpus.chunks import Encoder, PackedTokenizer, splits_at_spaces
 from bothways.tokenization import Tokenizer, learn_vocabulary
+from bothways.tokenization.normalization import normalizer
 
 # What normalisation and word splitting look at: spaces of all kinds, controls, marks, case, CJK,
 # special tokens whole and in parts.
@@ -52,11 +53,18 @@ def packed(tokenizer: Tokenizer, folder: Path) -> PackedTokenizer:
     return PackedTokenizer.pack((folder / "tokenizer.json").read_bytes(), tokenizer.fingerprint)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["uncased", "cased"])
+@pytest.fixture(
+    scope="module",
+    params=[(case, rules) for case in (True, False) for rules in ("bert", "composed")],
+    ids=["uncased", "uncased-composed", "cased", "cased-composed"],
+)
 def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     """An encoder that remembers, with a vocabulary of the parts above."""
     lines = [" ".join(PARTS) * 3]
-    tokenizer = learn_vocabulary(lines, size=200, lowercase=request.param, min_count=1)
+    lowercase, rules = request.param
+    tokenizer = learn_vocabulary(
+        lines, size=200, lowercase=lowercase, normalization=rules, min_count=1
+    )
     found = packed(tokenizer, tmp_path_factory.mktemp("t")).unpack()
     assert found._chunks is not None
     return found
@@ -125,6 +133,7 @@ BERT = normalizers.BertNormalizer()
         (library(BERT, pre_tokenizers.ByteLevel()), False),
         (library(BERT, pre_tokenizers.Metaspace()), False),
         (library(normalizers.Replace("a b", "c")), False),
+        (library(normalizer(lowercase=True, normalization="composed")), True),
         (library(normalizers.Sequence([normalizers.Strip(), BERT])), False),
         (library(BERT, content="[A B]"), False),
         (library(BERT, lstrip=True), False),

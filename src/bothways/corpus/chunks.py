@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from bothways.corpus.store import Ids, id_type
 from bothways.errors import BothwaysError
+from bothways.tokenization.normalization import ACCENTS
 from bothways.tokenization.tokenizer import SEP, Tokenizer
 
 # What a table may hold before it is begun anew: some 100 MB.
@@ -33,6 +34,8 @@ MOST_CHARACTERS = 2**24
 _SEPARABLE_NORMALIZERS = {
     *("BertNormalizer", "Lowercase", "StripAccents", "NFC", "NFD", "NFKC", "NFKD")
 }
+# The step of the `composed` preset that looks back at the letter before a mark, never at a space.
+_WITHOUT_ACCENTS = {"type": "Replace", "pattern": {"Regex": ACCENTS}, "content": ""}
 _SEPARABLE_SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 _LOT = 64  # chunks that the library is given as one text
 _WORD_MODELS = {"WordPiece", "WordLevel", "BPE"}
@@ -197,4 +200,4 @@ def _all_of(step: dict[str, Any] | None, parts: str, allowed: set[str]) -> bool:
         return True
     if step.get("type") == "Sequence":
         return all(_all_of(part, parts, allowed) for part in step[parts])
-    return step.get("type") in allowed
+    return step.get("type") in allowed or step == _WITHOUT_ACCENTS
