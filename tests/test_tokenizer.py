@@ -32,7 +32,10 @@ LINES = [
     KOREAN,
     unicodedata.normalize("NFD", KOREAN),
 ]
-TOKENIZERS = {case: learn_vocabulary(LINES * 3, size=400, lowercase=case) for case in (True, False)}
+TOKENIZERS = {
+    case: learn_vocabulary(LINES * 3, size=400, lowercase=case, normalization="bert")
+    for case in (True, False)
+}
 
 TRICKY = st.sampled_from(
     [
