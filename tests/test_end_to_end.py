@@ -61,7 +61,7 @@ def test_text_to_a_model_in_use(bothways: Run, tmp_path: Path) -> None:
     text, corpus, run = tmp_path / "text.txt", tmp_path / "corpus", tmp_path / "run"
     write_text(text)
     said = bothways("vocab", "--files", text, "--size", "150", "--out", tmp_path / "vocabulary")
-    assert "vocabulary: 1" in said
+    assert "likelihood" in said
     argv = ("--files", text, "--tokenizer", tmp_path / "vocabulary", "--out", corpus)
     said = bothways("corpus", *argv, "--heldout", "0.1")
     assert "train" in said
