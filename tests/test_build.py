@@ -489,7 +489,7 @@ def test_real_articles(config: Config, shared_data: Callable[[str], Path]) -> No
 lines = st.lists(st.sampled_from(["", " ", "A boat. B!", "the king", "x" * 40]), max_size=12)
 
 
-@settings(max_examples=30, phases=(Phase.explicit, Phase.generate))
+@settings(max_examples=10, phases=(Phase.explicit, Phase.generate))
 @given(
     files=st.lists(lines.map("\n".join), min_size=2, max_size=3),
     size=st.integers(1, 60),

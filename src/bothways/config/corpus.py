@@ -65,5 +65,3 @@ class CorpusConfig:
             require(name, getattr(self, name), 0)
         if not self.max_line_mib > 0:
             raise ConfigError(f"max_line_mib is {self.max_line_mib}; it must be above 0.")
-        if not self.out:
-            raise ConfigError("out is empty; name the folder to write the corpus to.")

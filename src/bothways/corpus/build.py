@@ -98,6 +98,8 @@ def build_corpus(
         DiskError: a file could not be written; what was there before is intact.
     """
     check_language(config.language)
+    if not config.out:
+        raise ConfigError("out is empty; name the folder to write the corpus to.")
     tokenizer = Tokenizer.from_folder(config.tokenizer)
     out = Path(config.out)
     # The vocab.txt of an older corpus that lies among the texts is not one of them.

@@ -58,6 +58,7 @@ class UnitLog:
         """
         self.opened = time.perf_counter()
         self.folder = out.with_name(f"{PARTIAL}units-{out.name}")
+        self._scratch = self.folder / "scratch"
         self.folder.mkdir(parents=True, exist_ok=True)
         self._file = self._open()
         self.after = Position()
@@ -146,13 +147,13 @@ class UnitLog:
 
     def scratch(self) -> Path:
         """An empty folder for temporary files."""
-        folder = self.folder / "scratch"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        return folder
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir()
+        return self._scratch
 
     def close(self) -> None:
         """Leave the log for the next build to continue."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
         self._file.close()
 
     def remove(self) -> None:
