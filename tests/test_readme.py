@@ -51,6 +51,7 @@ CHEAP = {
         *("--phases", "[{length: 48, share: 1.0, batch: 4, micro_batch: 4}]"),
     ],
     "finetune": ["--epochs", "1"],
+    "bench": [*("--size", "tiny", "--batch", "2", "--length", "16"), "--rounds", "1"],
 }
 CHEAP_PYTHON = (
     '"clock.minutes": 2',
