@@ -16,11 +16,9 @@ from bothways.config import MaskOptions, PairOptions, Phase
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import (
     IGNORE,
-    ROUND_TARGETS,
-    MaskedTargets,
     PretrainingBatch,
     flat_inputs,
-    round_up,
+    masked_targets,
 )
 from bothways.pretraining.batches import PairBatches
 from bothways.pretraining.masking import max_predictions
@@ -70,12 +68,9 @@ def _flat(
     random_next: NDArray[np.int64],
     length: int,
 ) -> PretrainingBatch:
-    size = round_up(len(at), ROUND_TARGETS)
-    places, ids = np.zeros(size, np.int64), np.full(size, IGNORE)
-    places[: len(at)], ids[: len(at)] = at, tokens[at]
     return PretrainingBatch(
         flat_inputs(tokens, segments, bounds, max_positions=length),
-        MaskedTargets(torch.from_numpy(places), torch.from_numpy(ids), len(at)),
+        masked_targets(at, tokens[at]),
         torch.from_numpy(random_next),
     )
 

@@ -151,6 +151,15 @@ def flat_inputs(
     return Inputs(tail(tokens), tail(segments), tail(positions), edges, causal)
 
 
+def masked_targets(at: NDArray[np.int64], ids: NDArray[np.int64]) -> MaskedTargets:
+    """Targets with their tail, from increasing places int64 [M] and the ids wanted there."""
+    padded = round_up(len(at), ROUND_TARGETS)
+    places = np.zeros(padded, dtype=np.int64)
+    targets = np.full(padded, IGNORE, dtype=np.int64)
+    places[: len(at)], targets[: len(at)] = at, ids
+    return MaskedTargets(torch.from_numpy(places), torch.from_numpy(targets), len(at))
+
+
 def collate(
     tokens: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], *, max_positions: int
 ) -> Inputs:

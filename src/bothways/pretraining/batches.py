@@ -17,12 +17,9 @@ from bothways.config import MaskOptions, PairOptions, Phase
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
 from bothways.model.batch import (
-    IGNORE,
-    ROUND_TARGETS,
-    MaskedTargets,
     PretrainingBatch,
     flat_inputs,
-    round_up,
+    masked_targets,
 )
 from bothways.pretraining.masking import Vocabulary, mask_tokens, max_predictions, next_tokens
 from bothways.pretraining.plan import Plan, check_store, plan_epoch, training_order
@@ -187,7 +184,7 @@ class PairBatches:
         limit = self.phase.length
         return PretrainingBatch(
             flat_inputs(shown, made.segments, made.bounds, max_positions=limit, causal=causal),
-            _targets(at, ids),
+            masked_targets(at, ids),
             self._labels(parts),
         )
 
@@ -204,14 +201,6 @@ class PairBatches:
                 f"{len(self._vocabulary.special)} pieces; a shard was damaged after it was built. "
                 f"`bothways doctor {self._store.folder}` names it; build the corpus again."
             )
-
-
-def _targets(at: Ints, ids: Ints) -> MaskedTargets:
-    padded = round_up(len(at), ROUND_TARGETS)
-    places = np.zeros(padded, dtype=np.int64)
-    targets = np.full(padded, IGNORE, dtype=np.int64)
-    places[: len(at)], targets[: len(at)] = at, ids
-    return MaskedTargets(torch.from_numpy(places), torch.from_numpy(targets), len(at))
 
 
 def prefetch(
