@@ -214,7 +214,7 @@ def test_killed_and_run_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = "\n\n".join("\n".join(lines) for lines in tiny_documents)
-    (tmp_path / "t.txt").write_text("\n\n".join([text] * 15))
+    (tmp_path / "t.txt").write_text("\n\n".join([text] * 60))  # long enough to be interrupted
     words = [sys.executable, "-c", BUILD, "corpus", "build", "--files", str(tmp_path / "t.txt")]
     words += ["--tokenizer", options.tokenizer, "--out", options.out]
     log = log_of(options)
