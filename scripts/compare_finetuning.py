@@ -53,10 +53,10 @@ def main() -> None:
     runs = []
     for i in range(max(options.ours, options.theirs)):
         if i < options.theirs:
-            runs.append(_theirs(options, task, data, seed=i))
+            runs.append(_theirs(options, task, data, seed=options.first + i))
             print(json.dumps(runs[-1]), flush=True)
         if i < options.ours:
-            runs.append(_ours(options, task, data, seed=i))
+            runs.append(_ours(options, task, data, seed=options.first + i))
             print(json.dumps(runs[-1]), flush=True)
     _summarise(runs)
     result = {"settings": vars(options), "task": options.task, "runs": runs}
@@ -70,6 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--task", choices=TASKS, default="mrpc")
     parser.add_argument("--ours", type=int, default=5, help="seeds with bothways")
     parser.add_argument("--theirs", type=int, default=2, help="seeds with transformers")
+    parser.add_argument("--first", type=int, default=0, help="the first seed; others follow it")
     parser.add_argument("--lr", type=float, default=5e-5, help="peak learning rate")
     parser.add_argument("--batch", type=int, default=16, help="examples of a step")
     parser.add_argument("--length", type=int, default=128, help="longest sequence in tokens")
