@@ -11,6 +11,8 @@ from typing import Literal
 
 from bothways.errors import ConfigError
 
+DeviceName = Literal["auto", "cpu", "cuda"]
+
 
 @dataclass(frozen=True)
 class FillMaskOptions:
@@ -22,6 +24,8 @@ class FillMaskOptions:
     """Texts holding [MASK]; '-' or none: lines of standard input."""
     top: int = 5
     """Pieces shown for each [MASK], likeliest first."""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -38,6 +42,8 @@ class NextSentenceOptions:
     """The first text."""
     text_b: str
     """The text that may follow it."""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ class PredictOptions:
     """File to label (.tsv or .jsonl) with the columns the model was fine-tuned on."""
     out: str | None = None
     """File to write the predictions to (.tsv); printed if not given."""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
 
     def __post_init__(self) -> None:
         _one_source(self.texts, self.file)
@@ -80,6 +88,8 @@ class EmbedOptions:
     length: int | None = None
     """Longest text in tokens, the rest is cut; the encoder's limit if not given.
     (sentence-transformers cuts at the max_seq_length of its sentence_bert_config.json.)"""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
 
     def __post_init__(self) -> None:
         _one_source(self.texts, self.file)
@@ -94,6 +104,8 @@ class EvaluateModelOptions:
     file: str
     """Labelled file (.tsv or .jsonl) with the columns the model was fine-tuned on; or a corpus
     folder, whose held-out part measures masked LM and next sentence."""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def measure(
     """
     was_training = model.training
     model.eval()
-    device = model.embedding_VH.device
+    device = model.device
     totals = torch.zeros(4, dtype=torch.float64, device=device)
     none = torch.zeros((), device=device)
     for batch in batches:

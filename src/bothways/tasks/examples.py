@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.errors import LengthError
-from bothways.model.batch import Inputs, flat_inputs
+from bothways.model.batch import Inputs, Reads, flat_inputs, move
 from bothways.randomness import Purpose, permutation
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -39,10 +39,22 @@ class TaskBatch:
     Attributes:
         inputs: B sequences.
         targets: classes, int64 [B], or scores, float32 [B].
+        found: what is read, for a batch that was moved.
     """
 
     inputs: Inputs
     targets: Tensor
+    found: Reads | None = None
+
+    @property
+    def reads(self) -> Reads:
+        """The places that the loss reads: each [CLS]."""
+        return self.found or Reads.of(self.inputs, self.inputs.starts)
+
+    def to(self, device: torch.device) -> TaskBatch:
+        """The same on another device, with all that a GPU's kernels ask for."""
+        inputs = self.inputs.to(device)
+        return TaskBatch(inputs, move(self.targets, device), Reads.of(inputs, self.inputs.starts))
 
 
 @dataclass(frozen=True)

@@ -51,9 +51,11 @@ from bothways.tasks.predict import (
 from bothways.tasks.readers import Rows, read_rows
 from bothways.tasks.report import FinetuneResult, SeedResult
 from bothways.tasks.task import Task, define_task
-from bothways.training.engine import Loss, Trainer
+from bothways.training.device import Device, choose_device, describe_attention
+from bothways.training.engine import Loss, Stats, Trainer
 from bothways.training.monitor import Monitor
 from bothways.training.precision import Choice, choose_precision, set_threads
+from bothways.training.prefetch import run_ahead
 from bothways.training.runfolder import changed_numerics, open_run
 
 SCORES = "metrics.json"
@@ -88,12 +90,14 @@ class Opened:
         fingerprint: of everything the results depend on.
         precision: what the layers compute in.
         threads: CPU threads.
+        device: what computes.
     """
 
     folder: Path
     fingerprint: str
     precision: Choice
     threads: int
+    device: Device
 
 
 def finetune(config: FinetuneConfig) -> FinetuneResult:
@@ -115,9 +119,15 @@ def finetune(config: FinetuneConfig) -> FinetuneResult:
     run = _open(config, loaded, say)
     say(
         f"{data.task.name}: {len(data.train):,} training and {len(data.dev):,} dev examples, "
-        f"{run.threads} threads, {run.precision.reason}"
+        f"{run.threads} threads, {run.device.reason}, {run.precision.reason}"
     )
-    for note in data.notes:
+    form = describe_attention(
+        loaded.model.config,
+        run.device.torch,
+        run.precision.dtype,
+        fast=config.kernels == "fast",
+    )
+    for note in [form, *data.notes] if form else data.notes:
         say(note)
     results = []
     for seed in config.seeds:
@@ -205,7 +215,7 @@ def train_seed(
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
     start = time.monotonic()
-    model = new_model(loaded, config, data.task.outputs, seed)
+    model = new_model(loaded, config, data.task.outputs, seed).to(run.device.torch)
     epochs, logits = _train(config, model, data, run, seed)
     result = SeedResult(seed, epochs[-1], folder, round(time.monotonic() - start, 2))
     save_model(folder / "model", model, loaded.tokenizer, _about(config, data.task, run, result))
@@ -246,7 +256,7 @@ def task_loss(kind: Kind, examples: int) -> Loss[TaskBatch]:
     }[kind]
 
     def loss(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
-        (x_BH,) = model.encoder.read(batch.inputs, batch.inputs.starts, dtype=dtype)
+        (x_BH,) = model.encoder.read(batch.inputs, dtype=dtype, reads=batch.reads)
         total, count = measure(model.class_logits(x_BH), batch.targets)
         mean = total / examples
         return mean, {"loss": mean.detach(), name: count / examples}
@@ -292,28 +302,34 @@ def _train_epoch(
     every = max(1, trainer.total_steps // _RECORDS)
     positions = trainer.model.config.positions
     lengths = data.train.lengths
-    recent: list[dict[str, float]] = []
-    for i, indices in enumerate(steps):
+    device = trainer.model.device
+    recent: list[Stats] = []
+
+    def make(i: int) -> list[TaskBatch]:
+        parts = cut_by_tokens(steps[i], lengths, TRAIN_TOKENS)
+        made = [data.train.batch(part, max_positions=positions) for part in parts]
+        return made if device.type == "cpu" else [batch.to(device) for batch in made]
+
+    ahead = 0 if device.type == "cpu" else 2  # a CPU has enough to do
+    for i, parts in enumerate(run_ahead(make, range(len(steps)), ahead=ahead, device=device)):
         step = epoch * len(steps) + i
-        parts = [
-            data.train.batch(part, max_positions=positions)
-            for part in cut_by_tokens(indices, lengths, TRAIN_TOKENS)
-        ]
-        recent.append(trainer.step(step, parts, task_loss(data.task.kind, len(indices))))
+        recent.append(trainer.step(step, parts, task_loss(data.task.kind, len(steps[i]))))
         if (step + 1) % every == 0 and i + 1 < len(steps):
+            trainer.check()
             monitor.log(step + 1, _means(recent))
             recent.clear()
+    trainer.check()
     return _means(recent)
 
 
-def _means(records: list[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([r[name] for r in records])) for name in records[0]}
+def _means(records: list[Stats]) -> dict[str, float]:
+    return {name: float(np.mean([float(r[name]) for r in records])) for name in records[0]}
 
 
 def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) -> Opened:
     """Start or continue the run folder; files and starting model count by content."""
-    threads = set_threads(config.threads)
-    numerics = {"threads": threads, "kernels": config.kernels}
+    threads, device = set_threads(config.threads), choose_device(config.device)
+    numerics = {"device": device.name, "threads": threads, "kernels": config.kernels}
     inputs = {
         f"task.{name}": sha256(Path(path))[:16] if path else ""
         for name in ("train", "dev", "test")
@@ -323,7 +339,7 @@ def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) ->
     reasons = []
 
     def resolve() -> dict[str, Any]:
-        choice = choose_precision(config.precision)
+        choice = choose_precision(config.precision, device.torch)
         reasons.append(choice.reason)
         return {"precision": choice.name, **numerics}
 
@@ -333,7 +349,7 @@ def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) ->
     changed = changed_numerics(run, {"precision": name, **numerics})
     if changed and not run.new:
         say(f"finished seeds are kept, bits of others may differ: {'; '.join(changed)}")
-    return Opened(run.folder, digest(run.record["recipe"]), Choice(name, reason), threads)
+    return Opened(run.folder, digest(run.record["recipe"]), Choice(name, reason), threads, device)
 
 
 def model_digest(loaded: Loaded, *, weights: bool) -> str:

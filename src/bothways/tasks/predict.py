@@ -96,9 +96,9 @@ def predict_examples(model: Bert, examples: Examples, *, dtype: torch.dtype) -> 
     with torch.inference_mode():
         for indices in length_batches(examples.lengths, PREDICT_TOKENS):
             inputs = examples.inputs(indices, max_positions=model.config.positions)
-            (x_BH,) = model.encoder.read(inputs, inputs.starts, dtype=dtype)
+            (x_BH,) = model.encoder.read(inputs.to(model.device), inputs.starts, dtype=dtype)
             logits = model.class_logits(x_BH)
-            outputs[indices] = logits.float().numpy()
+            outputs[indices] = logits.float().cpu().numpy()
     model.train(was_training)
     if not np.isfinite(outputs).all():
         n = int(np.flatnonzero(~np.isfinite(outputs).all(-1))[0])
