@@ -19,8 +19,8 @@ from bothways.tasks.examples import (
     length_batches,
     step_batches,
 )
-from bothways.tasks.finetune import task_loss
-from bothways.tasks.predict import predict_examples
+from bothways.tasks.predict import predict_outputs
+from bothways.tasks.task import task_loss
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97
@@ -127,7 +127,7 @@ def test_a_length_without_room_is_refused() -> None:
 def test_neighbours_and_padding_do_not_matter() -> None:
     """Outputs among all others equal those alone, and those of padded rows."""
     model, found = small_bert(classes=3), examples()
-    together = predict_examples(model, found, dtype=torch.float32)
+    together = predict_outputs(model, found, dtype=torch.float32)
     with torch.no_grad():
         for i in range(len(found)):
             alone = found.inputs(np.array([i]), max_positions=40)
@@ -156,7 +156,7 @@ def test_gradients_do_not_depend_on_how_a_step_is_cut() -> None:
         losses = []
         for part in parts:
             batch = found.batch(part, max_positions=40)
-            value, stats = task_loss("classification", len(found))(model, batch, torch.float32)
+            value, stats = task_loss("class", len(found))(model, batch, torch.float32)
             value.backward()
             losses.append(float(stats["loss"]))
         gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
