@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,12 +55,10 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
                 parameter.copy_(0.3 * noise)
 
 
-def small_bert(
-    config: ModelConfig | None = None, *, pretraining: bool = False, classes: int = 0, seed: int = 0
-) -> Bert:
+def small_bert(config: ModelConfig | None = None, *, seed: int = 0, **heads: Any) -> Bert:
     """In evaluation mode, randomised, with padding rows 0 as they always are."""
     config = config or small_config()
-    model = Bert(config, pretraining=pretraining, classes=classes, seed=seed)
+    model = Bert(config, seed=seed, **heads)
     randomise(model, seed)
     with torch.no_grad():
         model.embedding_VH[config.vocab_size :] = 0

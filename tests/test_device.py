@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -20,12 +20,12 @@ from bothways.errors import ConfigError, RunError
 from bothways.model import encoder
 from bothways.model.batch import PretrainingBatch
 from bothways.model.cost import training_cost
-from bothways.model.heads import Bert
+from bothways.model.heads import Bert, ClassifierHead
 from bothways.pretraining.batches import prefetch
 from bothways.pretraining.objective import measure, pretraining_loss
 from bothways.pretraining.utilization import Utilization
-from bothways.tasks.examples import Examples
-from bothways.tasks.finetune import task_loss
+from bothways.tasks.examples import Examples, TaskBatch
+from bothways.tasks.task import task_loss
 from bothways.training import device as devices
 from bothways.training import engine
 from bothways.training.device import (
@@ -218,20 +218,31 @@ def test_nothing_is_read_on_the_host_within_a_step(
         made.check()  # which is where one waits
 
 
-def test_nothing_is_read_on_the_host_while_fine_tuning(meta: torch.device) -> None:
-    examples = Examples(
+@pytest.mark.parametrize("kind", ["class", "score", "place"])
+def test_nothing_is_read_on_the_host_while_fine_tuning(
+    meta: torch.device, kind: Literal["class", "score", "place"]
+) -> None:
+    every = kind == "place"
+    examples = Examples.of_sequences(
         np.arange(5, 35, dtype=np.int32),
         np.zeros(30, np.int8),
         np.array([0, 9, 17, 30]),
-        0,
-        np.array([0, 1, 0]),
+        places=np.arange(30) if every else None,
     )
-    model = Bert(small_model(dropout=0.1).config, classes=2).to(meta)
-    made: Trainer[Any] = Trainer(
-        model, OptimizerOptions(), total_steps=20, seed=3, dtype=torch.bfloat16
+    targets = {
+        "class": np.array([0, 1, 0]),
+        "score": np.array([0.5, 1.0, 2.0], np.float32),
+        "place": np.array([[1, 2], [0, 3], [4, 4]]),
+    }
+    examples = examples.with_targets(targets[kind])
+    model = small_model(dropout=0.1)
+    model.classifier = ClassifierHead(model.config, 1 if kind == "score" else 2, model.shared)
+    made: Trainer[TaskBatch] = Trainer(
+        model.to(meta), OptimizerOptions(), total_steps=20, seed=3, dtype=torch.bfloat16
     )
-    batch = examples.batch(np.array([2, 0]), max_positions=64).to(meta)
-    made.step(0, [batch], task_loss("classification", 2))
+    batch = examples.batch(np.array([2, 0]), max_positions=64)
+    assert batch.reads_all == every
+    made.step(0, [batch.to(meta)], task_loss(kind, 2))
 
 
 def test_moved_batches_are_the_same() -> None:

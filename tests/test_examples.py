@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 
 import numpy as np
@@ -19,8 +20,8 @@ from bothways.tasks.examples import (
     length_batches,
     step_batches,
 )
-from bothways.tasks.finetune import task_loss
-from bothways.tasks.predict import predict_examples
+from bothways.tasks.predict import predict_outputs
+from bothways.tasks.task import task_loss
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97
@@ -127,7 +128,7 @@ def test_a_length_without_room_is_refused() -> None:
 def test_neighbours_and_padding_do_not_matter() -> None:
     """Outputs among all others equal those alone, and those of padded rows."""
     model, found = small_bert(classes=3), examples()
-    together = predict_examples(model, found, dtype=torch.float32)
+    together = predict_outputs(model, found, dtype=torch.float32)
     with torch.no_grad():
         for i in range(len(found)):
             alone = found.inputs(np.array([i]), max_positions=40)
@@ -156,7 +157,7 @@ def test_gradients_do_not_depend_on_how_a_step_is_cut() -> None:
         losses = []
         for part in parts:
             batch = found.batch(part, max_positions=40)
-            value, stats = task_loss("classification", len(found))(model, batch, torch.float32)
+            value, stats = task_loss("class", len(found))(model, batch, torch.float32)
             value.backward()
             losses.append(float(stats["loss"]))
         gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
@@ -164,4 +165,89 @@ def test_gradients_do_not_depend_on_how_a_step_is_cut() -> None:
     assert sums[1:] == pytest.approx([sums[0]] * 2, rel=1e-5)
     for other in gradients[1:]:
         for one, two in zip(gradients[0], other, strict=True):
+            torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-4)
+
+
+def windows() -> Examples:
+    """Items of 2, 1 and 3 sequences; the second and every fourth token of each are read."""
+    lengths = np.array([5, 9, 4, 6, 12, 7])
+    bounds = np.cumsum([0, *lengths])
+    places = np.concatenate([bounds[q] + np.arange(1, lengths[q], 3) for q in range(6)])
+    return Examples(
+        tokens=np.arange(bounds[-1], dtype=np.int32),
+        segments=np.zeros(bounds[-1], np.int8),
+        bounds=bounds,
+        items=np.array([0, 2, 3, 6]),
+        places=places,
+        owners=np.array([0, 1, 1]),
+        targets=places * 10,
+    )
+
+
+@pytest.mark.parametrize("order", [[0], [2, 0], [1, 2, 0], [0, 1, 2]])
+def test_items_keep_their_sequences_and_the_tokens_that_are_read(order: list[int]) -> None:
+    found = windows()
+    indices = np.array(order)
+    batch = found.batch(indices, max_positions=40)
+    sequences = [q for n in order for q in range(found.items[n], found.items[n + 1])]
+    assert batch.inputs.lengths.tolist() == np.diff(found.bounds)[sequences].tolist()
+    # A token's id is its place among all, so what is read can be told from the ids.
+    read = batch.inputs.tokens[batch.at].tolist()
+    expected = [
+        p for q in sequences for p in found.places if found.bounds[q] <= p < found.bounds[q + 1]
+    ]
+    assert read == expected
+    assert batch.targets.tolist() == [10 * p for p in expected]
+    counts = [int(found.rows[n + 1] - found.rows[n]) for n in order]
+    assert batch.bounds.tolist() == np.cumsum([0, *counts]).tolist()
+    assert found.counted(indices) == sum(counts)
+    assert found.lengths.tolist() == [14, 4, 25]
+
+
+def test_targets_of_items_follow_them() -> None:
+    found = windows().with_targets(np.array([[0, 1], [1, 1], [2, 0]]))
+    indices = np.array([2, 0])
+    assert found.batch(indices, max_positions=40).targets.tolist() == [[2, 0], [0, 1]]
+    assert found.counted(indices) == 2
+
+
+@pytest.mark.parametrize("heads", [{"tags": 3}, {"spans": True}, {"classes": 1}])
+def test_outputs_come_back_in_the_order_of_the_rows(heads: dict[str, int]) -> None:
+    model, found = small_bert(**heads), windows()
+    together = predict_outputs(model, found, dtype=torch.float32)
+    assert together.shape == (len(found.places), model.task_outputs)
+    with torch.no_grad():
+        for n in range(len(found)):
+            batch = found.batch(np.array([n]), max_positions=40)
+            alone = model.task_logits(model.encoder(batch.inputs)[batch.at])
+            rows = together[found.rows[n] : found.rows[n + 1]]
+            np.testing.assert_allclose(rows, alone.numpy(), atol=2e-6)
+
+
+def test_every_token_may_be_read() -> None:
+    found = windows()
+    whole = dataclasses.replace(found, places=np.arange(len(found.tokens)), targets=None)
+    model = small_bert(spans=True)
+    outputs = predict_outputs(model, whole, dtype=torch.float32)
+    some = predict_outputs(model, found, dtype=torch.float32)
+    np.testing.assert_allclose(outputs[found.places], some, atol=2e-6)
+
+
+def test_the_gradient_of_a_step_is_the_same_however_it_is_cut_for_every_loss() -> None:
+    cases = {
+        "class": ({"tags": 3}, windows().places % 3),
+        "score": ({"classes": 1}, (windows().places / 7).astype(np.float32)),
+        "place": ({"spans": True}, np.array([[0, 1], [1, 1], [2, 0]])),
+    }
+    for kind, (heads, targets) in cases.items():
+        found = windows().with_targets(targets)
+        everything = np.arange(3)
+        gradients = []
+        for parts in ([everything], [everything[:1], everything[1:]]):
+            model = small_bert(small_config(dropout=0.0), **heads)
+            loss = task_loss(kind, found.counted(everything))
+            for part in parts:
+                loss(model, found.batch(part, max_positions=40), torch.float32)[0].backward()
+            gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+        for one, two in zip(*gradients, strict=True):
             torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-4)

@@ -26,16 +26,19 @@ from bothways.errors import (
 from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
 from bothways.tasks import finetune as module
-from bothways.tasks.finetune import finetune, load_data, new_model, task_loss
+from bothways.tasks.finetune import finetune, load_data, new_model
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import evaluate_file, predict_texts
 from bothways.tasks.report import FinetuneResult, SeedResult
+from bothways.tasks.task import task_loss
+from bothways.tasks.texts import ClassificationTask
 from bothways.training.engine import Trainer
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97
 SHAPE = (2, 32, 4, 64, VOCABULARY)
 MAGIC = "w7"
+THREE = ClassificationTask(TaskOptions(labels=("a", "b", "c")))
 FAST = OptimizerOptions(lr=3e-3, warmup=0.1, bias_correction=True)
 
 
@@ -347,24 +350,24 @@ def test_cuts_empty_texts_and_collapse_are_reported(
 
 def test_what_is_drawn_and_what_is_kept(config: FinetuneConfig, start: Path) -> None:
     loaded = load_model(start)
-    one, two = (new_model(loaded, config, 3, seed) for seed in (0, 1))
+    one, two = (new_model(loaded, config, THREE, seed) for seed in (0, 1))
     assert_same(one.encoder.state_dict(), loaded.model.encoder.state_dict())
     assert not torch.equal(one.classifier.output.weight, two.classifier.output.weight)
     assert one.classifier.output.weight.shape == (3, 32)
 
     scratch = dataclasses.replace(config, from_scratch=True)
-    one, two = (new_model(loaded, scratch, 3, seed) for seed in (0, 1))
+    one, two = (new_model(loaded, scratch, THREE, seed) for seed in (0, 1))
     name = "layers.0.expand.weight"
     drawn = [m.encoder.state_dict()[name] for m in (one, two, loaded.model)]
     assert not any(torch.equal(drawn[i], drawn[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
     # A pooler that the folder lacked belongs to the seed, as the head does.
     loaded.fresh = ["encoder.pooler.weight", "encoder.pooler.bias"]
-    one, two = (new_model(loaded, config, 3, seed) for seed in (0, 1))
+    one, two = (new_model(loaded, config, THREE, seed) for seed in (0, 1))
     assert not torch.equal(one.encoder.pooler.weight, two.encoder.pooler.weight)
     assert torch.equal(one.encoder.state_dict()[name], loaded.model.encoder.state_dict()[name])
 
-    shape = new_model(loaded, dataclasses.replace(config, dropout=0.3), 3, 0).config
+    shape = new_model(loaded, dataclasses.replace(config, dropout=0.3), THREE, 0).config
     assert (shape.dropout, shape.attention_dropout) == (0.3, 0.3)
 
 
@@ -385,7 +388,7 @@ def test_training_follows_transformers(config: FinetuneConfig, tmp_path: Path) -
     config = dataclasses.replace(config, dropout=0.0, batch=24, optimizer=OptimizerOptions(lr=1e-3, warmup=0.25, bias_correction=True))  # fmt: skip # noqa: E501
     loaded = load_model(config.model)
     data = load_data(config, loaded)
-    model = new_model(loaded, config, 2, seed=0)
+    model = new_model(loaded, config, data.task, seed=0)
     save_model(tmp_path / "theirs", model, loaded.tokenizer, {"labels": ["a", "b"]})
     theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "theirs").train()
     plain = [p for n, p in theirs.named_parameters() if p.ndim == 1]
@@ -397,8 +400,8 @@ def test_training_follows_transformers(config: FinetuneConfig, tmp_path: Path) -
     trainer = Trainer(model, config.optimizer, total_steps=8, seed=0, dtype=torch.float32)
     for step in range(8):
         indices = np.arange(24 * step, 24 * step + 24)
-        batch = data.train.batch(indices, max_positions=40)
-        stats = trainer.step(step, [batch], task_loss("classification", 24))
+        batch = data.train.examples.batch(indices, max_positions=40)
+        stats = trainer.step(step, [batch], task_loss("class", 24))
         rows = torch.zeros(24, 16, dtype=torch.int64)
         for row, (begin, end) in enumerate(zip(batch.inputs.bounds, batch.inputs.bounds[1:])):  # noqa: B905
             rows[row, : end - begin] = batch.inputs.tokens[begin:end]
@@ -473,7 +476,7 @@ def test_divergence_is_named(config: FinetuneConfig) -> None:
 
 
 def test_heads_that_are_missing_or_of_another_kind(start: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no classification or regression head"):
+    with pytest.raises(ModelError, match="no task head"):
         predict_texts(load_model(start), ["w1"])
     tokenizer = small_tokenizer(VOCABULARY)
     save_model(tmp_path / "two", small_bert(classes=2), tokenizer, {"labels": ["a", "b"]})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from bothways.model.batch import IGNORE, ROUND_TARGETS, Inputs, MaskedTargets, round_up
 from bothways.model.heads import Bert
-from bothways.model.losses import class_loss, masked_lm_loss, regression_loss
+from bothways.model.losses import class_loss, masked_lm_loss, place_loss, regression_loss
 from model_examples import SHAPES, random_inputs, small_bert, small_config
 
 
@@ -175,3 +176,45 @@ def test_a_head_that_is_not_there_is_named(name: str) -> None:
     model = small_bert()
     with pytest.raises(ValueError, match="this model has no"):
         getattr(model, name)(torch.zeros(1, model.config.hidden))
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_place_loss_is_a_softmax_over_an_items_rows(outputs: int) -> None:
+    rng = np.random.default_rng(0)
+    bounds = np.array([0, 3, 4, 9])
+    logits = torch.from_numpy(rng.normal(size=(9, outputs))).float().requires_grad_()
+    places = torch.tensor([[2] * outputs, [0] * outputs, [1] * outputs])
+    loss, right = place_loss(logits, places, bounds)
+    expected, found = 0.0, 0
+    for n, (start, end) in enumerate(pairwise(bounds.tolist())):
+        own = logits[start:end].detach()
+        expected -= sum(float(own[:, c].log_softmax(0)[places[n, c]]) for c in range(outputs))
+        found += all(int(own[:, c].argmax()) == int(places[n, c]) for c in range(outputs))
+    assert loss.item() == pytest.approx(expected / outputs, rel=1e-5)
+    assert int(right) == found
+    loss.backward()
+    assert logits.grad is not None
+    # An item with one row has nothing to choose from, and each item's gradients add up to 0.
+    assert not logits.grad[3].any()
+    for start, end in pairwise(bounds.tolist()):
+        torch.testing.assert_close(logits.grad[start:end].sum(0), torch.zeros(outputs))
+
+
+def test_a_head_on_tokens_reads_each_alone() -> None:
+    model = small_bert(tags=5)
+    x_RH = torch.randn(7, 16)
+    assert model.task_outputs == 5
+    together = model.task_logits(x_RH)
+    for row, logits in zip(x_RH, together, strict=True):
+        torch.testing.assert_close(model.task_logits(row[None])[0], logits)
+    assert small_bert(spans=True).task_logits(x_RH).shape == (7, 2)
+
+
+def test_tags_drop_out_in_training_and_spans_do_not() -> None:
+    x_RH = torch.randn(7, 16)
+    config = small_config(dropout=0.5)
+    for heads, same in (({"tags": 3}, False), ({"spans": True}, True)):
+        model = small_bert(config, **heads).train()
+        model.shared.dropout.reseed(1)
+        first = model.task_logits(x_RH)
+        assert torch.equal(first, model.task_logits(x_RH)) == same

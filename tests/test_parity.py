@@ -87,62 +87,86 @@ def _our_classes(model: Bert, inputs: Inputs) -> Tensor:
     return model.class_logits(model.encoder(inputs)[inputs.starts])
 
 
+def _our_tokens(model: Bert, inputs: Inputs) -> Tensor:
+    return model.task_logits(model.encoder(inputs)[: int(inputs.bounds[-1])])
+
+
+def _their_choices(out: Any, _: dict[str, Tensor]) -> Tensor:
+    logits: Tensor = out.logits
+    return logits.view(-1, 1)
+
+
+def _their_spans(out: Any, batch: dict[str, Tensor]) -> Tensor:
+    return torch.stack([_flat(out.start_logits, batch), _flat(out.end_logits, batch)], -1)
+
+
 Head = tuple[Callable[[Bert, Inputs], Tensor], Callable[[Any, dict[str, Tensor]], Tensor]]
 MASKED_LM: Head = (_our_masked_lm, lambda out, batch: _flat(out.logits, batch))
 NEXT_SENTENCE: Head = (_our_next_sentence, lambda out, _: out.logits)
 CLASSES: Head = (_our_classes, lambda out, _: out.logits)
+TAGS: Head = (_our_tokens, lambda out, batch: _flat(out.logits, batch))
+SPANS: Head = (_our_tokens, _their_spans)
+CHOICES: Head = (_our_classes, _their_choices)
 PRETRAINING: list[Head] = [
     (_our_masked_lm, lambda out, batch: _flat(out.prediction_logits, batch)),
     (_our_next_sentence, lambda out, _: out.seq_relationship_logits),
 ]
-# Class of transformers, what our model needs for it, classes, and the outputs to compare.
+# Class of transformers, the heads our model needs for it, and the outputs to compare.
 CASES = [
-    pytest.param("BertForPreTraining", True, 0, PRETRAINING, id="pretraining"),
-    pytest.param("BertForMaskedLM", True, 0, [MASKED_LM], id="masked-lm"),
-    pytest.param("BertForNextSentencePrediction", True, 0, [NEXT_SENTENCE], id="next-sentence"),
-    pytest.param("BertForSequenceClassification", False, 1, [CLASSES], id="regression"),
-    pytest.param("BertForSequenceClassification", False, 2, [CLASSES], id="2-classes"),
-    pytest.param("BertForSequenceClassification", False, 3, [CLASSES], id="3-classes"),
+    pytest.param("BertForPreTraining", {"pretraining": True}, PRETRAINING, id="pretraining"),
+    pytest.param("BertForMaskedLM", {"pretraining": True}, [MASKED_LM], id="masked-lm"),
+    pytest.param(
+        "BertForNextSentencePrediction", {"pretraining": True}, [NEXT_SENTENCE], id="next-sentence"
+    ),
+    pytest.param("BertForSequenceClassification", {"classes": 1}, [CLASSES], id="regression"),
+    pytest.param("BertForSequenceClassification", {"classes": 2}, [CLASSES], id="2-classes"),
+    pytest.param("BertForSequenceClassification", {"classes": 3}, [CLASSES], id="3-classes"),
+    pytest.param("BertForTokenClassification", {"tags": 5}, [TAGS], id="tags"),
+    pytest.param("BertForTokenClassification", {"tags": 1}, [TAGS], id="1-tag"),
+    pytest.param("BertForQuestionAnswering", {"spans": True}, [SPANS], id="spans"),
+    pytest.param("BertForMultipleChoice", {"classes": 1}, [CHOICES], id="choices"),
 ]
+# Saved without a pooler.
+NO_POOLER = ("BertForMaskedLM", "BertForTokenClassification", "BertForQuestionAnswering")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("name", "pretraining", "classes", "heads"), CASES)
+@pytest.mark.parametrize(("name", "needs", "heads"), CASES)
 @torch.no_grad()
 def test_their_folder_gives_their_logits_here(
     shape: tuple[int, ...],
     name: str,
-    pretraining: bool,
-    classes: int,
+    needs: dict[str, Any],
     heads: list[Head],
     tmp_path: Path,
 ) -> None:
-    config = _their_config(shape, **({"num_labels": classes} if classes else {}))
+    outputs = needs.get("classes") or needs.get("tags")
+    config = _their_config(shape, **({"num_labels": outputs} if outputs else {}))
     theirs = _their_folder(name, config, tmp_path)
     loaded = load_model(tmp_path)
     assert loaded.unused == []
     assert all(weight.startswith("encoder.pooler.") for weight in loaded.fresh)
-    assert bool(loaded.fresh) == (name == "BertForMaskedLM")  # saved without a pooler
-    assert (loaded.model.masked_lm is not None) <= pretraining
+    assert bool(loaded.fresh) == (name in NO_POOLER)
+    assert (loaded.model.masked_lm is not None) <= ("pretraining" in needs)
     inputs, batch = _batch(shape[4])
-    out = theirs(**batch)
+    out = theirs(**_as_choices(batch, name))
     for compute, pick in heads:
         _close(compute(loaded.model, inputs), pick(out, batch))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("name", "pretraining", "classes", "heads"), CASES)
+@pytest.mark.parametrize(("name", "needs", "heads"), CASES)
 @torch.no_grad()
 def test_our_folder_gives_our_logits_there(
     shape: tuple[int, ...],
     name: str,
-    pretraining: bool,
-    classes: int,
+    needs: dict[str, Any],
     heads: list[Head],
     tmp_path: Path,
 ) -> None:
-    ours = small_bert(small_config(shape), pretraining=pretraining, classes=classes)
-    save_model(tmp_path / "m", ours, small_tokenizer(shape[4]))
+    ours = small_bert(small_config(shape), **needs)
+    about = {"kind": "choice"} if name == "BertForMultipleChoice" else {}
+    save_model(tmp_path / "m", ours, small_tokenizer(shape[4]), about)
     theirs, info = getattr(transformers, name).from_pretrained(
         tmp_path / "m", output_loading_info=True
     )
@@ -151,9 +175,16 @@ def test_our_folder_gives_our_logits_there(
     other_heads = ("cls.", "bert.pooler.") if name != "BertForPreTraining" else ()
     assert all(key.startswith(other_heads) for key in info["unexpected_keys"])
     inputs, batch = _batch(shape[4])
-    out = theirs.eval()(**batch)
+    out = theirs.eval()(**_as_choices(batch, name))
     for compute, pick in heads:
         _close(compute(ours, inputs), pick(out, batch))
+
+
+def _as_choices(batch: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    """Every sequence as the only choice of its question, for the class that has choices."""
+    if name != "BertForMultipleChoice":
+        return batch
+    return {key: value[:, None] for key, value in batch.items()}
 
 
 def _compare_hidden_states(ours: Bert, theirs: Any, tokens: Any, segments: Any) -> None:

@@ -314,9 +314,10 @@ def test_predict_scores_of_pairs_from_a_file(
     out, err = run("predict", folder, *file, capsys=capsys)
     assert out == f"3 predictions: {tmp_path / 'scores.tsv'}\n"
     # The length that the model was fine-tuned with, not the encoder's.
-    assert err == "note: 1 of 3 texts were cut to 12 tokens; what is beyond is not read\n"
-    header, *values = (tmp_path / "scores.tsv").read_text().splitlines()
-    assert header == "score"
+    assert err == "note: pairs.tsv: 1 of 3 examples were cut to 12 tokens\n"
+    header, *lines = (tmp_path / "scores.tsv").read_text().splitlines()
+    assert header == "index\tprediction"
+    values = [line.split("\t")[1] for line in lines]
     np.testing.assert_allclose(np.array(values[:2], float), expected, atol=1e-5)
     shown, _ = run("predict", folder, a[0], "--text_b", b[0], capsys=capsys)
     assert shown.splitlines()[1] == values[0]
@@ -348,7 +349,7 @@ def test_evaluate_a_labelled_file(
     (tmp_path / "gold.tsv").write_text("\n".join(["one\tgold", *map("\t".join, rows)]))
     out, err = run("evaluate", folders / "colours", tmp_path / "gold.tsv", capsys=capsys)
     assert out == f"accuracy: {20 / 21:.4f}\n"
-    assert "note: 1 of 21 examples were cut to 12 tokens\n" in err
+    assert "note: gold.tsv: 1 of 21 examples were cut to 12 tokens\n" in err
 
 
 @pytest.fixture(scope="module")

@@ -33,10 +33,10 @@ from bothways.tasks.predict import (
     check_length,
     check_segments,
     evaluate_file,
+    predict_outputs,
     predict_texts,
-    stored_options,
+    read_part,
 )
-from bothways.tasks.readers import read_rows
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
 from bothways.training.device import choose_device
 from bothways.training.precision import set_threads
@@ -289,18 +289,26 @@ def next_sentence(options: NextSentenceOptions) -> str:
 def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
     model = _open(options.model, options.device)
-    a: Sequence[str] = options.texts
-    b: Sequence[str] | None = None if options.text_b is None else [options.text_b] * len(a)
     if options.file is not None:
-        rows = read_rows(options.file, stored_options(model.loaded), labelled=False)
-        a, b = rows.a, rows.b
-    prediction = model.predict(a, b)
-    _note_cut(prediction.cut, len(a), prediction.length)
-    lines = _prediction_lines(prediction)
+        lines = _predict_file(model.loaded, options.file)
+    else:
+        b = None if options.text_b is None else [options.text_b] * len(options.texts)
+        prediction = model.predict(options.texts, b)
+        _note_cut(prediction.cut, len(options.texts), prediction.length)
+        lines = _prediction_lines(prediction)
     if options.out is None:
         return lines
     write_text(Path(options.out), "\n".join(lines) + "\n")
-    return [f"{len(a)} predictions: {options.out}"]
+    return [f"{len(lines) - 1} predictions: {options.out}"]
+
+
+def _predict_file(loaded: Loaded, path: str) -> list[str]:
+    """A header, and a line for each example of a file in the task's format."""
+    task, part = read_part(loaded, path, labelled=False)
+    for note in part.notes:
+        _note(note)
+    outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
+    return ["\t".join(row) for row in task.table(part, task.decode(part, outputs))]
 
 
 def _prediction_lines(prediction: Prediction) -> list[str]:

@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 import json
 import math
+import typing
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, TypeVar
 
@@ -40,6 +42,27 @@ def free(default: T) -> T:
 def to_dict(config: Any) -> dict[str, Any]:
     """A config dataclass as plain JSON-able dictionaries and lists."""
     value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
+    return value
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
+    """The inverse of :func:`to_dict`; fields that are missing get their defaults.
+
+    Raises:
+        ConfigError: a key that is no field, or a value that its field refuses.
+    """
+    kinds = typing.get_type_hints(cls)
+    if unknown := sorted(values.keys() - kinds.keys()):
+        raise ConfigError(f"unknown options: {', '.join(unknown)}.")
+    return cls(**{name: _from_value(kinds[name], value) for name, value in values.items()})
+
+
+def _from_value(kind: Any, value: Any) -> Any:
+    if dataclasses.is_dataclass(kind):
+        return from_dict(typing.cast("type[Any]", kind), value)
+    if typing.get_origin(kind) is tuple:
+        inner = typing.get_args(kind)[0]
+        return tuple(_from_value(inner, item) for item in value)
     return value
 
 

@@ -23,6 +23,7 @@ from bothways.errors import ModelError
 from bothways.files import explain_disk_errors, new_folder, write_json
 from bothways.model.encoder import init_weights
 from bothways.model.formats import (
+    TAGGING,
     config_from_hugging_face,
     config_to_hugging_face,
     from_hugging_face,
@@ -39,7 +40,8 @@ WEIGHTS, OLD_WEIGHTS, CONFIG, ABOUT = (
     "config.json",
     "bothways.json",
 )
-_HEADS = ("masked_lm", "next_sentence", "classifier")
+_HEADS = ("masked_lm", "next_sentence", "classifier", "tagger", "span")
+_CHOICE = "BertForMultipleChoice"
 
 
 @dataclass
@@ -92,9 +94,10 @@ def write_model_files(
             save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
         except SafetensorError as error:  # the library's word for a failed write
             raise OSError(str(error)) from error
-    config = config_to_hugging_face(model.config, _architecture(model), pad_id=tokenizer.pad_id)
-    if model.classifier is not None:
-        config.update(_label_config(about, len(model.classifier.output.weight)))
+    architecture = _architecture(model, about)
+    config = config_to_hugging_face(model.config, architecture, pad_id=tokenizer.pad_id)
+    if model.span is None and architecture != _CHOICE and model.task_outputs:
+        config.update(_label_config(about, model.task_outputs, tagging=architecture == TAGGING))
     write_json(folder / CONFIG, config)
     write_json(folder / ABOUT, {"format": 1, **about})
     tokenizer.save(folder, max_length=model.config.positions)
@@ -117,7 +120,10 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     values = read_json(folder / CONFIG, "a model folder holds config.json and model.safetensors")
     config = config_from_hugging_face(values, where=str(folder / CONFIG))
     path, theirs = _read_weights(folder)
-    state, unused = from_hugging_face(theirs, config, where=str(path))
+    architectures = values.get("architectures") or []
+    state, unused = from_hugging_face(
+        theirs, config, where=str(path), tagging=TAGGING in architectures
+    )
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
     _check_sizes(config, tokenizer, str(vocabulary or folder))
     model = empty_model(config, state)
@@ -125,8 +131,8 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     about = {}
     if (folder / ABOUT).exists():
         about = read_json(folder / ABOUT, "without the file, the folder loads as a foreign one")
-    elif model.classifier is not None:
-        about = _foreign_labels(values, len(model.classifier.output.weight))
+    elif model.task_outputs:
+        about = _foreign_task(values, model)
     return Loaded(model.eval(), tokenizer, about, unused, fresh)
 
 
@@ -150,9 +156,18 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
 def empty_model(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
     """A model with the heads that a state has weights for; its own weights are on "meta"."""
     has = {head: any(name.startswith(head + ".") for name in state) for head in _HEADS}
-    classes = len(state["classifier.output.weight"]) if has["classifier"] else 0
+    outputs = {
+        name: len(state[f"{name}.output.weight"]) if has[name] else 0
+        for name in ("classifier", "tagger")
+    }
     with torch.device("meta"):  # shapes alone: the weights come from the file
-        model = Bert(config, pretraining=has["masked_lm"] or has["next_sentence"], classes=classes)
+        model = Bert(
+            config,
+            pretraining=has["masked_lm"] or has["next_sentence"],
+            classes=outputs["classifier"],
+            tags=outputs["tagger"],
+            spans=has["span"],
+        )
     if not has["masked_lm"]:
         model.masked_lm = None
     if not has["next_sentence"]:
@@ -228,17 +243,21 @@ def _check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
         )
 
 
-def _architecture(model: Bert) -> str:
+def _architecture(model: Bert, about: dict[str, Any]) -> str:
+    if model.tagger is not None:
+        return TAGGING
+    if model.span is not None:
+        return "BertForQuestionAnswering"
     if model.classifier is not None:
-        return "BertForSequenceClassification"
+        return _CHOICE if about.get("kind") == "choice" else "BertForSequenceClassification"
     if model.masked_lm is not None:
         return "BertForPreTraining" if model.next_sentence is not None else "BertForMaskedLM"
     return "BertForNextSentencePrediction" if model.next_sentence is not None else "BertModel"
 
 
-def _label_config(about: dict[str, Any], classes: int) -> dict[str, Any]:
+def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict[str, Any]:
     """The labels in the words of transformers' config.json, which counts classes by them."""
-    if classes == 1:
+    if classes == 1 and not tagging:
         return {"id2label": {"0": "score"}, "label2id": {"score": 0}, "problem_type": "regression"}
     labels = about.get("labels") or [f"LABEL_{i}" for i in range(classes)]
     if len(labels) != classes or len(set(labels)) != classes:
@@ -246,16 +265,24 @@ def _label_config(about: dict[str, Any], classes: int) -> dict[str, Any]:
             f"the task head has {classes} outputs but the labels are {labels}; give each output "
             "one label of its own."
         )
-    return {
+    config: dict[str, Any] = {
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
-        "problem_type": "single_label_classification",
     }
+    if not tagging:
+        config["problem_type"] = "single_label_classification"
+    return config
 
 
-def _foreign_labels(values: dict[str, Any], classes: int) -> dict[str, Any]:
-    names = values.get("id2label") or {}
-    if classes == 1:
-        return {"kind": "regression", "labels": []}
-    labels = [str(names.get(str(i), f"LABEL_{i}")) for i in range(classes)]
+def _foreign_task(values: dict[str, Any], model: Bert) -> dict[str, Any]:
+    """What bothways.json would say of a task head that transformers saved."""
+    names, outputs = values.get("id2label") or {}, model.task_outputs
+    labels = [str(names.get(str(i), f"LABEL_{i}")) for i in range(outputs)]
+    if model.span is not None:
+        return {"kind": "spans", "labels": []}
+    if model.tagger is not None:
+        return {"kind": "tagging", "labels": labels}
+    if outputs == 1:
+        choice = _CHOICE in (values.get("architectures") or [])
+        return {"kind": "choice" if choice else "regression", "labels": []}
     return {"kind": "classification", "labels": labels}

@@ -38,7 +38,11 @@ _HEADS: dict[str, str] = {
     "masked_lm.bias": "cls.predictions.bias",
     "next_sentence.output": "cls.seq_relationship",
     "classifier.output": "classifier",
+    "tagger.output": "classifier",
+    "span.output": "qa_outputs",
 }
+# One name on disk for two heads: which it is, the architecture says.
+TAGGING = "BertForTokenClassification"
 # Copies of other weights, or constants, that foreign files carry.
 _REDUNDANT = ("embeddings.position_ids", "cls.predictions.decoder.bias")
 _TIED = "cls.predictions.decoder.weight"
@@ -46,7 +50,10 @@ _WORDS = "embeddings.word_embeddings.weight"
 
 
 def name_table(layers: int) -> dict[str, tuple[str, ...]]:
-    """Every weight's name in memory -> its name or names on disk."""
+    """Every weight's name in memory -> its name or names on disk.
+
+    A classifier and a tagger have the same names there; no model has both.
+    """
     table: dict[str, tuple[str, ...]] = {}
     for ours, theirs in _ENCODER.items():
         names = (theirs,) if isinstance(theirs, str) else theirs
@@ -78,7 +85,7 @@ def to_hugging_face(state: Mapping[str, Tensor], config: ModelConfig) -> dict[st
 
 
 def from_hugging_face(
-    theirs: Mapping[str, Tensor], config: ModelConfig, *, where: str
+    theirs: Mapping[str, Tensor], config: ModelConfig, *, where: str, tagging: bool = False
 ) -> tuple[dict[str, Tensor], list[str]]:
     """A foreign state in our names and shapes.
 
@@ -86,6 +93,7 @@ def from_hugging_face(
         theirs: weights, with or without the ``bert.`` prefix and with old LayerNorm names.
         config: the shape they should have.
         where: the file, for messages.
+        tagging: ``classifier`` is a head on single tokens.
 
     Returns:
         The weights that were there, and the names that we have no use for.
@@ -98,8 +106,9 @@ def from_hugging_face(
     _refuse_untied(given, where)
     given = {k: v for k, v in given.items() if k != _TIED and not k.endswith(_REDUNDANT)}
     out: dict[str, Tensor] = {}
+    absent = "classifier." if tagging else "tagger."
     for ours, names in name_table(config.layers).items():
-        if not all(name in given for name in names):
+        if ours.startswith(absent) or not all(name in given for name in names):
             continue
         value = _fuse([given.pop(name) for name in names], names, where)
         if ours == "encoder.embeddings.tokens.weight":

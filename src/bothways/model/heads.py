@@ -1,6 +1,7 @@
-"""What is put on the encoder: masked LM, next sentence, classification and regression.
+"""What is put on the encoder: masked LM, next sentence, and one output layer for a task.
 
-B sequences, T tokens, M masked positions, H hidden size, V vocabulary, C classes.
+B sequences, T tokens, M masked positions, R tokens that are read, H hidden size, V vocabulary,
+C outputs.
 Losses are sums: the caller divides by the global counts of the step, never by a part's own.
 """
 
@@ -67,13 +68,31 @@ class ClassifierHead(nn.Module):
         return logits
 
 
+class TokenHead(nn.Module):
+    """One output layer on single tokens: tags (with dropout, section 5.3) or the start and end of
+    an answer (without, section 4.2)."""
+
+    def __init__(self, config: ModelConfig, outputs: int, shared: Shared, *, dropout: float):
+        super().__init__()
+        self.output = Linear(config.hidden, outputs)
+        self._dropout, self._probability = shared.dropout, dropout
+
+    def forward(self, x_RH: Tensor) -> Tensor:
+        """[R, H] -> [R, C], in fp32 whatever the layers compute in."""
+        logits: Tensor = self.output(self._dropout(x_RH.float(), self._probability))
+        return logits
+
+
 class Bert(nn.Module):
     """An encoder and the heads it has; what a model folder holds.
 
     Args:
         config: the encoder's shape.
         pretraining: with the masked-LM and next-sentence heads.
-        classes: outputs of a classification or regression head; 0 for none.
+        classes: outputs of a head on the pooled [CLS] (classes; 1 for a score, or for the score of
+            each choice); 0 for none.
+        tags: outputs of a head on single tokens; 0 for none.
+        spans: with a head for the start and the end of an answer.
         seed: of the new weights.
 
     Attributes:
@@ -81,7 +100,14 @@ class Bert(nn.Module):
     """
 
     def __init__(
-        self, config: ModelConfig, *, pretraining: bool = False, classes: int = 0, seed: int = 0
+        self,
+        config: ModelConfig,
+        *,
+        pretraining: bool = False,
+        classes: int = 0,
+        tags: int = 0,
+        spans: bool = False,
+        seed: int = 0,
     ):
         super().__init__()
         self.config = config
@@ -91,7 +117,10 @@ class Bert(nn.Module):
         self.masked_lm = MaskedLMHead(config) if pretraining else None
         self.next_sentence = NextSentenceHead(config) if pretraining else None
         self.classifier = ClassifierHead(config, classes, self.shared) if classes else None
-        for index, head in enumerate((self.masked_lm, self.next_sentence, self.classifier)):
+        self.tagger = TokenHead(config, tags, self.shared, dropout=config.dropout) if tags else None
+        self.span = TokenHead(config, 2, self.shared, dropout=0.0) if spans else None
+        heads = (self.masked_lm, self.next_sentence, self.classifier, self.tagger, self.span)
+        for index, head in enumerate(heads):
             if head is not None:
                 init_weights(head, config, seed=seed, purpose=Purpose.HEAD, index=index)
 
@@ -130,8 +159,22 @@ class Bert(nn.Module):
         return logits
 
     def class_logits(self, x_BH: Tensor) -> Tensor:
-        """Logits [B, C] of the task head from the hidden states of each [CLS]."""
+        """Logits [B, C] of the classifier from the hidden states of each [CLS]."""
         if self.classifier is None:
             raise ValueError("this model has no classification head")
         logits: Tensor = self.classifier(self.encoder.pool(x_BH))
         return logits
+
+    def task_logits(self, x_RH: Tensor) -> Tensor:
+        """Outputs [R, C] of whichever task head there is, from the hidden states that it reads:
+        each [CLS] for a classifier, single tokens for tags and spans."""
+        if (head := self.tagger or self.span) is None:
+            return self.class_logits(x_RH)
+        logits: Tensor = head(x_RH)
+        return logits
+
+    @property
+    def task_outputs(self) -> int:
+        """C: outputs of the task head; 0 without one."""
+        head = self.classifier or self.tagger or self.span
+        return 0 if head is None else head.output.out_features

@@ -1,15 +1,19 @@
 """Losses, as sums: the caller divides by the global counts of the step, never by a part's own.
 
-B sequences, M masked positions, H hidden size, V vocabulary, C classes.
+M masked positions, H hidden size, V vocabulary; of a task head: R rows, C outputs, N items.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from bothways.model.batch import IGNORE
 
@@ -100,13 +104,33 @@ def _count_right(log_p: Tensor, own: Tensor, ids: Tensor) -> Tensor:
     return (log_p[could].argmax(1) == ids[could]).sum()
 
 
-def class_loss(logits_BC: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed cross-entropy over the sequences, and how many were predicted right."""
-    loss = F.cross_entropy(logits_BC.float(), labels, reduction="sum")
-    return loss, (logits_BC.detach().argmax(-1) == labels).sum()
+def class_loss(logits_RC: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Summed cross-entropy over the rows, and how many were predicted right."""
+    loss = F.cross_entropy(logits_RC.float(), labels, reduction="sum")
+    return loss, (logits_RC.detach().argmax(-1) == labels).sum()
 
 
-def regression_loss(logits_B1: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+def regression_loss(logits_R1: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     """Summed squared error, and the summed absolute error."""
-    difference = logits_B1.float().squeeze(-1) - scores
+    difference = logits_R1.float().squeeze(-1) - scores
     return (difference**2).sum(), difference.detach().abs().sum()
+
+
+def place_loss(
+    logits_RC: Tensor, places_NC: Tensor, bounds: NDArray[np.int64]
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of one row among an item's, for each output (the start and the end of an
+    answer, the right choice): mean over the outputs, summed over the items.
+
+    Args:
+        logits_RC: rows of all items.
+        places_NC: int64; the row meant, counted from the item's first.
+        bounds: int64 [N + 1]; item n has the rows ``bounds[n]:bounds[n + 1]``.
+
+    Returns:
+        The loss, and for how many items every output is right.
+    """
+    parts = torch.split(logits_RC.float(), np.diff(bounds).tolist())
+    logits_NRC = pad_sequence(list(parts), batch_first=True, padding_value=-math.inf)
+    loss = F.cross_entropy(logits_NRC, places_NC, reduction="sum") / logits_RC.shape[1]
+    return loss, (logits_NRC.detach().argmax(1) == places_NC).all(-1).sum()

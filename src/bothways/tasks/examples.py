@@ -1,17 +1,22 @@
 """Encoded examples, and how they become flat batches.
 
-N examples, S tokens of all of them, B examples of a batch.
+N items, Q sequences, S tokens of all of them, R tokens that a task head reads, C outputs of it.
+
+An item is what a step counts and never divides: one sequence, or the sequences of one example's
+choices. The head reads some tokens of a sequence and gives a row of outputs for each: [CLS] for a
+class or score, the first piece of each word for tags, every token for an answer.
 
 All texts are encoded once, up front. An optimizer step is a random batch, never one chosen by
 length, so the gradient is unbiased; a flat batch has no padding between its sequences and attention
 groups them by length itself, so mixed lengths cost nothing. For prediction, where order is free,
-examples are sorted by length.
+items are sorted by length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,27 +39,35 @@ PREDICT_TOKENS = 4096
 
 @dataclass(frozen=True)
 class TaskBatch:
-    """Some examples as the encoder reads them.
+    """Some items as the encoder and a task head read them.
 
     Attributes:
-        inputs: B sequences.
-        targets: classes, int64 [B], or scores, float32 [B].
-        found: what is read, for a batch that was moved.
+        inputs: their sequences.
+        at: int64 [R]; the tokens read, as places in the flat batch.
+        bounds: int64 [N + 1], on the CPU; item n has the rows ``bounds[n]:bounds[n + 1]``.
+        targets: for each row a class, int64 [R], or a score, float32 [R]; or for each item and
+            output the row meant, counted from the item's first, int64 [N, C].
+        found: what is read, for a batch that was moved and of which not every token is.
     """
 
     inputs: Inputs
+    at: Tensor
+    bounds: NDArray[np.int64]
     targets: Tensor
     found: Reads | None = None
 
     @property
-    def reads(self) -> Reads:
-        """The places that the loss reads: each [CLS]."""
-        return self.found or Reads.of(self.inputs, self.inputs.starts)
+    def reads_all(self) -> bool:
+        """Every token is read."""
+        return len(self.at) == int(self.inputs.bounds[-1])
 
-    def to(self, device: torch.device) -> TaskBatch:
+    def to(self, device: torch.device | str) -> TaskBatch:
         """The same on another device, with all that a GPU's kernels ask for."""
         inputs = self.inputs.to(device)
-        return TaskBatch(inputs, move(self.targets, device), Reads.of(inputs, self.inputs.starts))
+        found = None if self.reads_all else Reads.of(inputs, self.at)
+        return TaskBatch(
+            inputs, move(self.at, device), self.bounds, move(self.targets, device), found
+        )
 
 
 @dataclass(frozen=True)
@@ -64,24 +77,58 @@ class Examples:
     Attributes:
         tokens: int32 [S].
         segments: int8 [S].
-        bounds: int64 [N + 1]; example n is ``tokens[bounds[n]:bounds[n + 1]]``.
+        bounds: int64 [Q + 1]; sequence q is ``tokens[bounds[q]:bounds[q + 1]]``.
+        items: int64 [N + 1]; item n is the sequences ``items[n]:items[n + 1]``.
+        places: int64 [R], increasing; the tokens read, as places in ``tokens``.
+        owners: int64 [N], not decreasing; the example that each item is, or is a window of.
         cut: how many examples lost tokens to the length limit.
-        targets: int64 or float32 [N]; None for unlabelled examples.
+        targets: int64 or float32 [R], or int64 [N, C], as in :class:`TaskBatch`; None for
+            unlabelled examples.
     """
 
     tokens: NDArray[np.int32]
     segments: NDArray[np.int8]
     bounds: NDArray[np.int64]
-    cut: int
+    items: NDArray[np.int64]
+    places: NDArray[np.int64]
+    owners: NDArray[np.int64]
+    cut: int = 0
     targets: NDArray[Any] | None = None
 
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
+    @staticmethod
+    def of_sequences(
+        tokens: NDArray[np.int32],
+        segments: NDArray[np.int8],
+        bounds: NDArray[np.int64],
+        *,
+        places: NDArray[np.int64] | None = None,
+        owners: NDArray[np.int64] | None = None,
+        cut: int = 0,
+    ) -> Examples:
+        """An item for each sequence; where not said, read at its first token and an example of its
+        own."""
+        return Examples(
+            tokens,
+            segments,
+            bounds,
+            items=np.arange(len(bounds)),
+            places=bounds[:-1] if places is None else places,
+            owners=np.arange(len(bounds) - 1) if owners is None else owners,
+            cut=cut,
+        )
 
-    @property
+    def __len__(self) -> int:
+        return len(self.items) - 1
+
+    @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each example, int64 [N]."""
-        return np.diff(self.bounds)
+        """Tokens of each item, int64 [N]."""
+        return np.diff(self.bounds[self.items])
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """int64 [N + 1]; item n is read at ``places[rows[n]:rows[n + 1]]``."""
+        return np.searchsorted(self.places, self.bounds[self.items]).astype(np.int64)
 
     @property
     def gold(self) -> NDArray[Any]:
@@ -94,16 +141,34 @@ class Examples:
         return replace(self, targets=targets)
 
     def inputs(self, indices: NDArray[np.int64], *, max_positions: int) -> Inputs:
-        """These examples, in this order, as a flat batch."""
-        lengths = self.lengths[indices]
+        """The sequences of these items, in this order, as a flat batch."""
+        sequences = _ranges(self.items[indices], self.items[indices + 1])
+        lengths = np.diff(self.bounds)[sequences]
+        at = _ranges(self.bounds[sequences], self.bounds[sequences + 1])
         bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        at = np.arange(bounds[-1]) + np.repeat(self.bounds[indices] - bounds[:-1], lengths)
         return flat_inputs(self.tokens[at], self.segments[at], bounds, max_positions=max_positions)
 
     def batch(self, indices: NDArray[np.int64], *, max_positions: int) -> TaskBatch:
-        """These examples with their targets."""
-        targets = torch.from_numpy(self.gold[indices])
-        return TaskBatch(self.inputs(indices, max_positions=max_positions), targets)
+        """These items with the tokens that are read, and their targets if they have any."""
+        rows = _ranges(self.rows[indices], self.rows[indices + 1])
+        counts = np.diff(self.rows)[indices]
+        shift = np.cumsum([0, *self.lengths[indices][:-1]]) - self.bounds[self.items[indices]]
+        at = self.places[rows] + np.repeat(shift, counts)
+        targets = np.zeros(0)
+        if self.targets is not None:
+            targets = self.targets[indices if self.targets.ndim == 2 else rows]
+        return TaskBatch(
+            self.inputs(indices, max_positions=max_positions),
+            torch.from_numpy(at),
+            np.cumsum([0, *counts]),
+            torch.from_numpy(targets),
+        )
+
+    def counted(self, indices: NDArray[np.int64]) -> int:
+        """How many targets these items have, which is what a step's loss is divided by."""
+        if self.gold.ndim == 2:
+            return len(indices)
+        return int((self.rows[indices + 1] - self.rows[indices]).sum())
 
 
 def encode_examples(
@@ -138,36 +203,36 @@ def encode_examples(
         segments.append(_joined([e.segments for e in found], np.int8))
         lengths.extend(len(e.tokens) for e in found)
         cut += sum(e.cut > 0 for e in found)
-    return Examples(
+    return Examples.of_sequences(
         np.concatenate([np.zeros(0, np.int32), *tokens]),
         np.concatenate([np.zeros(0, np.int8), *segments]),
         np.cumsum([0, *lengths], dtype=np.int64),
-        cut,
+        cut=cut,
     )
 
 
-def step_batches(examples: int, batch: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
-    """The examples of each step of an epoch: every one once, in an order drawn by key.
+def step_batches(items: int, batch: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
+    """The items of each step of an epoch: every one once, in an order drawn by key.
 
     The last batch holds what is left, so it may be smaller.
     """
-    order = permutation(examples, seed, Purpose.SHUFFLE, epoch)
-    return [order[i : i + batch] for i in range(0, examples, batch)]
+    order = permutation(items, seed, Purpose.SHUFFLE, epoch)
+    return [order[i : i + batch] for i in range(0, items, batch)]
 
 
 def length_batches(lengths: NDArray[np.int64], limit: int) -> list[NDArray[np.int64]]:
-    """All examples sorted by length, longest first, in batches of at most ``limit`` tokens."""
+    """All items sorted by length, longest first, in batches of at most ``limit`` tokens."""
     return cut_by_tokens(np.argsort(-lengths, kind="stable"), lengths, limit)
 
 
 def cut_by_tokens(
     indices: NDArray[np.int64], lengths: NDArray[np.int64], limit: int
 ) -> list[NDArray[np.int64]]:
-    """Cut a list of examples, order kept, into parts of at most ``limit`` tokens (or one example).
+    """Cut a list of items, order kept, into parts of at most ``limit`` tokens (or one item).
 
     Args:
-        indices: examples, int64 [B].
-        lengths: tokens of every example, int64 [N].
+        indices: items, int64 [B].
+        lengths: tokens of every item, int64 [N].
         limit: tokens of a part.
     """
     parts, start, total = [], 0, 0
@@ -179,6 +244,14 @@ def cut_by_tokens(
     if start < len(indices):
         parts.append(indices[start:])
     return parts
+
+
+def _ranges(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """starts[0] ... ends[0] - 1, starts[1] ... ends[1] - 1, and so on."""
+    counts = ends - starts
+    before = np.cumsum(counts) - counts
+    places: NDArray[np.int64] = np.arange(counts.sum()) + np.repeat(starts - before, counts)
+    return places
 
 
 def _joined(rows: list[list[int]], dtype: Any) -> NDArray[Any]:

@@ -22,37 +22,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from rich.console import Console
-from torch import Tensor
 
-from bothways.config import FinetuneConfig, digest
+from bothways.config import FinetuneConfig, digest, to_dict
 from bothways.errors import ConfigError
 from bothways.files import explain_disk_errors, sha256, write_json
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
-from bothways.model.losses import class_loss, regression_loss
-from bothways.tasks.examples import (
-    TRAIN_TOKENS,
-    Examples,
-    TaskBatch,
-    cut_by_tokens,
-    encode_examples,
-    step_batches,
-)
-from bothways.tasks.metrics import Kind, Measurement
+from bothways.tasks.examples import TRAIN_TOKENS, TaskBatch, cut_by_tokens, step_batches
+from bothways.tasks.kinds import KINDS
+from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import (
     check_length,
     check_segments,
-    predict_examples,
+    predict_outputs,
     write_predictions,
 )
-from bothways.tasks.readers import Rows, read_rows
 from bothways.tasks.report import FinetuneResult, SeedResult
-from bothways.tasks.task import Task, define_task
+from bothways.tasks.task import Outputs, Part, Task, task_loss
 from bothways.training.device import Device, choose_device, describe_attention
-from bothways.training.engine import Loss, Stats, Trainer
+from bothways.training.engine import Stats, Trainer
 from bothways.training.monitor import Monitor
 from bothways.training.precision import Choice, choose_precision, set_threads
 from bothways.training.prefetch import run_ahead
@@ -71,14 +60,18 @@ class Data:
         task: what is predicted.
         train, dev: labelled.
         test: unlabelled; None if there is no test file.
-        notes: what was cut or empty, a sentence each.
     """
 
-    task: Task
-    train: Examples
-    dev: Examples
-    test: Examples | None
-    notes: tuple[str, ...]
+    task: Task[Any, Any]
+    train: Part[Any]
+    dev: Part[Any]
+    test: Part[Any] | None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was cut or empty, a sentence each."""
+        parts = [self.train, self.dev, *([self.test] if self.test else [])]
+        return tuple(note for part in parts for note in part.notes)
 
 
 @dataclass(frozen=True)
@@ -118,8 +111,8 @@ def finetune(config: FinetuneConfig) -> FinetuneResult:
     data = load_data(config, loaded)
     run = _open(config, loaded, say)
     say(
-        f"{data.task.name}: {len(data.train):,} training and {len(data.dev):,} dev examples, "
-        f"{run.threads} threads, {run.device.reason}, {run.precision.reason}"
+        f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
+        f"examples, {run.threads} threads, {run.device.reason}, {run.precision.reason}"
     )
     form = describe_attention(
         loaded.model.config,
@@ -142,8 +135,8 @@ def finetune(config: FinetuneConfig) -> FinetuneResult:
         task=data.task.name,
         metrics=data.task.metrics,
         seeds=tuple(results),
-        baseline=data.task.baseline(data.train.gold, data.dev.gold).scores,
-        dev_examples=len(data.dev),
+        baseline=data.task.baseline(data.train, data.dev).scores,
+        dev_examples=len(data.dev.rows),
         notes=data.notes,
     )
     write_json(run.folder / "report.json", result.report())
@@ -156,32 +149,21 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> Data:
     Raises:
         ConfigError, InputError, LengthError, ModelError: see :func:`finetune`.
     """
-    options = config.task
+    options, kind = config.task, KINDS[config.task.kind]
     check_length(loaded.model, config.length)
-    train = read_rows(options.train, options, labelled=True)
-    task = define_task(options, train)
+    train = kind.read(Path(options.train), options, labelled=True)
+    task = kind.define(options, train)
     check_segments(loaded.model, pair=task.pair)
-    dev = read_rows(options.dev, options, labelled=True)
-    test = read_rows(options.test, options, labelled=False) if options.test else None
-    targets = task.targets(train), task.targets(dev)
+    dev = task.read(Path(options.dev), task.options, labelled=True)
+    test = task.read(Path(options.test), task.options, labelled=False) if options.test else None
 
-    notes: list[str] = []
+    def encode(rows: Any) -> Part[Any]:
+        return task.encode(loaded.tokenizer, rows, length=config.length)
 
-    def encode(rows: Rows) -> Examples:
-        examples = encode_examples(loaded.tokenizer, rows.a, rows.b, length=config.length)
-        notes.extend(_notes(rows, examples, config.length))
-        return examples
-
-    return Data(
-        task,
-        encode(train).with_targets(targets[0]),
-        encode(dev).with_targets(targets[1]),
-        None if test is None else encode(test),
-        tuple(notes),
-    )
+    return Data(task, encode(train), encode(dev), None if test is None else encode(test))
 
 
-def new_model(loaded: Loaded, config: FinetuneConfig, outputs: int, seed: int) -> Bert:
+def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed: int) -> Bert:
     """The encoder with a new output layer; other heads are dropped.
 
     Weights that the model folder lacked (a pooler) are drawn by the seed too, and with
@@ -190,13 +172,13 @@ def new_model(loaded: Loaded, config: FinetuneConfig, outputs: int, seed: int) -
     Args:
         loaded: what to start from.
         config: for dropout and ``from_scratch``.
-        outputs: C.
+        task: says which head.
         seed: keys what is drawn.
     """
     shape = loaded.model.config
     if config.dropout is not None:
         shape = dataclasses.replace(shape, dropout=config.dropout, attention_dropout=config.dropout)
-    model = Bert(shape, classes=outputs, seed=seed)
+    model = task.new_model(shape, seed=seed)
     model.shared.fast = config.kernels == "fast"
     if not config.from_scratch:
         theirs = loaded.model.encoder.state_dict()
@@ -215,14 +197,18 @@ def train_seed(
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
     start = time.monotonic()
-    model = new_model(loaded, config, data.task.outputs, seed).to(run.device.torch)
-    epochs, logits = _train(config, model, data, run, seed)
-    result = SeedResult(seed, epochs[-1], folder, round(time.monotonic() - start, 2))
-    save_model(folder / "model", model, loaded.tokenizer, _about(config, data.task, run, result))
-    write_predictions(folder / "dev_predictions.tsv", data.task, logits, data.dev.gold)
+    model = new_model(loaded, config, data.task, seed).to(run.device.torch)
+    epochs, outputs = _train(config, model, data, run, seed)
+    task = data.task.tuned(data.dev, outputs)
+    found = task.decode(data.dev, outputs)
+    scores = task.measure(data.dev, found)
+    result = SeedResult(seed, scores, folder, round(time.monotonic() - start, 2))
+    save_model(folder / "model", model, loaded.tokenizer, _about(config, task, run, result))
+    write_predictions(folder / "dev_predictions.tsv", task, data.dev, found)
     if data.test is not None:
-        outputs = predict_examples(model, data.test, dtype=run.precision.dtype)
-        write_predictions(folder / "test_predictions.tsv", data.task, outputs)
+        outputs = predict_outputs(model, data.test.examples, dtype=run.precision.dtype)
+        found = task.decode(data.test, outputs)
+        write_predictions(folder / "test_predictions.tsv", task, data.test, found)
     # Written last: a seed is finished when its scores are there.
     write_json(
         folder / SCORES,
@@ -248,45 +234,29 @@ def read_seed(folder: Path, seed: int, fingerprint: str) -> SeedResult | None:
         return None
 
 
-def task_loss(kind: Kind, examples: int) -> Loss[TaskBatch]:
-    """The loss of a part of a step of this many examples: cross-entropy or squared error."""
-    measure, name = {
-        "classification": (class_loss, "accuracy"),
-        "regression": (regression_loss, "abs_error"),
-    }[kind]
-
-    def loss(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
-        (x_BH,) = model.encoder.read(batch.inputs, dtype=dtype, reads=batch.reads)
-        total, count = measure(model.class_logits(x_BH), batch.targets)
-        mean = total / examples
-        return mean, {"loss": mean.detach(), name: count / examples}
-
-    return loss
-
-
 def _train(
     config: FinetuneConfig, model: Bert, data: Data, run: Opened, seed: int
-) -> tuple[list[Measurement], NDArray[np.float32]]:
+) -> tuple[list[Measurement], Outputs]:
     """Train the epochs; the dev scores after each, and the last one's outputs."""
     task, dtype = data.task, run.precision.dtype
-    per_epoch = -(-len(data.train) // config.batch)
+    per_epoch = -(-len(data.train.examples) // config.batch)
     total = per_epoch * config.epochs
     trainer: Trainer[TaskBatch] = Trainer(
         model, config.optimizer, total_steps=total, seed=seed, dtype=dtype
     )
     measured: list[Measurement] = []
-    logits = np.zeros((0, task.outputs), np.float32)
+    outputs = np.zeros((0, task.outputs), np.float32)
     with Monitor(_seed_folder(run, seed), total, f"{task.name} seed {seed}") as monitor:
         for epoch in range(config.epochs):
             stats = _train_epoch(config, trainer, data, epoch, seed, monitor)
-            logits = predict_examples(model, data.dev, dtype=dtype)
-            measured.append(task.measure(task.predictions(logits), data.dev.gold))
+            outputs = predict_outputs(model, data.dev.examples, dtype=dtype)
+            measured.append(task.measure(data.dev, task.decode(data.dev, outputs)))
             scores = {f"dev_{k}": v for k, v in measured[-1].scores.items()}
             monitor.log((epoch + 1) * per_epoch, {"epoch": epoch + 1, **stats, **scores})
             shown = ", ".join(f"{k} {v:.4f}" for k, v in measured[-1].scores.items())
             notes = "".join(f" ({note})" for note in measured[-1].notes)
             monitor.say(f"seed {seed} epoch {epoch + 1}: dev {shown}{notes}")
-    return measured, logits
+    return measured, outputs
 
 
 def _train_epoch(
@@ -298,22 +268,23 @@ def _train_epoch(
     monitor: Monitor,
 ) -> dict[str, float]:
     """One pass over the data; the mean statistics since the last record."""
-    steps = step_batches(len(data.train), config.batch, seed=seed, epoch=epoch)
+    examples = data.train.examples
+    steps = step_batches(len(examples), config.batch, seed=seed, epoch=epoch)
     every = max(1, trainer.total_steps // _RECORDS)
     positions = trainer.model.config.positions
-    lengths = data.train.lengths
     device = trainer.model.device
     recent: list[Stats] = []
 
     def make(i: int) -> list[TaskBatch]:
-        parts = cut_by_tokens(steps[i], lengths, TRAIN_TOKENS)
-        made = [data.train.batch(part, max_positions=positions) for part in parts]
+        parts = cut_by_tokens(steps[i], examples.lengths, TRAIN_TOKENS)
+        made = [examples.batch(part, max_positions=positions) for part in parts]
         return made if device.type == "cpu" else [batch.to(device) for batch in made]
 
     ahead = 0 if device.type == "cpu" else 2  # a CPU has enough to do
     for i, parts in enumerate(run_ahead(make, range(len(steps)), ahead=ahead, device=device)):
         step = epoch * len(steps) + i
-        recent.append(trainer.step(step, parts, task_loss(data.task.kind, len(steps[i]))))
+        loss = task_loss(data.task.loss, examples.counted(steps[i]))
+        recent.append(trainer.step(step, parts, loss))
         if (step + 1) % every == 0 and i + 1 < len(steps):
             trainer.check()
             monitor.log(step + 1, _means(recent))
@@ -379,30 +350,20 @@ def _seed_folder(run: Opened, seed: int) -> Path:
     return run.folder / f"seed-{seed}"
 
 
-def _notes(rows: Rows, examples: Examples, length: int) -> list[str]:
-    notes = []
-    if examples.cut:
-        notes.append(
-            f"{rows.path.name}: {examples.cut:,} of {len(rows):,} examples were cut to {length} "
-            "tokens"
-        )
-    if rows.empty:
-        notes.append(f"{rows.path.name}: {rows.empty:,} of {len(rows):,} examples have no text")
-    return notes
-
-
-def _about(config: FinetuneConfig, task: Task, run: Opened, result: SeedResult) -> dict[str, Any]:
+def _about(
+    config: FinetuneConfig, task: Task[Any, Any], run: Opened, result: SeedResult
+) -> dict[str, Any]:
     """What bothways.json says of a fine-tuned model."""
-    options = {
-        name: getattr(config.task, name) for name in ("name", "text_a", "text_b", "label", "header")
-    }
+    options = to_dict(task.options)
+    for name in ("train", "dev", "test", "kind", "labels"):  # paths, and what stands beside
+        del options[name]
     return {
         "task": task.name,
-        "kind": task.kind,
-        "labels": list(task.labels),
+        "kind": task.options.kind,
+        "labels": list(task.options.labels),
         "pair": task.pair,
         "length": config.length,
-        "options": {**options, "metrics": list(task.metrics)},
+        "options": options,
         "dev": result.measurement.scores,
         "source": "random weights" if config.from_scratch else config.model,
         "seed": result.seed,

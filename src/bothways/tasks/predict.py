@@ -1,13 +1,12 @@
 """Predictions of a model folder's task head.
 
-N texts, C outputs of the head.
+N texts, R tokens read, C outputs of the head.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,10 @@ from bothways.files import write_text
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
+from bothways.tasks.kinds import task_of
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.readers import read_rows
-from bothways.tasks.task import Task, define_task
+from bothways.tasks.task import Outputs, Part, Task, read_outputs
+from bothways.tasks.texts import ClassificationTask, TextTask
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def predict_texts(
     """Labels with probabilities, or scores, of texts or pairs of texts.
 
     Args:
-        loaded: a model folder with a task head.
+        loaded: a model folder with a classification or regression head.
         a: the (first) texts.
         b: the second texts, for a model fine-tuned on pairs.
         length: longest sequence in tokens. If not given, the length the model was fine-tuned with,
@@ -65,48 +65,94 @@ def predict_texts(
         dtype: arithmetic of the layers.
 
     Raises:
-        ModelError: the model has no task head, or its output is not finite.
+        ModelError: the model has another head or none, or its output is not finite.
         InputError: a text that is none, pairs for a model of single texts or the reverse.
         LengthError: ``length`` is beyond the encoder's positions.
     """
-    names, regression = _outputs(loaded)
+    task = task_of(loaded)
+    if not isinstance(task, TextTask):
+        raise ModelError(
+            f"this model's task is of the kind {task.options.kind!r}, which is not predicted for "
+            "single texts or pairs; give its kind of file (`bothways predict --file`)."
+        )
     check_pairs(loaded, pair=b is not None)
-    length = _length(loaded, length)
+    length = choose_length(loaded, length)
     examples = encode_examples(loaded.tokenizer, a, b, length=length)
-    logits_NC = predict_examples(loaded.model, examples, dtype=dtype).astype(np.float64)
-    if regression:
-        return Prediction([], logits_NC, names, examples.cut, length)
+    logits_NC = predict_outputs(loaded.model, examples, dtype=dtype).astype(np.float64)
+    if not isinstance(task, ClassificationTask):
+        return Prediction([], logits_NC, ("score",), examples.cut, length)
     values = softmax(logits_NC, axis=-1)
-    labels = [names[i] for i in values.argmax(-1)]
-    return Prediction(labels, values, names, examples.cut, length)
+    labels = [task.labels[i] for i in values.argmax(-1)]
+    return Prediction(labels, values, task.labels, examples.cut, length)
 
 
-def predict_examples(model: Bert, examples: Examples, *, dtype: torch.dtype) -> NDArray[np.float32]:
+def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> Outputs:
     """Outputs of the task head, dropout off, in the order of the examples.
 
     Returns:
-        float32 [N, C], before any softmax.
+        float32 [R, C], before any softmax.
 
     Raises:
         ModelError: an output is not finite.
     """
     was_training = model.training
     model.eval()
-    outputs = np.zeros((len(examples), classes_of(model)), dtype=np.float32)
+    outputs = np.zeros((len(examples.places), model.task_outputs), dtype=np.float32)
     with torch.inference_mode():
         for indices in length_batches(examples.lengths, PREDICT_TOKENS):
-            inputs = examples.inputs(indices, max_positions=model.config.positions)
-            (x_BH,) = model.encoder.read(inputs.to(model.device), inputs.starts, dtype=dtype)
-            logits = model.class_logits(x_BH)
-            outputs[indices] = logits.float().cpu().numpy()
+            batch = examples.batch(indices, max_positions=model.config.positions)
+            read = read_outputs(model, batch.to(model.device), dtype)
+            found = read.float().cpu().numpy()
+            for n, rows in zip(indices, np.split(found, batch.bounds[1:-1]), strict=True):
+                outputs[examples.rows[n] : examples.rows[n + 1]] = rows
     model.train(was_training)
     if not np.isfinite(outputs).all():
-        n = int(np.flatnonzero(~np.isfinite(outputs).all(-1))[0])
+        row = int(np.flatnonzero(~np.isfinite(outputs).all(-1))[0])
+        n = int(examples.owners[np.searchsorted(examples.rows, row, side="right") - 1])
         raise ModelError(
             f"the model's output for example {n + 1} is not finite; its weights are damaged, or "
             "training diverged (lower optimizer.lr)."
         )
     return outputs
+
+
+def read_part(
+    loaded: Loaded,
+    path: str | Path,
+    *,
+    labelled: bool,
+    options: TaskOptions | None = None,
+    length: int | None = None,
+) -> tuple[Task[Any, Any], Part[Any]]:
+    """A file as a model folder's task reads it.
+
+    Args:
+        loaded: a model folder with a task head.
+        path: in the task's format.
+        labelled: read the labels too.
+        options: columns and metrics; those the model was fine-tuned with, if not given.
+        length: as for :func:`predict_texts`.
+
+    Raises:
+        ModelError: no task head, or not known which columns it was trained on.
+        InputError: the file or a line of it cannot be read as asked.
+    """
+    task = task_of(loaded)
+    if options is None and not loaded.about.get("options"):
+        raise ModelError(
+            "the model folder does not say which columns its task has (bothways.json: options), as "
+            "folders that `bothways finetune` wrote do; give the texts themselves to "
+            "`bothways predict`, or fine-tune from this folder."
+        )
+    kind = type(task)
+    if options is not None:
+        metrics = options.metrics or task.options.metrics
+        own = {"kind": task.options.kind, "labels": task.options.labels, "metrics": metrics}
+        task = kind(replace(options, **own))  # type: ignore[arg-type]
+    check_segments(loaded.model, pair=task.pair)
+    rows = kind.read(Path(path), task.options, labelled=labelled)
+    task = kind.define(task.options, rows)
+    return task, task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
 
 
 def evaluate_file(
@@ -121,80 +167,34 @@ def evaluate_file(
 
     Args:
         loaded: a model folder with a task head.
-        path: TSV or JSONL.
+        path: in the task's format.
         options: columns and metrics; those the model was fine-tuned with, if not given.
         length: as for :func:`predict_texts`.
         dtype: arithmetic of the layers.
 
     Raises:
-        ModelError: no task head, or not known which columns it was trained on.
-        InputError: the file or a line of it cannot be read as asked.
+        ModelError, InputError: see :func:`read_part`.
     """
-    names, regression = _outputs(loaded)
-    options = dataclasses.replace(
-        options or stored_options(loaded),
-        kind="regression" if regression else "classification",
-        labels=() if regression else names,
-    )
-    rows = read_rows(path, options, labelled=True)
-    task = define_task(options, rows)
-    check_pairs(loaded, pair=task.pair)
-    targets = task.targets(rows)
-    length = _length(loaded, length)
-    examples = encode_examples(loaded.tokenizer, rows.a, rows.b, length=length)
-    logits_NC = predict_examples(loaded.model, examples, dtype=dtype)
-    found = task.measure(task.predictions(logits_NC), targets)
-    if examples.cut:
-        note = f"{examples.cut:,} of {len(rows):,} examples were cut to {length} tokens"
-        found = dataclasses.replace(found, notes=(*found.notes, note))
-    return found
+    task, part = read_part(loaded, path, labelled=True, options=options, length=length)
+    outputs = predict_outputs(loaded.model, part.examples, dtype=dtype)
+    found = task.measure(part, task.decode(part, outputs))
+    return replace(found, notes=(*found.notes, *part.notes))
 
 
-def write_predictions(
-    path: Path, task: Task, logits_NC: NDArray[np.float32], gold: NDArray[Any] | None = None
-) -> None:
-    """Write a TSV of one line an example: index from 0, prediction, gold if known, probabilities.
+def write_predictions(path: Path, task: Task[Any, Any], part: Part[Any], predictions: Any) -> None:
+    """Write a TSV under a header, a line an example.
 
     Args:
         path: replaced whole.
-        task: whose labels they are.
-        logits_NC: float32 [N, C], the head's outputs.
-        gold: classes or scores [N].
+        task: whose predictions they are.
+        part: the file predicted.
+        predictions: as the task decodes them.
 
     Raises:
         DiskError: it could not be written.
     """
-    regression = task.kind == "regression"
-    shown = [[] if regression else [f"p({label})" for label in task.labels]]
-    values = logits_NC if regression else softmax(logits_NC.astype(np.float64), axis=-1)
-    shown += [[] if regression else [f"{p:.6f}" for p in row] for row in values]
-
-    def name(value: Any) -> str:
-        return f"{float(value):.6g}" if regression else task.labels[int(value)]
-
-    columns = [["index", *map(str, range(len(values)))]]
-    columns.append(["prediction", *map(name, task.predictions(logits_NC))])
-    if gold is not None:
-        columns.append(["gold", *map(name, gold)])
-    lines = ["\t".join([*row, *extra]) for *row, extra in zip(*columns, shown, strict=True)]
+    lines = ["\t".join(row) for row in task.table(part, predictions)]
     write_text(path, "\n".join(lines) + "\n")
-
-
-def stored_options(loaded: Loaded) -> TaskOptions:
-    """The columns, header and metrics a model was fine-tuned with.
-
-    Raises:
-        ModelError: the folder does not say.
-    """
-    stored: Any = loaded.about.get("options")
-    try:
-        return TaskOptions(**{**stored, "metrics": tuple(stored["metrics"])})
-    except (TypeError, KeyError):
-        raise ModelError(
-            "the model folder does not say which columns its task has (bothways.json: options), as "
-            "folders that `bothways finetune` wrote do; give the texts themselves to "
-            "`bothways predict`, or fine-tune from this folder."
-        ) from None
 
 
 def check_pairs(loaded: Loaded, *, pair: bool) -> None:
@@ -239,31 +239,12 @@ def check_length(model: Bert, length: int) -> None:
         )
 
 
-def _outputs(loaded: Loaded) -> tuple[tuple[str, ...], bool]:
-    """Names of the head's outputs, and whether they are scores."""
-    if loaded.model.classifier is None:
-        raise ModelError(
-            "this model folder has no classification or regression head; fine-tune it first "
-            "(`bothways finetune`), then predict with the folder that writes."
-        )
-    classes = classes_of(loaded.model)
-    if loaded.about.get("kind") == "regression":
-        return ("score",), True
-    names = tuple(loaded.about.get("labels") or (f"LABEL_{i}" for i in range(classes)))
-    if len(names) != classes:
-        raise ModelError(
-            f"bothways.json names {len(names)} labels, but the head has {classes} outputs; the "
-            "folder's files do not belong together."
-        )
-    return names, False
+def choose_length(loaded: Loaded, length: int | None) -> int:
+    """The length asked for, or that of fine-tuning, or the encoder's limit.
 
-
-def classes_of(model: Bert) -> int:
-    """C: outputs of the task head; 0 without one."""
-    return 0 if model.classifier is None else model.classifier.output.out_features
-
-
-def _length(loaded: Loaded, length: int | None) -> int:
+    Raises:
+        LengthError: beyond the encoder's positions.
+    """
     positions = loaded.model.config.positions
     if length is None:
         return min(int(loaded.about.get("length") or positions), positions)

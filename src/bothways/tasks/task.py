@@ -1,171 +1,190 @@
-"""What a task is: its texts, its labels or scores, its metrics, and the head it needs."""
+"""What fine-tuning, prediction and measuring need to know of a task, whatever its kind.
+
+A kind of task (texts, choices, tags, answers) is a subclass: it reads its files, says how examples
+become sequences and which tokens the head reads, and what the head's outputs mean. Everything else
+(training, seeds, folders) is the same for all and does not know the kind.
+
+R tokens read of all items, C outputs of the head.
+"""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from bothways.config import TaskOptions
-from bothways.errors import ConfigError, InputError
-from bothways.tasks.metrics import (
-    Kind,
-    Measurement,
-    choose_metrics,
-    measure_classes,
-    measure_scores,
-)
-from bothways.tasks.readers import Rows, listed, nearest
+from bothways.config import ModelConfig, TaskOptions
+from bothways.model.heads import Bert
+from bothways.model.losses import class_loss, place_loss, regression_loss
+from bothways.tasks.examples import Examples, TaskBatch
+from bothways.tasks.metrics import Measurement
+from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training.engine import Loss
 
-# N examples, C outputs.
+Outputs = NDArray[np.float32]
+LossKind = Literal["class", "score", "place"]
+HeadKind = Literal["classes", "tags", "spans"]
+
+
+class Labelled(Protocol):
+    """The examples of a file as they were written there, in its order."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    def __len__(self) -> int: ...
+
+
+R = TypeVar("R", bound=Labelled)
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
-class Task:
-    """A task with everything its files leave open decided.
+class Part(Generic[R]):
+    """A file of a task, encoded.
 
     Attributes:
-        name: for reports.
-        kind: classification or regression.
-        labels: the classes in the order of the head's outputs; empty for regression.
-        metrics: the main one first.
-        pair: two texts to an example.
+        rows: as written.
+        examples: as the model reads them, with targets if the file was read with labels.
+        notes: what was cut, empty or passed over, a sentence each.
     """
 
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...]
-    pair: bool
-
-    @property
-    def outputs(self) -> int:
-        """C: outputs of the head; one for regression."""
-        return len(self.labels) or 1
-
-    def targets(self, rows: Rows) -> NDArray[Any]:
-        """Classes (int64 [N]) or scores (float32 [N]) of a labelled file.
-
-        Raises:
-            InputError: an unknown label or a score that is not a finite number, with its line.
-        """
-        assert rows.labels is not None, "the file was read without labels"
-        if self.kind == "regression":
-            return np.array([_score(rows, i) for i in range(len(rows))], dtype=np.float32)
-        places = {label: i for i, label in enumerate(self.labels)}
-        for line, label in zip(rows.lines, rows.labels, strict=True):
-            if label not in places:
-                raise InputError(
-                    f"unknown label {label!r}; the labels are {listed(self.labels)} (task.labels, "
-                    f"or what the training file has).{nearest(label, self.labels)}",
-                    path=rows.path,
-                    line=line,
-                )
-        return np.array([places[label] for label in rows.labels], dtype=np.int64)
-
-    def predictions(self, logits_NC: NDArray[np.float32]) -> NDArray[Any]:
-        """Head outputs -> int64 [N] classes or float32 [N] scores."""
-        if self.kind == "regression":
-            return logits_NC[:, 0]
-        return np.asarray(logits_NC.argmax(-1))
-
-    def measure(self, predicted: NDArray[Any], gold: NDArray[Any]) -> Measurement:
-        """Scores of predicted classes or scores."""
-        if self.kind == "regression":
-            return measure_scores(self.metrics, predicted, gold)
-        return measure_classes(self.metrics, predicted, gold, self.labels)
-
-    def baseline(self, train: NDArray[Any], dev: NDArray[Any]) -> Measurement:
-        """Scores of the answer that needs no text: the commonest class, or the mean score."""
-        if self.kind == "regression":
-            return self.measure(np.full(len(dev), train.mean(), np.float32), dev)
-        return self.measure(np.full(len(dev), np.bincount(train).argmax()), dev)
+    rows: R
+    examples: Examples
+    notes: tuple[str, ...] = ()
 
 
-def define_task(options: TaskOptions, train: Rows) -> Task:
-    """Decide labels and metrics.
+class Task(ABC, Generic[R, P]):
+    """A task with everything its files leave open decided.
+
+    ``R`` are the rows of its files, ``P`` its predictions for a file.
 
     Args:
-        options: the task as configured.
-        train: its training file; labels are found there where the options name none.
-
-    Raises:
-        ConfigError: labels, metrics or columns that do not make a task.
-        InputError: training labels that do not make a classification.
+        options: labels and metrics filled in, so that they alone define the task; they are stored
+            in the model folder.
     """
-    check_columns(options)
-    labels: tuple[str, ...] = ()
-    if options.kind == "classification":
-        labels = options.labels or _find_labels(train)
-        if len(labels) < 2 or len(set(labels)) < len(labels):
-            raise ConfigError(
-                f"task.labels is {listed(labels)}; a classification needs at least two, each once."
-            )
-    elif options.labels:
-        raise ConfigError("task.labels is given, but a regression has scores, not labels.")
-    metrics = choose_metrics(options.kind, options.metrics, len(labels))
-    return Task(options.name, options.kind, labels, metrics, options.text_b is not None)
 
+    loss: LossKind
+    """What a row of outputs is trained on: a class, a score, or one place among the item's rows."""
+    head: HeadKind
+    """Which head of the model gives the outputs."""
 
-def check_columns(options: TaskOptions) -> None:
-    """Refuse a task that shows the model the label, or the same text twice.
+    def __init__(self, options: TaskOptions):
+        self.options = options
 
-    Raises:
-        ConfigError: two of the task's columns are the same.
-    """
-    columns = [options.text_a, options.label]
-    if options.text_b is not None:
-        columns.insert(1, options.text_b)
-    for name, count in Counter(columns).items():
-        if count > 1:
-            raise ConfigError(
-                f"task: column {name!r} is named for {count} of text_a, text_b and label; each "
-                "needs its own."
-            )
+    @property
+    def name(self) -> str:
+        """For reports."""
+        return self.options.name
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The main one first."""
+        return self.options.metrics
 
-def sort_labels(labels: Sequence[str]) -> tuple[str, ...]:
-    """Whole numbers by value, anything else by its characters."""
-    try:
-        return tuple(sorted(set(labels), key=int))
-    except ValueError:
-        return tuple(sorted(set(labels)))
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """C."""
 
+    @property
+    def pair(self) -> bool:
+        """Needs a second segment."""
+        return False
 
-def _find_labels(train: Rows) -> tuple[str, ...]:
-    assert train.labels is not None
-    labels = sort_labels(train.labels)
-    if len(labels) == 1:
-        raise InputError(
-            f"every example has the label {labels[0]!r}; there is nothing to learn.",
-            path=train.path,
+    @classmethod
+    @abstractmethod
+    def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> R:
+        """Read a file.
+
+        Raises:
+            InputError: it cannot be read as asked; file and line or id are named.
+            ConfigError: options that fit no file.
+        """
+
+    @classmethod
+    @abstractmethod
+    def define(cls, options: TaskOptions, train: R) -> Self:
+        """Decide labels and metrics.
+
+        Args:
+            options: the task as configured.
+            train: its training file; labels are found there where the options name none.
+
+        Raises:
+            ConfigError: options that do not make a task.
+            InputError: training examples that do not.
+        """
+
+    @abstractmethod
+    def encode(self, tokenizer: Tokenizer, rows: R, *, length: int) -> Part[R]:
+        """Rows as the model reads them, with targets if they are labelled.
+
+        Raises:
+            InputError: an unknown label, a score that is no number, an answer not in its text.
+            LengthError: ``length`` leaves no room for a text.
+        """
+
+    @abstractmethod
+    def decode(self, part: Part[R], outputs: Outputs) -> P:
+        """What the head's outputs [R, C] say of each example."""
+
+    @abstractmethod
+    def measure(self, part: Part[R], predictions: P) -> Measurement:
+        """Scores of predictions for a labelled file."""
+
+    @abstractmethod
+    def baseline(self, train: Part[R], dev: Part[R]) -> Measurement:
+        """Scores on dev of the answer that needs no text, such as the commonest class."""
+
+    @abstractmethod
+    def table(self, part: Part[R], predictions: P) -> list[list[str]]:
+        """Predictions as rows of text under a header, one row an example, for TSV files."""
+
+    def tuned(self, part: Part[R], outputs: Outputs) -> Self:  # noqa: ARG002
+        """The task with what is chosen on dev after training, such as a threshold."""
+        return self
+
+    def new_model(self, shape: ModelConfig, *, seed: int) -> Bert:
+        """A model with new weights and this task's head."""
+        return Bert(
+            shape,
+            classes=self.outputs if self.head == "classes" else 0,
+            tags=self.outputs if self.head == "tags" else 0,
+            spans=self.head == "spans",
+            seed=seed,
         )
-    if len(labels) > 2 and len(train) < 2 * len(labels):
-        raise InputError(
-            f"{len(labels):,} different labels for {len(train):,} examples ({listed(labels, 4)}); "
-            "set task.kind to regression if these are scores, task.label if it is the wrong "
-            "column, or task.labels if it is meant so.",
-            path=train.path,
-        )
-    return labels
 
 
-def _score(rows: Rows, i: int) -> float:
-    assert rows.labels is not None
-    text = rows.labels[i]
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(
-            f"the score {text!r} is not a finite number (write 3.5, not 3,5).",
-            path=rows.path,
-            line=rows.lines[i],
-        )
-    return value
+def task_loss(kind: LossKind, targets: int) -> Loss[TaskBatch]:
+    """The loss of a part of a step that has this many targets."""
+
+    def loss(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
+        outputs_RC = read_outputs(model, batch, dtype)
+        if kind == "place":
+            total, count = place_loss(outputs_RC, batch.targets, batch.bounds)
+        else:
+            measure = class_loss if kind == "class" else regression_loss
+            total, count = measure(outputs_RC, batch.targets)
+        mean = total / targets
+        name = "abs_error" if kind == "score" else "accuracy"
+        return mean, {"loss": mean.detach(), name: count / targets}
+
+    return loss
+
+
+def read_outputs(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> Tensor:
+    """The task head's outputs [R, C] for the tokens that are read."""
+    inputs = batch.inputs
+    if batch.reads_all:  # every token: nothing to pick out
+        x_RH = model.encoder(inputs, dtype=dtype)[: len(batch.at)]
+    else:
+        (x_RH,) = model.encoder.read(inputs, batch.at, dtype=dtype, reads=batch.found)
+    return model.task_logits(x_RH)

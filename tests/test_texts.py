@@ -1,4 +1,4 @@
-"""What makes a task, and what does not."""
+"""What makes a task of texts, and what does not."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import pytest
 
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
+from bothways.tasks.examples import Examples
+from bothways.tasks.kinds import KINDS
 from bothways.tasks.readers import Rows
-from bothways.tasks.task import define_task
+from bothways.tasks.task import Part
+from bothways.tasks.texts import TextTask, check_columns
 
 REGRESSION = TaskOptions(kind="regression")
 
@@ -20,10 +23,29 @@ def rows(*labels: str) -> Rows:
     return Rows(Path("x.tsv"), list(range(2, count + 2)), ["text"] * count, None, list(labels))
 
 
+def define_task(options: TaskOptions, train: Rows) -> TextTask:
+    check_columns(options)
+    task = KINDS[options.kind].define(options, train)
+    assert isinstance(task, TextTask)
+    return task
+
+
+def part(task: TextTask, *labels: str) -> Part[Rows]:
+    """Labelled examples of one token each."""
+    own, count = rows(*labels), len(labels)
+    tokens, segments = np.zeros(count, np.int32), np.zeros(count, np.int8)
+    examples = Examples.of_sequences(tokens, segments, np.arange(count + 1))
+    return Part(own, examples.with_targets(task.targets(own)))
+
+
 def test_labels_are_found_and_sorted() -> None:
-    assert define_task(TaskOptions(), rows("b", "a", "b", "c", "a", "c")).labels == ("a", "b", "c")
+    assert define_task(TaskOptions(), rows("b", "a", "b", "c", "a", "c")).options.labels == (
+        "a",
+        "b",
+        "c",
+    )
     # As numbers where they are: "10" comes after "2".
-    assert define_task(TaskOptions(), rows("10", "2", "2", "1", "10", "1")).labels == (
+    assert define_task(TaskOptions(), rows("10", "2", "2", "1", "10", "1")).options.labels == (
         "1",
         "2",
         "10",
@@ -32,7 +54,7 @@ def test_labels_are_found_and_sorted() -> None:
 
 def test_labels_given_keep_their_order() -> None:
     task = define_task(TaskOptions(labels=("yes", "no")), rows("no", "no"))
-    assert task.labels == ("yes", "no")
+    assert task.options.labels == ("yes", "no")
     assert task.outputs == 2
     assert task.targets(rows("no", "yes")).tolist() == [1, 0]
     assert task.metrics == ("accuracy", "f1", "matthews")
@@ -78,7 +100,8 @@ def test_options_that_make_no_task(options: TaskOptions, message: str) -> None:
 
 def test_baselines() -> None:
     task = define_task(TaskOptions(), rows("0", "1"))
-    found = task.baseline(np.array([1, 1, 0]), np.array([1, 0, 0, 0]))
+    found = task.baseline(part(task, "1", "1", "0"), part(task, "1", "0", "0", "0"))
     assert found.scores["accuracy"] == 0.25
     regression = define_task(REGRESSION, rows("0"))
-    assert regression.baseline(np.ones(3), np.arange(3.0)).scores["pearson"] == 0
+    train, dev = part(regression, "1", "1", "1"), part(regression, "0", "1", "2")
+    assert regression.baseline(train, dev).scores["pearson"] == 0

@@ -1,0 +1,71 @@
+"""The kinds of tasks, by the name that a task's options and a model folder give them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from bothways.config import TaskOptions, from_dict
+from bothways.errors import ConfigError, ModelError
+from bothways.model.folder import Loaded
+from bothways.tasks.task import Task
+from bothways.tasks.texts import ClassificationTask, RegressionTask
+
+KINDS: dict[str, type[Task[Any, Any]]] = {
+    "classification": ClassificationTask,
+    "regression": RegressionTask,
+}
+
+
+def task_of(loaded: Loaded) -> Task[Any, Any]:
+    """The task that a model folder was fine-tuned on.
+
+    Folders of transformers say what their outputs are, not which columns of a file they were
+    trained on: their task has no columns, and no metrics but the kind's.
+
+    Raises:
+        ModelError: the folder has no task head, or its files contradict each other.
+    """
+    model, about = loaded.model, loaded.about
+    if not model.task_outputs:
+        raise ModelError(
+            "this model folder has no task head (classification, regression ...); fine-tune it "
+            "first (`bothways finetune`), then predict with the folder that writes."
+        )
+    kind = about.get("kind", "classification")
+    if kind not in KINDS:
+        raise ModelError(
+            f"bothways.json says that the task is of the kind {kind!r}; this version knows "
+            f"{', '.join(KINDS)}."
+        )
+    task = KINDS[kind](stored_options(about, kind, model.task_outputs))
+    if task.outputs != model.task_outputs:
+        raise ModelError(
+            f"bothways.json names {task.outputs} labels, but the head has {model.task_outputs} "
+            "outputs; the folder's files do not belong together."
+        )
+    return task
+
+
+def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOptions:
+    """The options in a model folder, with labels and metrics decided.
+
+    Args:
+        about: bothways.json.
+        kind: of the task.
+        outputs: of the head; labels that nothing names are numbered.
+
+    Raises:
+        ModelError: they are damaged, or of another version.
+    """
+    labels = about.get("labels")
+    if not labels and kind == "classification":
+        labels = [f"LABEL_{i}" for i in range(outputs)]
+    try:
+        options = from_dict(TaskOptions, about.get("options") or {})
+        return dataclasses.replace(options, kind=kind, labels=tuple(labels or ()))  # type: ignore[arg-type]
+    except (ConfigError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"bothways.json: the task's options cannot be read ({error}); it is damaged, or was "
+            "written by another version of bothways."
+        ) from None

@@ -1,0 +1,243 @@
+"""Classification and regression of single texts and pairs (Devlin et al. 2019, 4.1).
+
+N examples, C outputs of the head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from bothways.config import TaskOptions
+from bothways.errors import ConfigError, InputError
+from bothways.tasks.examples import encode_examples
+from bothways.tasks.metrics import (
+    Measurement,
+    choose_metrics,
+    measure_classes,
+    measure_scores,
+)
+from bothways.tasks.readers import Rows, listed, nearest, read_rows
+from bothways.tasks.task import Outputs, Part, Task
+from bothways.tokenization.tokenizer import Tokenizer
+
+
+class TextTask(Task[Rows, Outputs]):
+    """What classification and regression share: texts or pairs, one row of outputs each."""
+
+    head = "classes"
+
+    @property
+    def pair(self) -> bool:
+        """Two texts to an example."""
+        return self.options.text_b is not None
+
+    @classmethod
+    def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Rows:
+        """TSV or JSONL."""
+        check_columns(options)
+        return read_rows(path, options, labelled=labelled)
+
+    def encode(self, tokenizer: Tokenizer, rows: Rows, *, length: int) -> Part[Rows]:
+        """The longer text of a pair is cut first."""
+        targets = None if rows.labels is None else self.targets(rows)
+        examples = encode_examples(tokenizer, rows.a, rows.b, length=length)
+        if targets is not None:
+            examples = examples.with_targets(targets)
+        notes = []
+        if examples.cut:
+            notes.append(
+                f"{rows.path.name}: {examples.cut:,} of {len(rows):,} examples were cut to "
+                f"{length} tokens"
+            )
+        if rows.empty:
+            notes.append(f"{rows.path.name}: {rows.empty:,} of {len(rows):,} examples have no text")
+        return Part(rows, examples, tuple(notes))
+
+    def targets(self, rows: Rows) -> NDArray[Any]:
+        """What the outputs should be, [N]."""
+        raise NotImplementedError
+
+    def decode(self, part: Part[Rows], outputs: Outputs) -> Outputs:  # noqa: ARG002
+        """float32 [N, C]."""
+        return outputs
+
+
+class ClassificationTask(TextTask):
+    """One of some labels for each text or pair."""
+
+    loss = "class"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes in the order of the head's outputs."""
+        return self.options.labels
+
+    @property
+    def outputs(self) -> int:
+        """One for each label."""
+        return len(self.labels)
+
+    @classmethod
+    def define(cls, options: TaskOptions, train: Rows) -> Self:
+        """Labels are found in the training file if not given."""
+        labels = options.labels or _find_labels(train)
+        if len(labels) < 2 or len(set(labels)) < len(labels):
+            raise ConfigError(
+                f"task.labels is {listed(labels)}; a classification needs at least two, each once."
+            )
+        metrics = choose_metrics("classification", options.metrics, len(labels))
+        return cls(replace(options, labels=labels, metrics=metrics))
+
+    def targets(self, rows: Rows) -> NDArray[np.int64]:
+        """int64 [N].
+
+        Raises:
+            InputError: an unknown label, with its line.
+        """
+        assert rows.labels is not None, "the file was read without labels"
+        places = {label: i for i, label in enumerate(self.labels)}
+        for line, label in zip(rows.lines, rows.labels, strict=True):
+            if label not in places:
+                raise InputError(
+                    f"unknown label {label!r}; the labels are {listed(self.labels)} (task.labels, "
+                    f"or what the training file has).{nearest(label, self.labels)}",
+                    path=rows.path,
+                    line=line,
+                )
+        return np.array([places[label] for label in rows.labels], dtype=np.int64)
+
+    def measure(self, part: Part[Rows], predictions: Outputs) -> Measurement:
+        """By the likeliest label."""
+        return self._measure(predictions.argmax(-1), part.examples.gold)
+
+    def baseline(self, train: Part[Rows], dev: Part[Rows]) -> Measurement:
+        """Always the commonest label of the training file."""
+        gold = dev.examples.gold
+        return self._measure(np.full(len(gold), np.bincount(train.examples.gold).argmax()), gold)
+
+    def _measure(self, predicted: NDArray[Any], gold: NDArray[Any]) -> Measurement:
+        return measure_classes(self.metrics, predicted, gold, self.labels)
+
+    def table(self, part: Part[Rows], predictions: Outputs) -> list[list[str]]:
+        """index, prediction, gold if known, and a probability for each label."""
+        gold = part.rows.labels
+        head = ["index", "prediction", *(["gold"] if gold else [])]
+        rows = [[*head, *(f"p({label})" for label in self.labels)]]
+        for i, row in enumerate(softmax(predictions.astype(np.float64), axis=-1)):
+            known = [gold[i]] if gold else []
+            shown = [f"{p:.6f}" for p in row]
+            rows.append([str(i), self.labels[int(row.argmax())], *known, *shown])
+        return rows
+
+
+class RegressionTask(TextTask):
+    """A score for each text or pair."""
+
+    loss = "score"
+
+    @property
+    def outputs(self) -> int:
+        """The score."""
+        return 1
+
+    @classmethod
+    def define(cls, options: TaskOptions, train: Rows) -> Self:  # noqa: ARG003
+        """Nothing is found in the file."""
+        if options.labels:
+            raise ConfigError("task.labels is given, but a regression has scores, not labels.")
+        return cls(replace(options, metrics=choose_metrics("regression", options.metrics, 0)))
+
+    def targets(self, rows: Rows) -> NDArray[np.float32]:
+        """float32 [N].
+
+        Raises:
+            InputError: a score that is not a finite number, with its line.
+        """
+        return np.array([_score(rows, i) for i in range(len(rows))], dtype=np.float32)
+
+    def measure(self, part: Part[Rows], predictions: Outputs) -> Measurement:
+        """By the scores as they are."""
+        return measure_scores(self.metrics, predictions[:, 0], part.examples.gold)
+
+    def baseline(self, train: Part[Rows], dev: Part[Rows]) -> Measurement:
+        """Always the mean score of the training file."""
+        gold = dev.examples.gold
+        mean = np.full(len(gold), train.examples.gold.mean(), np.float32)
+        return measure_scores(self.metrics, mean, gold)
+
+    def table(self, part: Part[Rows], predictions: Outputs) -> list[list[str]]:
+        """index, prediction, and gold if known."""
+        gold = part.rows.labels
+        rows = [["index", "prediction", *(["gold"] if gold else [])]]
+        for i, value in enumerate(predictions[:, 0].tolist()):
+            known = [f"{float(gold[i]):.6g}"] if gold else []
+            rows.append([str(i), f"{value:.6g}", *known])
+        return rows
+
+
+def check_columns(options: TaskOptions) -> None:
+    """Refuse a task that shows the model the label, or the same text twice.
+
+    Raises:
+        ConfigError: two of the task's columns are the same.
+    """
+    columns = [options.text_a, options.label]
+    if options.text_b is not None:
+        columns.insert(1, options.text_b)
+    for name, count in Counter(columns).items():
+        if count > 1:
+            raise ConfigError(
+                f"task: column {name!r} is named for {count} of text_a, text_b and label; each "
+                "needs its own."
+            )
+
+
+def sort_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Whole numbers by value, anything else by its characters."""
+    try:
+        return tuple(sorted(set(labels), key=int))
+    except ValueError:
+        return tuple(sorted(set(labels)))
+
+
+def _find_labels(train: Rows) -> tuple[str, ...]:
+    assert train.labels is not None
+    labels = sort_labels(train.labels)
+    if len(labels) == 1:
+        raise InputError(
+            f"every example has the label {labels[0]!r}; there is nothing to learn.",
+            path=train.path,
+        )
+    if len(labels) > 2 and len(train) < 2 * len(labels):
+        raise InputError(
+            f"{len(labels):,} different labels for {len(train):,} examples ({listed(labels, 4)}); "
+            "set task.kind to regression if these are scores, task.label if it is the wrong "
+            "column, or task.labels if it is meant so.",
+            path=train.path,
+        )
+    return labels
+
+
+def _score(rows: Rows, i: int) -> float:
+    assert rows.labels is not None
+    text = rows.labels[i]
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(
+            f"the score {text!r} is not a finite number (write 3.5, not 3,5).",
+            path=rows.path,
+            line=rows.lines[i],
+        )
+    return value
