@@ -132,7 +132,7 @@ class DoctorOptions:
 class BenchTrainOptions:
     """Time our pre-training step beside transformers', in the same run.
 
-    Both with dropout 0.1 everywhere, exact GELU, AdamW and clipping, on the same batches.
+    Both with the same dropout, exact GELU, AdamW and clipping, on the same batches.
     """
 
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini"
@@ -143,6 +143,8 @@ class BenchTrainOptions:
     """Tokens of a sequence (with --corpus: at most)."""
     vocab_size: int = 30522
     """Pieces of the vocabulary (with --corpus: the corpus's)."""
+    attention_dropout: float = 0.1
+    """Dropout of attention probabilities, on both sides; elsewhere it is 0.1."""
     corpus: str | None = None
     """Corpus folder: real pairs of unequal lengths, which transformers pads; full sequences of
     random words if not given."""
@@ -152,9 +154,11 @@ class BenchTrainOptions:
     rounds: int = 7
     """Timed steps of each, in turn."""
     memory: bool = False
-    """Measure peak memory too, each contender in a process of its own."""
+    """Measure peak memory too (on a GPU that of tensors), each contender in its own process."""
     profile: bool = False
     """Only print where the time of our step goes."""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     """Arithmetic of our layers; auto takes bf16 where a probe finds it fast."""
     threads: int = 0
@@ -168,6 +172,10 @@ class BenchTrainOptions:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         if not 8 <= self.length <= 512:
             raise ConfigError(f"length is {self.length}; it must be in [8, 512].")
+        if not 0 <= self.attention_dropout < 1:
+            raise ConfigError(
+                f"attention_dropout is {self.attention_dropout:g}; it must be in [0, 1)."
+            )
         if self.vocab_size < 64:
             raise ConfigError(f"vocab_size is {self.vocab_size}; it must be at least 64.")
         if not self.contenders:
