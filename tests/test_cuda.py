@@ -96,7 +96,7 @@ def loss_and_gradients(
 @pytest.mark.parametrize("lengths", [RAGGED, EVEN])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("dtype", "share"), [(torch.float32, 2e-4), (torch.bfloat16, 0.05)], ids=["fp32", "bf16"]
+    ("dtype", "share"), [(torch.float32, 2e-4), (torch.bfloat16, 0.1)], ids=["fp32", "bf16"]
 )
 def test_loss_and_gradients_are_the_cpus(
     lengths: list[int], causal: bool, dtype: torch.dtype, share: float
@@ -181,7 +181,7 @@ def test_dropout_keeps_the_mean_and_follows_the_key() -> None:
         assert torch.equal(first, draw(1, kind))
         assert not torch.equal(first, draw(2, kind))
         assert float(first.mean()) == pytest.approx(1, abs=0.01)
-        assert set(first.unique().tolist()) == pytest.approx({0.0, 1 / 0.9})
+        assert first.unique().tolist() == pytest.approx([0.0, 1 / 0.9])
     dropout.eval()
     assert torch.equal(dropout(x, 0.1), x)
 
