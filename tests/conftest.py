@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,24 @@ from bothways.tokenization import Tokenizer
 # Property tests are part of a suite that must give the same answer twice.
 settings.register_profile("bothways", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("bothways")
+
+
+_CARDS = os.environ.get("CUDA_VISIBLE_DEVICES")
+_SEES: dict[str, Callable[[], bool]] = {}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where there is a GPU, only tests marked ``cuda`` see it: the others compare a CPU's bits."""
+    hidden = item.get_closest_marker("cuda") is None
+    if hidden or _CARDS is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "" if hidden else str(_CARDS)
+    else:
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    if torch := sys.modules.get("torch"):  # it may have looked before
+        own = _SEES.setdefault("own", torch.cuda.is_available)
+        torch.cuda.is_available = (lambda: False) if hidden else own  # type: ignore[attr-defined]
+
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WHO = "the baker|a sailor|my aunt|the old judge|our teacher|the red fox|a quiet boy|the king"

@@ -74,6 +74,70 @@ def test_equals_the_original(beta2: float) -> None:
         assert np.abs(other - expected).max() > 100 * error, "the test sees which one decays"
 
 
+def lamb(start: np.ndarray, options: OptimizerOptions, *, matrix: bool) -> np.ndarray:
+    """Algorithm 2 of You et al. 2020 in float64, phi the identity; vectors are not adapted."""
+    x = start.astype(np.float64)
+    m, v = np.zeros_like(x), np.zeros_like(x)
+    for step in range(STEPS):
+        gradient = gradient_of(step, x.shape).astype(np.float64)
+        m = options.beta1 * m + (1 - options.beta1) * gradient
+        v = options.beta2 * v + (1 - options.beta2) * gradient**2
+        t = step + 1 if options.bias_correction else np.inf
+        r = m / (1 - options.beta1**t) / (np.sqrt(v / (1 - options.beta2**t)) + options.eps)
+        if matrix:
+            r = r + options.weight_decay * x
+            r *= np.linalg.norm(x) / np.linalg.norm(r)
+        x = x - rate_of(step) * r
+    return x
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_lamb_is_the_papers(corrected: bool) -> None:
+    options = OptimizerOptions(name="lamb", weight_decay=0.1, bias_correction=corrected)
+    model = Two()
+    start = {n: p.detach().numpy().copy() for n, p in model.named_parameters()}
+    train(model, make_optimizer(model, options))
+    for name, parameter in model.named_parameters():
+        expected = lamb(start[name], options, matrix=name == "matrix")
+        moved = np.abs(expected - start[name]).max()
+        assert moved > 0.01
+        error = np.abs(parameter.detach().numpy() - expected).max()
+        assert error < 1e-5 * max(moved, 1), (name, error)
+        other = lamb(start[name], options, matrix=name != "matrix")
+        assert np.abs(other - expected).max() > 100 * error, "the test sees which is adapted"
+
+
+def test_lamb_takes_queries_keys_and_values_for_themselves() -> None:
+    model = small_model()
+    fused = model.encoder.layers[0].attention.qkv.weight
+    with torch.no_grad():
+        fused[:16] *= 10
+    before = fused.detach().clone()
+    optimizer = make_optimizer(model, OptimizerOptions(name="lamb", weight_decay=0.0))
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    assert len(held) == len(set(map(id, held))) == len(list(model.parameters()))
+    fused.grad = torch.randn(fused.shape)
+    optimizer.step()
+    for own, moved in zip(before.chunk(3), (fused - before).detach().chunk(3), strict=True):
+        assert float(moved.norm()) == pytest.approx(0.1 * float(own.norm()), rel=1e-5)
+
+
+def test_lamb_without_a_norm_moves_as_adam_does() -> None:
+    model = nn.Module()
+    model.zero = nn.Parameter(torch.zeros(3, 2))
+    model.still = nn.Parameter(torch.ones(2, 2))
+    options = OptimizerOptions(name="lamb", bias_correction=True, weight_decay=0.0)
+    optimizer = make_optimizer(model, options)
+    optimizer.param_groups[0]["lr"] = 0.5
+    model.zero.grad = torch.tensor([[1.0, -2.0], [3.0, 4.0], [-5.0, 6.0]])
+    model.still.grad = torch.zeros(2, 2)
+    optimizer.step()
+    torch.testing.assert_close(model.zero.detach(), -0.5 * model.zero.grad.sign())
+    assert torch.equal(model.still, torch.ones(2, 2))
+
+
 def test_with_correction_it_is_adamw() -> None:
     options = OptimizerOptions(bias_correction=True)
     ours, theirs = Two(), Two()

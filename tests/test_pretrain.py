@@ -164,6 +164,7 @@ def test_what_is_in_the_run_folder(unbroken: PretrainResult) -> None:
     assert any((unbroken.run / "tensorboard").iterdir())
     record = read_run(unbroken.run)
     assert record["resolved"] == {
+        "device": "cpu",
         "precision": "fp32",
         "reason": "fp32: asked for",
         "kernels": "fast",

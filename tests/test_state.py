@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -43,10 +43,10 @@ FILES = (
 class Training:
     """A model that moves, with its checkpoints."""
 
-    def __init__(self, folder: Path, seed: int = 3):
+    def __init__(self, folder: Path, seed: int = 3, name: Literal["adam", "lamb"] = "adam"):
         self.folder = folder
         self.model = small_model(seed=seed)
-        self.optimizer = make_optimizer(self.model, OptimizerOptions())
+        self.optimizer = make_optimizer(self.model, OptimizerOptions(name=name))
         self.said: list[str] = []
 
     def move(self) -> None:
@@ -101,6 +101,23 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, list[
         training.save(step)
         kept[step] = states(training.model, training.optimizer)
     return training.folder, kept
+
+
+def test_lamb_goes_on_alike(tmp_path: Path) -> None:
+    unbroken = Training(tmp_path, name="lamb")
+    for _ in range(2):
+        unbroken.move()
+    unbroken.save(2)
+    resumed = Training(tmp_path, seed=9, name="lamb")
+    assert resumed.restore() is not None
+    for training in (unbroken, resumed):
+        training.move()
+    ended = [states(t.model, t.optimizer) for t in (unbroken, resumed)]
+    assert_equal(*ended)
+    adam = Training(tmp_path)
+    adam.restore()
+    adam.move()
+    assert not torch.equal(adam.model.embedding_VH, resumed.model.embedding_VH)
 
 
 @pytest.fixture

@@ -38,9 +38,11 @@ from bothways.tasks.predict import (
     read_part,
 )
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
+from bothways.training.device import choose_device
 from bothways.training.precision import set_threads
 from bothways.use_options import (
     ConvertOptions,
+    DeviceName,
     EmbedOptions,
     EvaluateModelOptions,
     FillMaskOptions,
@@ -69,13 +71,21 @@ class Filling:
     text: str
 
 
-def load(folder: str | Path) -> Model:
-    """A model folder, ours or transformers', ready for use on the CPU.
+def load(folder: str | Path, *, device: DeviceName = "auto") -> Model:
+    """A model folder, ours or transformers', ready for use, in fp32.
+
+    Args:
+        folder: the model folder.
+        device: what computes; ``auto`` takes a GPU where torch sees one.
 
     Raises:
         ModelError: the folder is damaged, incomplete or holds another architecture.
+        ConfigError: a GPU is asked for, and torch sees none.
     """
-    return Model(load_model(folder))
+    chosen = choose_device(device)
+    loaded = load_model(folder)
+    loaded.model.to(chosen.torch)
+    return Model(loaded)
 
 
 class Model:
@@ -115,8 +125,9 @@ class Model:
         encoding = self._encode(text)
         places = self._mask_places(text, encoding)
         with torch.inference_mode():
-            (x_MH,) = self.bert.encoder.read(self._collate(encoding), torch.tensor(places))
-            logits_MV = self.bert.masked_lm_logits(x_MH)
+            inputs = self._collate(encoding).to(self.bert.device)
+            (x_MH,) = self.bert.encoder.read(inputs, torch.tensor(places))
+            logits_MV = self.bert.masked_lm_logits(x_MH).cpu()
             logits_MV[:, torch.from_numpy(self.tokenizer.special_ids)] = -torch.inf
             candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
             best = logits_MV.softmax(-1).topk(min(top, candidates), dim=-1)
@@ -171,7 +182,7 @@ class Model:
         check_segments(self.bert, pair=True)
         inputs = self._collate(self._encode(a, b))
         with torch.inference_mode():
-            (x_BH,) = self.bert.encoder.read(inputs, inputs.starts)
+            (x_BH,) = self.bert.encoder.read(inputs.to(self.bert.device), inputs.starts)
             logits_BC = self.bert.next_sentence_logits(x_BH)
         return float(logits_BC.softmax(-1)[0, 0])
 
@@ -227,6 +238,7 @@ class Model:
         vectors_NH = np.zeros((len(examples), self.bert.config.hidden), dtype=np.float32)
         for rows in length_batches(examples.lengths, PREDICT_TOKENS):
             inputs = examples.inputs(rows, max_positions=self.bert.config.positions)
+            inputs = inputs.to(self.bert.device)
             hidden_TH = self.bert.encoder(inputs)
             if pooling == "cls":
                 pooled = hidden_TH.index_select(0, inputs.starts)
@@ -235,7 +247,7 @@ class Model:
                 pooled = torch.stack([part.mean(0) for part in parts])
             if normalize:
                 pooled = torch.nn.functional.normalize(pooled, dim=-1)
-            vectors_NH[rows] = pooled.numpy()
+            vectors_NH[rows] = pooled.cpu().numpy()
         return vectors_NH
 
     def _encode(self, a: str, b: str | None = None) -> Encoding:
@@ -252,7 +264,7 @@ class Model:
 
 def fill_mask(options: FillMaskOptions) -> list[str]:
     """Lines for `bothways fill-mask`."""
-    model = _open(options.model)
+    model = _open(options.model, options.device)
     lines = []
     for text in options.texts:
         lines.append(text)
@@ -265,7 +277,7 @@ def fill_mask(options: FillMaskOptions) -> list[str]:
 
 def next_sentence(options: NextSentenceOptions) -> str:
     """The line for `bothways next-sentence`."""
-    model = _open(options.model)
+    model = _open(options.model, options.device)
     probability = model.next_sentence(options.text_a, options.text_b)
     cut = model.tokens_cut(options.text_a, options.text_b)
     if cut:
@@ -276,7 +288,7 @@ def next_sentence(options: NextSentenceOptions) -> str:
 
 def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
-    model = _open(options.model)
+    model = _open(options.model, options.device)
     if options.file is not None:
         lines = _predict_file(model.loaded, options.file)
     else:
@@ -310,7 +322,7 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
 
 def embed(options: EmbedOptions) -> str:
     """Write the vectors for `bothways embed`."""
-    model = _open(options.model)
+    model = _open(options.model, options.device)
     texts = options.texts
     if options.file is not None:
         lines = read_lines(Path(options.file), max_line_mib=LONGEST_TEXT_MIB)
@@ -328,7 +340,7 @@ def embed(options: EmbedOptions) -> str:
 
 def evaluate(options: EvaluateModelOptions) -> list[str]:
     """Lines for `bothways evaluate`: a task head on a file, or pre-training on a corpus."""
-    model = _open(options.model)
+    model = _open(options.model, options.device)
     if Path(options.file).is_dir():
         return [evaluate_pretraining(model.loaded, options.file)]
     found = evaluate_file(model.loaded, options.file)
@@ -410,9 +422,9 @@ def convert(options: ConvertOptions) -> str:
     return f"model: {out}"
 
 
-def _open(folder: str) -> Model:
+def _open(folder: str, device: DeviceName) -> Model:
     set_threads(0)
-    return load(folder)
+    return load(folder, device=device)
 
 
 def _note(text: str) -> None:

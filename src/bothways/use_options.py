@@ -11,6 +11,8 @@ from typing import Literal
 
 from bothways.errors import ConfigError
 
+DeviceName = Literal["auto", "cpu", "cuda"]
+
 
 @dataclass(frozen=True)
 class FillMaskOptions:
@@ -22,6 +24,8 @@ class FillMaskOptions:
     """Texts holding [MASK]; '-' or none: lines of standard input."""
     top: int = 5
     """Pieces shown for each [MASK], likeliest first."""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
 
     def __post_init__(self) -> None:
         if self.top < 1:
@@ -38,6 +42,8 @@ class NextSentenceOptions:
     """The first text."""
     text_b: str
     """The text that may follow it."""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ class PredictOptions:
     """File to label (.tsv or .jsonl) with the columns the model was fine-tuned on."""
     out: str | None = None
     """File to write the predictions to (.tsv); printed if not given."""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
 
     def __post_init__(self) -> None:
         _one_source(self.texts, self.file)
@@ -80,6 +88,8 @@ class EmbedOptions:
     length: int | None = None
     """Longest text in tokens, the rest is cut; the encoder's limit if not given.
     (sentence-transformers cuts at the max_seq_length of its sentence_bert_config.json.)"""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
 
     def __post_init__(self) -> None:
         _one_source(self.texts, self.file)
@@ -94,6 +104,8 @@ class EvaluateModelOptions:
     file: str
     """Labelled file (.tsv or .jsonl) with the columns the model was fine-tuned on; or a corpus
     folder, whose held-out part measures masked LM and next sentence."""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,7 @@ class DoctorOptions:
 class BenchTrainOptions:
     """Time our pre-training step beside transformers', in the same run.
 
-    Both with dropout 0.1 everywhere, exact GELU, AdamW and clipping, on the same batches.
+    Both with the same dropout, exact GELU, AdamW and clipping, on the same batches.
     """
 
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini"
@@ -131,6 +143,8 @@ class BenchTrainOptions:
     """Tokens of a sequence (with --corpus: at most)."""
     vocab_size: int = 30522
     """Pieces of the vocabulary (with --corpus: the corpus's)."""
+    attention_dropout: float = 0.1
+    """Dropout of attention probabilities, on both sides; elsewhere it is 0.1."""
     corpus: str | None = None
     """Corpus folder: real pairs of unequal lengths, which transformers pads; full sequences of
     random words if not given."""
@@ -140,9 +154,11 @@ class BenchTrainOptions:
     rounds: int = 7
     """Timed steps of each, in turn."""
     memory: bool = False
-    """Measure peak memory too, each contender in a process of its own."""
+    """Measure peak memory too (on a GPU that of tensors), each contender in its own process."""
     profile: bool = False
     """Only print where the time of our step goes."""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     """Arithmetic of our layers; auto takes bf16 where a probe finds it fast."""
     threads: int = 0
@@ -156,6 +172,10 @@ class BenchTrainOptions:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         if not 8 <= self.length <= 512:
             raise ConfigError(f"length is {self.length}; it must be in [8, 512].")
+        if not 0 <= self.attention_dropout < 1:
+            raise ConfigError(
+                f"attention_dropout is {self.attention_dropout:g}; it must be in [0, 1)."
+            )
         if self.vocab_size < 64:
             raise ConfigError(f"vocab_size is {self.vocab_size}; it must be at least 64.")
         if not self.contenders:

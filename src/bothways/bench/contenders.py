@@ -14,6 +14,7 @@ from bothways.errors import ConfigError
 from bothways.model.batch import PretrainingBatch
 from bothways.model.heads import Bert
 from bothways.pretraining.objective import pretraining_loss
+from bothways.training.device import CPU
 from bothways.training.engine import Trainer
 from bothways.training.precision import DTYPES
 
@@ -25,7 +26,11 @@ PEERS = ("transformers fp32", "transformers bf16", "transformers bf16 compile")
 
 
 def make_step(
-    name: str, config: ModelConfig, steps: Sequence[Sequence[PretrainingBatch]], precision: str
+    name: str,
+    config: ModelConfig,
+    steps: Sequence[Sequence[PretrainingBatch]],
+    precision: str,
+    device: torch.device = CPU,
 ) -> Step:
     """A contender's step over these batches, again and again.
 
@@ -34,23 +39,31 @@ def make_step(
         config: the shape, the same for all.
         steps: micro-batches of each step.
         precision: of ``bothways`` and ``bothways plain``.
+        device: what computes; the batches are there from the start.
     """
     if name in OURS:
         chosen = "fp32" if name == "bothways fp32" else precision
-        return _ours(config, steps, chosen, fast=name != "bothways plain")
+        return _ours(config, steps, chosen, device, fast=name != "bothways plain")
     if name in PEERS:
-        return _theirs(config, steps, bf16="bf16" in name, compiled="compile" in name)
+        return _theirs(config, steps, device, bf16="bf16" in name, compiled="compile" in name)
     raise ConfigError(f"unknown contender {name!r}; choose from {', '.join((*OURS, *PEERS))}.")
 
 
 def _ours(
-    config: ModelConfig, steps: Sequence[Sequence[PretrainingBatch]], precision: str, *, fast: bool
+    config: ModelConfig,
+    steps: Sequence[Sequence[PretrainingBatch]],
+    precision: str,
+    device: torch.device,
+    *,
+    fast: bool,
 ) -> Step:
-    model = Bert(config, pretraining=True)
+    model = Bert(config, pretraining=True).to(device)
     model.shared.fast = fast
     trainer: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(), total_steps=10_000, seed=0, dtype=DTYPES[precision]
     )
+    if device.type != "cpu":
+        steps = [[part.to(device) for part in parts] for parts in steps]
     done = 0
 
     def step() -> None:
@@ -65,6 +78,7 @@ def _ours(
 def _theirs(
     config: ModelConfig,
     steps: Sequence[Sequence[PretrainingBatch]],
+    device: torch.device,
     *,
     bf16: bool,
     compiled: bool,
@@ -87,22 +101,27 @@ def _theirs(
         hidden_dropout_prob=config.dropout,
         attention_probs_dropout_prob=config.attention_dropout,
     )
-    model: Any = BertForPreTraining(shape).train()
+    model: Any = BertForPreTraining(shape).train().to(device)
     forward: Any = torch.compile(model) if compiled else model
     options = OptimizerOptions()
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=options.lr, weight_decay=options.weight_decay, fused=True
     )
-    batches = [[padded(part) for part in parts] for parts in steps]
+    batches = [
+        [{k: v.to(device) for k, v in vars(padded(part)).items()} for part in parts]
+        for parts in steps
+    ]
     done = 0
 
     def step() -> None:
         nonlocal done
         parts = batches[done % len(batches)]
         for part in parts:
-            context = torch.autocast("cpu", torch.bfloat16) if bf16 else contextlib.nullcontext()
+            context = (
+                torch.autocast(device.type, torch.bfloat16) if bf16 else contextlib.nullcontext()
+            )
             with context:
-                loss = forward(**vars(part)).loss
+                loss = forward(**part).loss
             (loss / len(parts)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
         optimizer.step()

@@ -15,12 +15,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from bothways.bench.cases import full_batches, real_batches, real_tokens
 from bothways.bench.contenders import make_step
@@ -30,6 +29,7 @@ from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
 from bothways.model.cost import training_cost
 from bothways.pretraining.masking import max_predictions
+from bothways.training.device import choose_device, find_peak, synchronize
 from bothways.training.precision import DTYPES, choose_precision, set_threads
 from bothways.training.runfolder import versions
 from bothways.use_options import BenchTrainOptions
@@ -47,9 +47,10 @@ class Result:
         seconds: of each timed step, in order.
         tokens_per_second: median, padding not counted.
         faster: by how many times ours ("bothways") is, median over the rounds.
-        share_of_peak: of the measured matrix-product rate of its precision, counting only the
-            operations that the result needs.
-        peak_mib: memory beyond what the process had before the model; None if not measured.
+        share_of_peak: of the matrix-product rate of its precision (measured, or a GPU's data
+            sheet), counting only the operations that the result needs.
+        peak_mib: memory beyond what the process had before the model, or on a GPU of all tensors;
+            None if not measured.
     """
 
     name: str
@@ -67,22 +68,23 @@ def bench_train(options: BenchTrainOptions, *, say: Callable[[str], None] = prin
         ConfigError: an unknown contender, or transformers is not installed.
         StoreError: the corpus cannot be opened.
     """
-    threads = set_threads(options.threads)
+    threads, device = set_threads(options.threads), choose_device(options.device)
     config, steps = _case(options)
-    precision = choose_precision(options.precision)
+    precision = choose_precision(options.precision, device.torch)
     tokens = statistics.mean(real_tokens(step) for step in steps)
     area = sum(_area(part) for step in steps for part in step) / len(steps)
     say(
         f"{options.size}: {config.layers} layers, hidden {config.hidden}, vocabulary "
         f"{config.vocab_size:,}; {tokens:,.0f} real tokens a step, {tokens / area:.0%} of what "
-        f"padding to the longest makes; {threads} threads; {precision.reason}"
+        f"padding to the longest makes; {threads} threads; {device.reason}; {precision.reason}"
     )
     if options.profile:
-        say(profile(make_step("bothways", config, steps, precision.name)))
+        step = make_step("bothways", config, steps, precision.name, device.torch)
+        say(profile(step, on_gpu=device.torch.type == "cuda"))
         return []
-    peaks = {name: matrix_rate(dtype) for name, dtype in DTYPES.items()}
+    peaks = {name: find_peak(device.torch, dtype).flops for name, dtype in DTYPES.items()}
     say(", ".join(f"{n} matrix products: {r / 1e9:,.0f} GFLOP/s" for n, r in peaks.items()))
-    seconds = _time(options, config, steps, precision.name, say)
+    seconds = _time(options, config, steps, precision.name, device.torch, say)
     memory = {
         name: _peak_memory(options, name) if options.memory else None for name in options.contenders
     }
@@ -111,17 +113,21 @@ def bench_train(options: BenchTrainOptions, *, say: Callable[[str], None] = prin
 
 
 def _case(options: BenchTrainOptions) -> tuple[ModelConfig, list[list[PretrainingBatch]]]:
-    size: Any = options.size
     if options.corpus:
         store = TokenStore.open(options.corpus)
-        config = SizeOptions(size=size).resolve(store.tokenizer.vocab_size)
+        config = _shape(options, store.tokenizer.vocab_size)
         steps = real_batches(store, batch=options.batch, length=options.length, count=_STEPS)
         return config, steps
-    config = SizeOptions(size=size).resolve(options.vocab_size)
+    config = _shape(options, options.vocab_size)
     steps = full_batches(
         options.vocab_size, batch=options.batch, length=options.length, count=_STEPS
     )
     return config, steps
+
+
+def _shape(options: BenchTrainOptions, vocab_size: int) -> ModelConfig:
+    config = SizeOptions(size=options.size).resolve(vocab_size)
+    return replace(config, attention_dropout=options.attention_dropout)
 
 
 def _area(part: PretrainingBatch) -> int:
@@ -133,48 +139,45 @@ def _time(
     config: ModelConfig,
     steps: Sequence[Sequence[PretrainingBatch]],
     precision: str,
+    device: torch.device,
     say: Callable[[str], None],
 ) -> dict[str, list[float]]:
-    """Seconds of each contender's steps, round by round."""
-    runners = {name: make_step(name, config, steps, precision) for name in options.contenders}
+    """Seconds of each contender's steps, round by round; on a GPU the mean of some, because it
+    works on one while the next is prepared."""
+    runners = {
+        name: make_step(name, config, steps, precision, device) for name in options.contenders
+    }
+    each = 1 if device.type == "cpu" else _STEPS
     for name, run in runners.items():
         start = time.perf_counter()
-        for _ in range(_WARM_UP):
+        for _ in range(_WARM_UP * each):
             run()
-        say(f"  {name}: first {_WARM_UP} steps {time.perf_counter() - start:.1f} s, not counted")
+        synchronize(device)
+        passed = time.perf_counter() - start
+        say(f"  {name}: first {_WARM_UP * each} steps {passed:.1f} s, not counted")
     seconds: dict[str, list[float]] = {name: [] for name in runners}
     for _ in range(options.rounds):
         for name, run in runners.items():
             start = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - start)
+            for _ in range(each):
+                run()
+            synchronize(device)
+            seconds[name].append((time.perf_counter() - start) / each)
     return seconds
 
 
-def matrix_rate(dtype: torch.dtype) -> float:
-    """Floating-point operations a second of a large matrix product, the best of several."""
-    size = 2048
-    x, w = torch.ones(size, size, dtype=dtype), torch.ones(size, size, dtype=dtype)
-    F.linear(x, w)
-    best = float("inf")
-    for _ in range(8):
-        start = time.perf_counter()
-        F.linear(x, w)
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best
-
-
-def profile(step: Callable[[], None]) -> str:
-    """Where the time of a step goes, by operation."""
+def profile(step: Callable[[], None], *, on_gpu: bool = False) -> str:
+    """Where the time of a step goes, by operation; on a GPU the GPU's time."""
+    clock = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
     step()
     with torch.profiler.profile() as found:
         for _ in range(3):
             step()
-    rows = sorted(found.key_averages(), key=lambda row: -row.self_cpu_time_total)
-    total = sum(row.self_cpu_time_total for row in rows)
+    rows = sorted(found.key_averages(), key=clock, reverse=True)
+    total = sum(map(clock, rows))
     lines = [f"{'operation':<44} share  milliseconds  calls a step"]
     for row in rows[:25]:
-        own = row.self_cpu_time_total
+        own = clock(row)
         lines.append(
             f"{row.key[:44]:<44} {own / total:5.1%} {own / 3e3:13.1f} {row.count / 3:13.0f}"
         )
@@ -200,15 +203,19 @@ def _measure_memory(request: str) -> None:
     found = json.loads(request)
     options = BenchTrainOptions(**{**found, "contenders": tuple(found["contenders"])})
     set_threads(options.threads)
+    device = choose_device(options.device).torch
     config, steps = _case(options)
-    precision = choose_precision(options.precision).name
+    precision = choose_precision(options.precision, device).name
     if "transformers" in options.contenders[0]:
         import transformers  # noqa: F401 - its own size is not the training's
     before = _start_high_water()
-    run = make_step(options.contenders[0], config, steps, precision)
+    run = make_step(options.contenders[0], config, steps, precision, device)
     for _ in range(3):
         run()
-    print((_high_water() - before) / 1024)
+    if device.type == "cuda":
+        print(torch.cuda.max_memory_allocated(device) / 2**20)
+    else:
+        print((_high_water() - before) / 1024)
 
 
 def _start_high_water() -> int:

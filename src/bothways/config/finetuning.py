@@ -68,6 +68,8 @@ class FinetuneConfig:
     seeds: tuple[int, ...] = free((0,))
     """One run for each seed (data order, new head, dropout). Seeds may be added to a run folder
     later; those finished are kept."""
+    device: Literal["auto", "cpu", "cuda"] = numerics("auto")
+    """What computes; auto takes a GPU where torch sees one."""
     precision: Literal["auto", "bf16", "fp32"] = numerics("auto")
     """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
     kernels: Literal["fast", "plain"] = numerics("fast")

@@ -163,6 +163,8 @@ class PretrainConfig:
     """Optimizer and schedule."""
     seed: int = 0
     """Seed of everything drawn."""
+    device: Literal["auto", "cpu", "cuda"] = numerics("auto")
+    """What computes; auto takes a GPU where torch sees one."""
     precision: Literal["auto", "bf16", "fp32"] = numerics("auto")
     """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
     kernels: Literal["fast", "plain"] = numerics("fast")

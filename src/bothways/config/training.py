@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from bothways.config.fields import require
 from bothways.errors import ConfigError
@@ -12,6 +13,9 @@ from bothways.errors import ConfigError
 class OptimizerOptions:
     """BERT's Adam: decoupled weight decay, linear warm-up and decay, clipped gradients."""
 
+    name: Literal["adam", "lamb"] = "adam"
+    """adam: the paper's. lamb: each matrix moves in proportion to its own norm, for batches of
+    thousands (You et al. 2020)."""
     lr: float = 1e-4
     """Peak learning rate."""
     warmup: float = 0.01

@@ -6,14 +6,17 @@ sequences and length of one tile, Q queries of a sequence, N tokens whose last s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bothways.config import ModelConfig
+from bothways.model.batch import Reads, Spans
 from bothways.model.shared import Linear, Shared
 from bothways.model.tiles import Reading, Tile, Tiles
+from bothways.model.varlen import Flat, attend_flat
 
 
 class Attention(nn.Module):
@@ -26,15 +29,23 @@ class Attention(nn.Module):
         self._heads, self._head_size = config.heads, config.head_size
         self._shared, self._probability = shared, config.attention_dropout
 
-    def forward(self, x_TH: Tensor, tiles: Tiles, weights: list[Tensor] | None = None) -> Tensor:
+    def forward(
+        self, x_TH: Tensor, where: Tiles | Flat, weights: list[Tensor] | None = None
+    ) -> Tensor:
         """[T, H] -> [T, H].
 
         Args:
             x_TH: hidden states.
-            tiles: where the sequences are.
+            where: the sequences, in padded tiles or, for a GPU's kernels, as they lie.
             weights: if given, receives one [b, A, L, L] of probabilities for each tile.
         """
-        qkv = tiles.gather(self.qkv(x_TH))
+        qkv = self.qkv(x_TH)
+        if isinstance(where, Flat):
+            return self._flat(self._heads_of(qkv), where.spans, where)
+        return self._tiled(qkv, where, weights)
+
+    def _tiled(self, qkv_T3H: Tensor, tiles: Tiles, weights: list[Tensor] | None) -> Tensor:
+        qkv = tiles.gather(qkv_T3H)
         contexts = []
         for tile in tiles.tiles:
             own = self._rows(qkv, tile.start, tile.sequences, tile.length)
@@ -46,11 +57,27 @@ class Attention(nn.Module):
         mixed: Tensor = self.output(tiles.scatter(_joined(contexts)))
         return mixed
 
-    def read(self, x_TH: Tensor, x_NH: Tensor, tiles: Tiles, reading: Reading) -> Tensor:
-        """What the N tokens of ``reading`` take from their sequences: [T, H], [N, H] -> [N, H]."""
+    def read(
+        self, x_TH: Tensor, x_NH: Tensor, where: Tiles | Flat, reading: Reading | Reads
+    ) -> Tensor:
+        """What the N tokens of ``reading`` take from their sequences: [T, H], [N, H] -> [N, H].
+
+        Args:
+            x_TH: hidden states of all tokens.
+            x_NH: those of the tokens that are read.
+            where: as for :meth:`forward`; not left to right.
+            reading: a ``Reading`` of the tiles, or ``Reads`` of the flat batch.
+        """
         H = x_TH.shape[-1]
-        q_rows = reading.gather(self.qkv(x_NH, slice(0, H)))
-        kv_rows = tiles.gather(self.qkv(x_TH, slice(H, None)))
+        q, kv = self.qkv(x_NH, slice(0, H)), self.qkv(x_TH, slice(H, None))
+        if isinstance(where, Flat):
+            assert isinstance(reading, Reads)
+            return self._flat((*self._heads_of(q), *self._heads_of(kv)), reading.spans, where)
+        assert isinstance(reading, Reading)
+        return self._read_tiled(q, kv, where, reading)
+
+    def _read_tiled(self, q: Tensor, kv: Tensor, tiles: Tiles, reading: Reading) -> Tensor:
+        q_rows, kv_rows = reading.gather(q), tiles.gather(kv)
         contexts = []
         for tile, (start, queries) in zip(tiles.tiles, reading.spans, strict=True):
             q = self._rows(q_rows, start, tile.sequences, queries)
@@ -59,6 +86,18 @@ class Attention(nn.Module):
             contexts.append(_AttendFrom.apply(q, kv, tile.bias, mask, self._scale))  # type: ignore[no-untyped-call]
         mixed: Tensor = self.output(reading.scatter(_joined(contexts)))
         return mixed
+
+    def _flat(self, qkv: Sequence[Tensor], queries: Spans, where: Flat) -> Tensor:
+        """Through the GPU's kernels: queries [N, A, D], keys and values [T, A, D] -> [N, H]."""
+        q, k, v = qkv
+        dropout = self._shared.dropout.for_kernel(self._probability, q.device)
+        context = attend_flat(q, k, v, queries, where.spans, dropout=dropout, causal=where.causal)
+        mixed: Tensor = self.output(context.flatten(1))
+        return mixed
+
+    def _heads_of(self, x: Tensor) -> tuple[Tensor, ...]:
+        """[T, n * H] -> n times [T, A, D], views."""
+        return x.view(len(x), -1, self._heads, self._head_size).unbind(1)
 
     @property
     def _scale(self) -> float:

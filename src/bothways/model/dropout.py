@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 _ONE_BF16 = 0x3F80  # the bits of 1.0
@@ -17,8 +18,12 @@ class KeyedDropout(nn.Module):
     """Dropout whose masks depend on the micro-batch's key and the place in the network alone.
 
     One instance serves a whole model. :meth:`reseed` before each forward pass makes the masks of
-    that pass reproducible whatever ran before it. Thresholds have 16 bits: probabilities are exact
-    to 1/65536.
+    that pass reproducible whatever ran before it.
+
+    On a CPU thresholds have 16 bits: probabilities are exact to 1/65536. A GPU has its own fast
+    forms (the library's fused dropout, and dropout within its attention kernels), which draw from
+    the device's default generator: the key seeds that. The masks are others than a CPU's, and
+    reproducible on the same kind of card with the same versions.
     """
 
     def __init__(self) -> None:
@@ -29,15 +34,19 @@ class KeyedDropout(nn.Module):
         """Start the masks of one forward pass."""
         self._seed = seed
         self._numpy = np.random.Generator(np.random.SFC64(seed))
-        self._torch: torch.Generator | None = None
+        self._seeded: torch.device | None = None
 
     def forward(self, x: Tensor, probability: float) -> Tensor:
         """Zero each element with this probability and scale the rest, while training."""
+        if x.device.type != "cpu":
+            return F.dropout(x, self.for_kernel(probability, x.device))
         mask = self.mask(x.shape, probability, like=x)
         return x if mask is None else x * mask * (1 / (1 - probability))
 
     def add(self, x: Tensor, branch: Tensor, probability: float, *, fast: bool) -> Tensor:
         """``x + dropout(branch)``; the fast form in one pass, rounded once."""
+        if branch.device.type != "cpu":
+            return x + F.dropout(branch, self.for_kernel(probability, branch.device))
         mask = self.mask(branch.shape, probability, like=branch)
         if mask is None:
             return x + branch
@@ -54,24 +63,39 @@ class KeyedDropout(nn.Module):
         """
         if not self.training or probability == 0:
             return None
+        if like.device.type != "cpu":
+            kept = 1 - self.for_kernel(probability, like.device)
+            return torch.empty(shape, dtype=like.dtype, device=like.device).bernoulli_(kept)
         threshold = round(probability * 65536) - 32768  # against the full int16 range
-        drawn = self._words(math.prod(shape), like.device).view(shape)
+        drawn = self._words(math.prod(shape)).view(shape)
         if like.dtype == torch.bfloat16:  # in place: the bits of 1.0, or 0
             return drawn.ge_(threshold).mul_(_ONE_BF16).view(torch.bfloat16)
         return (drawn >= threshold).to(like.dtype)
 
-    def _words(self, size: int, device: torch.device) -> Tensor:
-        """int16 [size], uniform."""
-        words = -(-size // 4)
-        if device.type == "cpu":
-            # NumPy's SFC64 costs a fraction of torch's own generator on a CPU.
-            raw = torch.from_numpy(self._numpy.integers(-(2**63), 2**63, words, dtype=np.int64))
-        else:
-            if self._torch is None:
-                self._torch = torch.Generator(device).manual_seed(self._seed)
-            raw = torch.empty(words, dtype=torch.int64, device=device)
-            raw.random_(-(2**63), None, generator=self._torch)
-        return raw.view(torch.int16)[:size]
+    def for_kernel(self, probability: float, device: torch.device) -> float:
+        """With what probability a kernel that draws by itself is to drop: 0 while not training.
+
+        The device's generator is ready for it.
+        """
+        if not self.training:
+            return 0.0
+        if self._seeded != device:
+            self._seeded = device
+            _default_generator(device).manual_seed(self._seed)
+        return probability
+
+    def _words(self, size: int) -> Tensor:
+        """int16 [size], uniform. NumPy's SFC64 costs a fraction of torch's own generator."""
+        words = self._numpy.integers(-(2**63), 2**63, -(-size // 4), dtype=np.int64)
+        return torch.from_numpy(words).view(torch.int16)[:size]
+
+
+def _default_generator(device: torch.device) -> torch.Generator:
+    """The one that the device's kernels draw from; to seed it costs nothing on the GPU."""
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        return torch.cuda.default_generators[index]
+    return torch.default_generator
 
 
 class _AddDropped(torch.autograd.Function):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bothways.config import ModelConfig
 from bothways.errors import LengthError, ModelError
-from bothways.model.batch import Inputs, flat_inputs
+from bothways.model.batch import Inputs, Reads, flat_inputs
 from bothways.model.layers import Embeddings, Layer
 from bothways.model.shared import Linear, Shared
-from bothways.model.tiles import make_reading, make_tiles
+from bothways.model.tiles import Tiles, make_reading, make_tiles
+from bothways.model.varlen import Flat, why_not_flat
 from bothways.randomness import Purpose, derived_seed
 
 
@@ -66,19 +66,23 @@ class Encoder(nn.Module):
             ModelError: a token or segment id is outside the model's range.
         """
         self._check(inputs)
-        tiles = make_tiles(inputs, dtype)
+        where = self._where(inputs, dtype, weights=weights is not None)
         states = [self.embeddings(inputs, dtype)]
         for layer in self.layers:
             own: list[Tensor] | None = None
             if weights is not None:
                 own = []
                 weights.append(own)
-            hidden = layer(states[-1], tiles, own)
+            hidden = layer(states[-1], where, own)
             states = [*states, hidden] if keep_all else [hidden]
         return states
 
     def read(
-        self, inputs: Inputs, *places: Tensor, dtype: torch.dtype = torch.float32
+        self,
+        inputs: Inputs,
+        *places: Tensor,
+        dtype: torch.dtype = torch.float32,
+        reads: Reads | None = None,
     ) -> list[Tensor]:
         """The last layer's hidden states at some places alone, which is all that most heads need.
 
@@ -89,28 +93,39 @@ class Encoder(nn.Module):
             inputs: a flat batch.
             places: int64 [N] each; places in the flat batch, in any order.
             dtype: arithmetic of the layers.
+            reads: the places, merged before, instead of ``places``: nothing is waited for then
+                where they are on a GPU.
 
         Returns:
-            [N, H] for each of ``places``.
+            [N, H] for each set of places.
 
         Raises:
             LengthError, ModelError: as :meth:`hidden_states`.
         """
+        reads = reads or Reads.of(inputs, *places)
         if inputs.causal or not self.shared.fast:  # left to right, nearly all tokens are read
             x_TH = self.forward(inputs, dtype=dtype)
-            return [x_TH.index_select(0, at) for at in places]
+            return [x_TH.index_select(0, reads.at.index_select(0, own)) for own in reads.rows]
         self._check(inputs)
-        tiles = make_tiles(inputs, dtype)
-        at, back = np.unique(torch.cat(places).cpu().numpy(), return_inverse=True)
-        reading = make_reading(inputs, tiles, at)
+        where = self._where(inputs, dtype)
         x_TH = self.embeddings(inputs, dtype)
         *before, last = cast("list[Layer]", list(self.layers))
         for layer in before:
-            x_TH = layer(x_TH, tiles)
-        x_NH = last.read(x_TH, tiles, reading)
-        ends = np.cumsum([len(own) for own in places])
-        rows = [torch.from_numpy(own).to(x_NH.device) for own in np.split(back, ends[:-1])]
-        return [x_NH.index_select(0, own) for own in rows]
+            x_TH = layer(x_TH, where)
+        reading = reads if isinstance(where, Flat) else make_reading(inputs, where, reads.places)
+        x_NH = last.read(x_TH, where, reading)
+        return [x_NH.index_select(0, own) for own in reads.rows]
+
+    def _where(self, inputs: Inputs, dtype: torch.dtype, *, weights: bool = False) -> Tiles | Flat:
+        """The sequences in the form that attention works on.
+
+        A GPU's kernels take them as they lie. Padded tiles serve everywhere, in every dtype, and
+        show their probabilities.
+        """
+        device = inputs.tokens.device
+        if self.shared.fast and not weights and why_not_flat(self.config, dtype, device) is None:
+            return Flat(inputs.spans, inputs.causal)
+        return make_tiles(inputs, dtype)
 
     def pool(self, x_BH: Tensor) -> Tensor:
         """[B, H] -> [B, H]: a dense layer and tanh over each sequence's [CLS]."""

@@ -125,6 +125,11 @@ class Bert(nn.Module):
                 init_weights(head, config, seed=seed, purpose=Purpose.HEAD, index=index)
 
     @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.embedding_VH.device
+
+    @property
     def embedding_VH(self) -> Tensor:  # noqa: N802
         """The token embedding, tied to the masked-LM output."""
         return self.encoder.embeddings.tokens.weight

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from bothways.config import ModelConfig
 from bothways.model.attention import Attention
-from bothways.model.batch import Inputs
+from bothways.model.batch import Inputs, Reads
 from bothways.model.shared import LayerNorm, Linear, Shared
 from bothways.model.tiles import Reading, Tiles
+from bothways.model.varlen import Flat
 
 
 class Layer(nn.Module):
@@ -31,17 +32,19 @@ class Layer(nn.Module):
         self.norm = LayerNorm(config.hidden, config.norm_eps)
         self._shared, self._probability = shared, config.dropout
 
-    def forward(self, x_TH: Tensor, tiles: Tiles, weights: list[Tensor] | None = None) -> Tensor:
+    def forward(
+        self, x_TH: Tensor, where: Tiles | Flat, weights: list[Tensor] | None = None
+    ) -> Tensor:
         """[T, H] -> [T, H]."""
-        return self._transform(x_TH, self.attention(x_TH, tiles, weights))
+        return self._transform(x_TH, self.attention(x_TH, where, weights))
 
-    def read(self, x_TH: Tensor, tiles: Tiles, reading: Reading) -> Tensor:
+    def read(self, x_TH: Tensor, where: Tiles | Flat, reading: Reading | Reads) -> Tensor:
         """The same for the N tokens of ``reading`` alone: [T, H] -> [N, H].
 
         Keys and values are needed of all tokens, everything else of these.
         """
         x_NH = x_TH.index_select(0, reading.at)
-        return self._transform(x_NH, self.attention.read(x_TH, x_NH, tiles, reading))
+        return self._transform(x_NH, self.attention.read(x_TH, x_NH, where, reading))
 
     def _transform(self, x: Tensor, mixed: Tensor) -> Tensor:
         x = self.attention_norm(self._add(x, mixed))

@@ -17,8 +17,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from bothways.model.batch import IGNORE
 
-# Rows of logits worked on at once: small enough for a processor's cache in fp32.
+# Rows of logits worked on at once, in fp32: few enough for a processor's cache; on a GPU enough to
+# keep it busy, and few beside the logits themselves.
 _ROWS_BYTES = 2**20
+_ROWS_BYTES_GPU = 2**28
 
 
 def masked_lm_loss(logits_MV: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,7 +55,8 @@ class _FusedCrossEntropy(torch.autograd.Function):
         exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
         loss = torch.zeros((), dtype=exact, device=logits.device)
         right = torch.zeros((), dtype=torch.int64, device=logits.device)
-        size = max(1, _ROWS_BYTES // (4 * logits.shape[1]))
+        room = _ROWS_BYTES if logits.device.type == "cpu" else _ROWS_BYTES_GPU
+        size = max(1, room // (4 * logits.shape[1]))
         for rows, own in zip(_cut(logits, size), _cut(ids, size), strict=True):
             lost, found = _softmax_rows(rows, own, exact, gradient=any(ctx.needs_input_grad))
             loss += lost
@@ -84,14 +87,21 @@ def _softmax_rows(
     at = ids.clamp(min=0).unsqueeze(1)
     own = log_p.gather(1, at).squeeze(1)
     loss = -(own * real).sum()
-    # Only where the target's logit is the largest can it be the first of the largest.
-    could = (real & (own == log_p.amax(1))).nonzero().squeeze(1)
-    right = (log_p[could].argmax(1) == ids[could]).sum()
+    right = _count_right(log_p, own, ids)
     if gradient:
         d = log_p.exp_()
         d.scatter_add_(1, at, d.new_full(at.shape, -1.0))
         rows.copy_(d.mul_(real.unsqueeze(1)))
     return loss, right
+
+
+def _count_right(log_p: Tensor, own: Tensor, ids: Tensor) -> Tensor:
+    """How many of the real targets, whose values are ``own``, are the first of the largest."""
+    if log_p.device.type != "cpu":  # a choice of rows would have to be waited for
+        return (log_p.argmax(1) == ids).sum()
+    # Only where the target's value is the largest can it be the first of them.
+    could = ((ids != IGNORE) & (own == log_p.amax(1))).nonzero().squeeze(1)
+    return (log_p[could].argmax(1) == ids[could]).sum()
 
 
 def class_loss(logits_RC: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.model.batch import ROUND_TARGETS, Inputs, round_up
+from bothways.model.batch import ROUND_TARGETS, Inputs, move, round_up
 
 # A tile takes in sequences down to this share of its longest one.
 TILE_FILL = 0.8
@@ -157,7 +157,7 @@ def make_reading(inputs: Inputs, tiles: Tiles, at: NDArray[np.int64]) -> Reading
     padded = np.zeros(round_up(len(at), ROUND_TARGETS), np.int64)
     padded[: len(at)] = at
     device = inputs.tokens.device
-    places = torch.from_numpy(padded).to(device)
+    places = move(torch.from_numpy(padded), device)
     return Reading(*_layout(rows, len(padded), device), at=places, spans=tuple(spans))
 
 
@@ -170,14 +170,14 @@ def _layout(
     real_rows = np.flatnonzero(flat >= 0)
     places[flat[real_rows]] = real_rows
 
-    def move(values: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(values).to(device)
+    def on_device(values: NDArray[np.int64]) -> Tensor:
+        return move(torch.from_numpy(values), device)
 
     return (
-        move(np.maximum(flat, 0)),
-        move(np.maximum(places, 0)),
-        move(np.flatnonzero(flat < 0)),
-        move(np.flatnonzero(places < 0)),
+        on_device(np.maximum(flat, 0)),
+        on_device(np.maximum(places, 0)),
+        on_device(np.flatnonzero(flat < 0)),
+        on_device(np.flatnonzero(places < 0)),
         len(flat) == size and bool((flat == np.arange(size)).all()),
     )
 
@@ -187,4 +187,4 @@ def _bias(hidden: NDArray[np.bool_], dtype: torch.dtype, device: torch.device) -
     if not hidden.any():
         return None
     bias = torch.zeros(hidden.shape, dtype=dtype)
-    return bias.masked_fill_(torch.from_numpy(hidden), -math.inf)[:, None].to(device)
+    return move(bias.masked_fill_(torch.from_numpy(hidden), -math.inf)[:, None], device)

@@ -6,7 +6,6 @@ B sequences, T tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from threading import RLock
 
 import numpy as np
@@ -25,6 +24,8 @@ from bothways.pretraining.masking import Vocabulary, mask_tokens, max_prediction
 from bothways.pretraining.plan import Plan, check_store, plan_epoch, training_order
 from bothways.pretraining.sequences import Pieces, find_pieces, lay_out
 from bothways.randomness import Purpose, derived_seed
+from bothways.training.device import CPU
+from bothways.training.prefetch import run_ahead
 
 Ints = NDArray[np.int64]
 
@@ -204,7 +205,7 @@ class PairBatches:
 
 
 def prefetch(
-    batches: PairBatches, steps: range, *, ahead: int = 2
+    batches: PairBatches, steps: range, *, ahead: int = 2, device: torch.device = CPU
 ) -> Iterator[list[PretrainingBatch]]:
     """The micro-batches of each step, made by a thread while earlier ones are computed.
 
@@ -212,19 +213,11 @@ def prefetch(
         batches: of the phase.
         steps: in order.
         ahead: steps prepared in advance; 0 makes each when it is asked for.
+        device: where they are put, by the thread too.
     """
-    if ahead == 0:
-        yield from map(batches.micro_batches, steps)
-        return
-    with ThreadPoolExecutor(1) as thread:
-        waiting: list[Future[list[PretrainingBatch]]] = []
-        try:
-            for step in steps:
-                waiting.append(thread.submit(batches.micro_batches, step))
-                if len(waiting) > ahead:
-                    yield waiting.pop(0).result()
-            while waiting:
-                yield waiting.pop(0).result()
-        finally:
-            for future in waiting:
-                future.cancel()
+
+    def make(step: int) -> list[PretrainingBatch]:
+        made = batches.micro_batches(step)
+        return made if device.type == "cpu" else [batch.to(device) for batch in made]
+
+    yield from run_ahead(make, steps, ahead=ahead, device=device)

@@ -58,8 +58,7 @@ def _sums(
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]:
     """Summed loss and number of right answers, of the language model and of the pairs."""
     inputs, masked = batch.inputs, batch.masked
-    starts = [] if batch.random_next is None else [inputs.starts]
-    x_MH, *rest = model.encoder.read(inputs, masked.at, *starts, dtype=dtype)
+    x_MH, *rest = model.encoder.read(inputs, dtype=dtype, reads=batch.reads)
     words = model.masked_lm_loss(x_MH, masked.ids)
     if batch.random_next is None:
         return words, None
@@ -160,11 +159,12 @@ def measure(
     """
     was_training = model.training
     model.eval()
-    totals = torch.zeros(4, dtype=torch.float64)
-    none = torch.zeros(())
+    device = model.device
+    totals = torch.zeros(4, dtype=torch.float64, device=device)
+    none = torch.zeros((), device=device)
     for batch in batches:
-        words, pair = _sums(model, batch, dtype)
-        totals += torch.stack([s.double().cpu() for s in (*words, *(pair or (none, none)))])
+        words, pair = _sums(model, batch.to(device), dtype)
+        totals += torch.stack([s.double() for s in (*words, *(pair or (none, none)))])
     model.train(was_training)
     targets = sum(b.masked.count for b in batches)
     sequences = sum(b.inputs.sequences for b in batches)

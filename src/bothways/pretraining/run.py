@@ -27,8 +27,15 @@ from bothways.model.heads import Bert, MaskedLMHead, NextSentenceHead
 from bothways.pretraining.batches import PairBatches, prefetch
 from bothways.pretraining.objective import PAIR_TASKS, HeldOut, measure, pretraining_loss
 from bothways.pretraining.plan import unfit
+from bothways.pretraining.utilization import Utilization
 from bothways.randomness import Purpose
-from bothways.training.engine import Trainer
+from bothways.training.device import (
+    choose_device,
+    describe_attention,
+    peak_memory_note,
+    synchronize,
+)
+from bothways.training.engine import Stats, Trainer
 from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.plots import plot_panels
 from bothways.training.precision import DTYPES, choose_precision, set_threads
@@ -74,9 +81,9 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
         DiskError: a checkpoint could not be written; the one before is intact.
         KeyboardInterrupt: interrupted; the state was saved after the step in progress.
     """
-    threads = set_threads(config.threads)
+    threads, device = set_threads(config.threads), choose_device(config.device)
     store = _open_corpus(config.corpus)
-    model = _starting_model(config, store)
+    model = _starting_model(config, store).to(device.torch)
     model.shared.fast = config.kernels == "fast"
     sources = [
         PairBatches(
@@ -84,7 +91,7 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
         )
         for i, phase in enumerate(config.phases)
     ]
-    numerics = {"threads": threads, "kernels": config.kernels}
+    numerics = {"device": device.name, "threads": threads, "kernels": config.kernels}
     inputs = {"corpus": store.fingerprint}
     if config.start:
         inputs["start"] = _weights_digest(Path(config.start))
@@ -98,7 +105,7 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
     precision = run.resolved["precision"] if config.precision == "auto" else config.precision
     heldout = _Pretraining(
         config, run, store, model, sources, {"precision": precision, **numerics}
-    ).train()
+    ).train(device.reason)
     return _finish(config, run, store, model, heldout)
 
 
@@ -158,7 +165,7 @@ def _weights_digest(folder: Path) -> str:
 
 
 def _resolve(config: PretrainConfig, model: Bert, sources: Sequence[PairBatches]) -> dict[str, Any]:
-    precision = choose_precision(config.precision)
+    precision = choose_precision(config.precision, model.device)
     steps = _count_steps(config, model, sources, DTYPES[precision.name])
     return {"precision": precision.name, "reason": precision.reason, "steps": steps}
 
@@ -195,7 +202,8 @@ def _probe(model: Bert, source: PairBatches, dtype: torch.dtype, pairs: PairKind
     times = []
     for step, batch in enumerate(some):
         start = time.perf_counter()
-        trainer.step(step, [batch], pretraining_loss([batch], pairs))
+        trainer.step(step, [batch.to(model.device)], pretraining_loss([batch], pairs))
+        synchronize(model.device)
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:]) * len(batches)
 
@@ -229,9 +237,13 @@ class _Pretraining:
         self.log_every = config.log_every or max(1, self.steps // _RECORDS)
         self.stop_asked = False
 
-    def train(self) -> HeldOut | None:
-        """From the newest checkpoint, or from step 0, to the end; the last held-out result."""
-        notes: list[str] = []
+    def train(self, device: str) -> HeldOut | None:
+        """From the newest checkpoint, or from step 0, to the end; the last held-out result.
+
+        Args:
+            device: the reason for it, for the log.
+        """
+        notes = [device]
         folder = self.run.folder / CHECKPOINTS
         restored = restore_newest(folder, self.model, self.trainer.optimizer, notes.append)
         done = 0
@@ -248,7 +260,8 @@ class _Pretraining:
                 return self._loop(watch, done, heldout)
 
     def _loop(self, watch: Monitor, done: int, heldout: list[PretrainingBatch]) -> HeldOut | None:
-        window, saved_at = _Window(), time.monotonic()
+        window = _Window(Utilization(self.model, self.trainer.dtype))
+        saved_at = time.monotonic()
         result = None
         if done in (0, self.steps):  # the result of a finished run is on record already
             result = self._evaluate(watch, done, heldout, record=done == 0)
@@ -259,8 +272,10 @@ class _Pretraining:
             window.add(stats, micro_batches)
             now = step + 1
             if now % self.log_every == 0 or now == self.steps:
+                self.trainer.check()
                 _log(watch, now, window.close())
             if now % self.evaluate_every == 0 or now == self.steps:
+                self.trainer.check()
                 with window.paused():
                     result = self._evaluate(watch, now, heldout)
             due = time.monotonic() - saved_at > self.config.checkpoint.minutes * 60
@@ -278,7 +293,9 @@ class _Pretraining:
         starts = accumulate(counts, initial=0)
         for source, count, start in zip(self.sources, counts, starts, strict=False):
             own = range(max(done - start, 0), count)
-            for step, batch in zip(own, prefetch(source, own), strict=True):
+            for step, batch in zip(
+                own, prefetch(source, own, device=self.model.device), strict=True
+            ):
                 yield start + step, batch
 
     def _evaluate(
@@ -293,6 +310,7 @@ class _Pretraining:
         return result
 
     def _save(self, step: int) -> None:
+        self.trainer.check()
         save_checkpoint(
             self.run.folder / CHECKPOINTS,
             step,
@@ -319,7 +337,9 @@ class _Pretraining:
         name, threads = self.numerics["precision"], self.numerics["threads"]
         reason = resolved["reason"] if name == resolved["precision"] else f"{name}: asked for"
         watch.say(f"{self.steps:,} steps; {reason}; {threads} threads")
-        for note in notes:
+        fast, dtype = self.model.shared.fast, self.trainer.dtype
+        form = describe_attention(shape, self.model.device, dtype, fast=fast)
+        for note in [*notes, form] if form else notes:
             watch.say(note)
 
     def _continue(self, watch: Monitor, done: int) -> None:
@@ -356,13 +376,14 @@ class _Pretraining:
 class _Window:
     """Averages of the steps since the last record."""
 
-    def __init__(self) -> None:
+    def __init__(self, utilization: Utilization) -> None:
+        self._utilization = utilization
         self._open()
 
     def _open(self) -> None:
         self._start, self._steps, self._tokens = time.perf_counter(), 0, 0
         self._waited = 0.0
-        self._sums: dict[str, float] = {}
+        self._sums: Stats = {}
 
     def waiting_for(self, batches: Iterator[T]) -> Iterator[T]:
         """The batches; the time until each is there counts as waiting for the loader."""
@@ -374,18 +395,20 @@ class _Window:
                 return
             yield batch
 
-    def add(self, stats: dict[str, float], batches: Sequence[PretrainingBatch]) -> None:
+    def add(self, stats: Stats, batches: Sequence[PretrainingBatch]) -> None:
         self._steps += 1
+        self._utilization.add(batches)
         self._tokens += int(sum(b.inputs.bounds[-1] for b in batches))
         for name, value in stats.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
 
     def close(self) -> dict[str, float]:
         """The record, with tokens a second; starts the next window."""
-        means = {name: value / self._steps for name, value in self._sums.items()}
+        means = {name: float(value) / self._steps for name, value in self._sums.items()}
         record = {"loss": sum(v for name, v in means.items() if name.endswith("_loss")), **means}
         seconds = time.perf_counter() - self._start
         record["tokens_per_second"] = self._tokens / seconds
+        record.update(self._utilization.close(record["tokens_per_second"]))
         record["loader_wait"] = self._waited / seconds
         self._open()
         return record
@@ -480,7 +503,8 @@ def _finish(
     path = run.folder / MODEL
     save_model(path, model, store.tokenizer, _about(config, store, steps))
     draw_curves(run.folder)
-    print(f"model: {path}\ncurves: {run.folder / CURVES}")
+    memory = peak_memory_note(model.device)
+    print(f"model: {path}\ncurves: {run.folder / CURVES}" + (memory and f"\n{memory}"))
     return PretrainResult(run.folder, path, steps, heldout)
 
 

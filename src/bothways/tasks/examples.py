@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.errors import LengthError
-from bothways.model.batch import Inputs, flat_inputs
+from bothways.model.batch import Inputs, Reads, flat_inputs, move
 from bothways.randomness import Purpose, permutation
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -47,12 +47,27 @@ class TaskBatch:
         bounds: int64 [N + 1], on the CPU; item n has the rows ``bounds[n]:bounds[n + 1]``.
         targets: for each row a class, int64 [R], or a score, float32 [R]; or for each item and
             output the row meant, counted from the item's first, int64 [N, C].
+        found: what is read, for a batch that was moved and of which not every token is.
     """
 
     inputs: Inputs
     at: Tensor
     bounds: NDArray[np.int64]
     targets: Tensor
+    found: Reads | None = None
+
+    @property
+    def reads_all(self) -> bool:
+        """Every token is read."""
+        return len(self.at) == int(self.inputs.bounds[-1])
+
+    def to(self, device: torch.device | str) -> TaskBatch:
+        """The same on another device, with all that a GPU's kernels ask for."""
+        inputs = self.inputs.to(device)
+        found = None if self.reads_all else Reads.of(inputs, self.at)
+        return TaskBatch(
+            inputs, move(self.at, device), self.bounds, move(self.targets, device), found
+        )
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,11 @@ from bothways.tasks.predict import (
 )
 from bothways.tasks.report import FinetuneResult, SeedResult
 from bothways.tasks.task import Outputs, Part, Task, task_loss
-from bothways.training.engine import Trainer
+from bothways.training.device import Device, choose_device, describe_attention
+from bothways.training.engine import Stats, Trainer
 from bothways.training.monitor import Monitor
 from bothways.training.precision import Choice, choose_precision, set_threads
+from bothways.training.prefetch import run_ahead
 from bothways.training.runfolder import changed_numerics, open_run
 
 SCORES = "metrics.json"
@@ -81,12 +83,14 @@ class Opened:
         fingerprint: of everything the results depend on.
         precision: what the layers compute in.
         threads: CPU threads.
+        device: what computes.
     """
 
     folder: Path
     fingerprint: str
     precision: Choice
     threads: int
+    device: Device
 
 
 def finetune(config: FinetuneConfig) -> FinetuneResult:
@@ -108,9 +112,15 @@ def finetune(config: FinetuneConfig) -> FinetuneResult:
     run = _open(config, loaded, say)
     say(
         f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
-        f"examples, {run.threads} threads, {run.precision.reason}"
+        f"examples, {run.threads} threads, {run.device.reason}, {run.precision.reason}"
     )
-    for note in data.notes:
+    form = describe_attention(
+        loaded.model.config,
+        run.device.torch,
+        run.precision.dtype,
+        fast=config.kernels == "fast",
+    )
+    for note in [form, *data.notes] if form else data.notes:
         say(note)
     results = []
     for seed in config.seeds:
@@ -187,7 +197,7 @@ def train_seed(
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
     start = time.monotonic()
-    model = new_model(loaded, config, data.task, seed)
+    model = new_model(loaded, config, data.task, seed).to(run.device.torch)
     epochs, outputs = _train(config, model, data, run, seed)
     task = data.task.tuned(data.dev, outputs)
     found = task.decode(data.dev, outputs)
@@ -262,29 +272,35 @@ def _train_epoch(
     steps = step_batches(len(examples), config.batch, seed=seed, epoch=epoch)
     every = max(1, trainer.total_steps // _RECORDS)
     positions = trainer.model.config.positions
-    recent: list[dict[str, float]] = []
-    for i, indices in enumerate(steps):
+    device = trainer.model.device
+    recent: list[Stats] = []
+
+    def make(i: int) -> list[TaskBatch]:
+        parts = cut_by_tokens(steps[i], examples.lengths, TRAIN_TOKENS)
+        made = [examples.batch(part, max_positions=positions) for part in parts]
+        return made if device.type == "cpu" else [batch.to(device) for batch in made]
+
+    ahead = 0 if device.type == "cpu" else 2  # a CPU has enough to do
+    for i, parts in enumerate(run_ahead(make, range(len(steps)), ahead=ahead, device=device)):
         step = epoch * len(steps) + i
-        parts = [
-            examples.batch(part, max_positions=positions)
-            for part in cut_by_tokens(indices, examples.lengths, TRAIN_TOKENS)
-        ]
-        loss = task_loss(data.task.loss, examples.counted(indices))
+        loss = task_loss(data.task.loss, examples.counted(steps[i]))
         recent.append(trainer.step(step, parts, loss))
         if (step + 1) % every == 0 and i + 1 < len(steps):
+            trainer.check()
             monitor.log(step + 1, _means(recent))
             recent.clear()
+    trainer.check()
     return _means(recent)
 
 
-def _means(records: list[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.mean([r[name] for r in records])) for name in records[0]}
+def _means(records: list[Stats]) -> dict[str, float]:
+    return {name: float(np.mean([float(r[name]) for r in records])) for name in records[0]}
 
 
 def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) -> Opened:
     """Start or continue the run folder; files and starting model count by content."""
-    threads = set_threads(config.threads)
-    numerics = {"threads": threads, "kernels": config.kernels}
+    threads, device = set_threads(config.threads), choose_device(config.device)
+    numerics = {"device": device.name, "threads": threads, "kernels": config.kernels}
     inputs = {
         f"task.{name}": sha256(Path(path))[:16] if path else ""
         for name in ("train", "dev", "test")
@@ -294,7 +310,7 @@ def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) ->
     reasons = []
 
     def resolve() -> dict[str, Any]:
-        choice = choose_precision(config.precision)
+        choice = choose_precision(config.precision, device.torch)
         reasons.append(choice.reason)
         return {"precision": choice.name, **numerics}
 
@@ -304,7 +320,7 @@ def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) ->
     changed = changed_numerics(run, {"precision": name, **numerics})
     if changed and not run.new:
         say(f"finished seeds are kept, bits of others may differ: {'; '.join(changed)}")
-    return Opened(run.folder, digest(run.record["recipe"]), Choice(name, reason), threads)
+    return Opened(run.folder, digest(run.record["recipe"]), Choice(name, reason), threads, device)
 
 
 def model_digest(loaded: Loaded, *, weights: bool) -> str:

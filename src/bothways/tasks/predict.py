@@ -101,7 +101,8 @@ def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> O
     with torch.inference_mode():
         for indices in length_batches(examples.lengths, PREDICT_TOKENS):
             batch = examples.batch(indices, max_positions=model.config.positions)
-            found = read_outputs(model, batch, dtype).float().numpy()
+            read = read_outputs(model, batch.to(model.device), dtype)
+            found = read.float().cpu().numpy()
             for n, rows in zip(indices, np.split(found, batch.bounds[1:-1]), strict=True):
                 outputs[examples.rows[n] : examples.rows[n + 1]] = rows
     model.train(was_training)

@@ -1,35 +1,53 @@
-"""BERT's Adam on torch's fused AdamW."""
+"""BERT's Adam on torch's fused AdamW, and LAMB."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import nn
 
 from bothways.config import OptimizerOptions
+from bothways.training.lamb import Lamb
 
 # From this step on both bias corrections of Adam are 1 to the last bit, up to a beta of 0.999995.
 # The counter is fp32 and stops at 2 ** 24, which changes nothing.
 _NO_CORRECTION = 2.0**23
+# Parameters that are the matrices of queries, keys and values on top of each other.
+_FUSED = ".qkv.weight"
 
 
-def make_optimizer(model: nn.Module, options: OptimizerOptions) -> torch.optim.AdamW:
-    """AdamW with decoupled decay on matrices and embeddings, none on LayerNorm and biases.
+def make_optimizer(model: nn.Module, options: OptimizerOptions) -> torch.optim.Optimizer:
+    """Decoupled decay on matrices and embeddings, none on LayerNorm and biases.
 
     The original leaves Adam's bias correction out; a step counter that starts at a large number
     computes just that. Its decay is ``lr * weight_decay * p`` beside the update, as AdamW's.
 
     Args:
         model: whose parameters are trained.
-        options: rates; the learning rate itself is set at every step.
+        options: which optimizer, and rates; the learning rate itself is set at every step.
     """
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": options.weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    parameters = list(named.values())
+    matrices = [p for p in parameters if p.ndim > 1]
+    others = [p for p in parameters if p.ndim <= 1]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": options.weight_decay},
+        {"params": others, "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(
-        groups, lr=options.lr, betas=(options.beta1, options.beta2), eps=options.eps, fused=True
-    )
+    betas = (options.beta1, options.beta2)
+    optimizer: torch.optim.Optimizer
+    if options.name == "lamb":
+        fused = [p for name, p in named.items() if name.endswith(_FUSED)]
+        single = [p for p in matrices if all(p is not own for own in fused)]
+        groups[0] = {**groups[0], "params": single, "parts": 1}
+        groups[1]["parts"] = 0
+        groups.append({**groups[0], "params": fused, "parts": 3})
+        optimizer = Lamb(groups, lr=options.lr, betas=betas, eps=options.eps)
+    else:
+        optimizer = torch.optim.AdamW(
+            groups, lr=options.lr, betas=betas, eps=options.eps, fused=True
+        )
     start = 0.0 if options.bias_correction else _NO_CORRECTION
     for parameter in parameters:
         optimizer.state[parameter] = {

@@ -13,6 +13,8 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 
+from bothways.training.device import CPU
+
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # bf16 must beat fp32 by this much in the probe to be worth its rounding.
 _WORTH = 1.3
@@ -61,14 +63,20 @@ def _keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def choose_precision(wanted: Literal["auto", "bf16", "fp32"]) -> Choice:
-    """Take what was asked for, or find out by timing what this processor is fast at.
+def choose_precision(wanted: Literal["auto", "bf16", "fp32"], device: torch.device = CPU) -> Choice:
+    """Take what was asked for, or find out what the device is fast at.
 
     Args:
-        wanted: ``auto`` probes a feed-forward layer's product in both dtypes.
+        wanted: ``auto`` probes a feed-forward layer's product in both dtypes on a CPU, and asks
+            whether a GPU has units for bf16.
+        device: what computes.
     """
     if wanted != "auto":
         return Choice(wanted, f"{wanted}: asked for")
+    if device.type != "cpu":
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return Choice("bf16", "bf16: this card has units for it")
+        return Choice("fp32", "fp32: this card has no units for bf16")
     seconds = {name: _time_product(dtype) for name, dtype in DTYPES.items()}
     ratio = seconds["fp32"] / seconds["bf16"]
     if ratio >= _WORTH:

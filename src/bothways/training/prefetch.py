@@ -1,0 +1,44 @@
+"""Batches made by a thread while earlier ones are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+def run_ahead(
+    make: Callable[[int], T], steps: Iterable[int], *, ahead: int, device: torch.device
+) -> Iterator[T]:
+    """``make(step)`` of each step, in order.
+
+    Args:
+        make: called in a thread; it may put what it makes on ``device``.
+        steps: in order.
+        ahead: steps prepared in advance; 0 makes each when it is asked for, without a thread.
+        device: the thread's current one.
+    """
+    if ahead == 0:
+        yield from map(make, steps)
+        return
+
+    def prepare() -> None:
+        if device.type == "cuda":  # a thread begins with the first card, whichever its process has
+            torch.cuda.set_device(device)
+
+    with ThreadPoolExecutor(1, initializer=prepare) as thread:
+        waiting: list[Future[T]] = []
+        try:
+            for step in steps:
+                waiting.append(thread.submit(make, step))
+                if len(waiting) > ahead:
+                    yield waiting.pop(0).result()
+            while waiting:
+                yield waiting.pop(0).result()
+        finally:
+            for future in waiting:
+                future.cancel()

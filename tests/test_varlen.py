@@ -1,0 +1,284 @@
+"""Attention on flat batches through a GPU's kernels, which a plain form stands for here.
+
+The stand-ins take the arguments of torch's operations, check what those check, and leave rows that
+no span owns undefined. ``test_cuda.py`` compares with the kernels themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bothways.model import encoder, varlen
+from bothways.model.batch import IGNORE, Inputs, Reads, Spans
+from bothways.model.heads import Bert
+from bothways.model.losses import class_loss
+from bothways.model.varlen import attend_flat, why_not_flat
+from model_examples import random_inputs, randomise, small_bert, small_config
+
+RAGGED = [3, 40, 1, 36, 20, 37, 2, 40]
+EVEN = [32, 40, 40, 16]  # no tail
+GPU = torch.device("cuda", 0)
+
+
+def spans_of(ends: Tensor) -> list[slice]:
+    return [slice(int(a), int(b)) for a, b in pairwise(ends)]
+
+
+def check(x: Tensor, ends: Tensor, longest: int) -> None:
+    assert ends.dtype == torch.int32
+    assert ends.is_contiguous()
+    assert ends.ndim == 1
+    assert ends[0] == 0
+    assert int(ends[-1]) == len(x), "rows that no span owns are undefined"
+    assert int(ends.diff().max()) <= longest
+    assert int(ends.diff().min()) >= 0
+    assert x.stride(-1) == 1
+    assert x.ndim == 3
+
+
+def probabilities(q: Tensor, k: Tensor, p: float, causal: bool, key: int) -> Tensor:
+    """[A, Q, L], dropped."""
+    scores = torch.einsum("qad,kad->aqk", q, k) / math.sqrt(q.shape[-1])
+    if causal:
+        scores = scores.masked_fill(~torch.ones(scores.shape[1:]).tril().bool(), -math.inf)
+    kept = torch.rand(scores.shape, generator=torch.Generator().manual_seed(key)) >= p
+    return scores.softmax(-1) * kept / (1 - p)
+
+
+def plain_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cum_seq_q: Tensor,
+    cum_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    dropout_p: float,
+    is_causal: bool,
+    return_debug_mask: bool,
+) -> tuple[Tensor, ...]:
+    assert not return_debug_mask
+    assert cum_seq_q.shape == cum_seq_k.shape
+    check(query, cum_seq_q, max_q)
+    check(key, cum_seq_k, max_k)
+    rng = torch.randint(2**62, (1,)) if dropout_p else torch.empty(0)
+    out = torch.full_like(query, math.nan)
+    for number, (own, keys) in enumerate(
+        zip(spans_of(cum_seq_q), spans_of(cum_seq_k), strict=True)
+    ):
+        seed = int(rng) + number if dropout_p else 0
+        p_AQL = probabilities(query[own], key[keys], dropout_p, is_causal, seed)
+        out[own] = torch.einsum("aqk,kad->qad", p_AQL, value[keys])
+    return out, torch.empty(0), rng, torch.empty(0), torch.empty(0)
+
+
+def plain_backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    cum_seq_q: Tensor,
+    cum_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    dropout_p: float,
+    is_causal: bool,
+    rng_state: Tensor,
+    unused: Tensor,
+) -> tuple[Tensor, ...]:
+    assert torch.get_deterministic_debug_mode() == 2, "the sums are made in one order"
+    assert not torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    assert logsumexp.shape == unused.shape == (0,)
+    assert out.shape == query.shape
+    check(query, cum_seq_q, max_q)
+    check(key, cum_seq_k, max_k)
+    found = [torch.full_like(x, math.nan) for x in (query, key, value)]
+    for number, (own, keys) in enumerate(
+        zip(spans_of(cum_seq_q), spans_of(cum_seq_k), strict=True)
+    ):
+        seed = int(rng_state) + number if dropout_p else 0
+        parts = [query[own], key[keys], value[keys]]
+        with torch.enable_grad():
+            q, k, v = (x.detach().requires_grad_() for x in parts)
+            p_AQL = probabilities(q, k, dropout_p, is_causal, seed)
+            result = torch.einsum("aqk,kad->qad", p_AQL, v)
+            grads = torch.autograd.grad(result, (q, k, v), grad_out[own])
+        for x, rows, grad in zip(found, (own, keys, keys), grads, strict=True):
+            x[rows] = grad
+    return tuple(found)
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The stand-ins in place of torch's operations; counts the calls."""
+    calls: list[int] = []
+
+    def forward(*args: Any) -> Any:
+        calls.append(len(args))
+        return plain_forward(*args)
+
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", forward)
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_backward", plain_backward)
+    monkeypatch.setattr(encoder, "why_not_flat", lambda *_: None)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("name", "stand_in"),
+    [
+        ("_flash_attention_forward", plain_forward),
+        ("_flash_attention_backward", plain_backward),
+    ],
+)
+def test_the_stand_ins_take_what_the_operations_take(name: str, stand_in: Any) -> None:
+    schema = getattr(torch.ops.aten, name).default._schema
+    given = [a.name for a in schema.arguments if not a.kwarg_only]
+    assert given == list(stand_in.__code__.co_varnames[: stand_in.__code__.co_argcount])
+    assert all(a.has_default_value() for a in schema.arguments if a.kwarg_only)
+    if name.endswith("forward"):
+        assert len(schema.returns) == 5
+        assert [r.name for r in schema.returns][:4] == [
+            *("output", "softmax_logsumexp", "rng_state", "unused")
+        ]
+    else:
+        assert len(schema.returns) == 3
+
+
+def loss_and_gradients(model: Bert, inputs: Inputs, places: Tensor) -> tuple[Tensor, list[Tensor]]:
+    model.zero_grad()
+    model.shared.dropout.reseed(5)
+    x_MH, x_BH = model.encoder.read(inputs, places, inputs.starts, dtype=torch.float64)
+    ids = torch.arange(len(places)) % 97
+    ids[-1] = IGNORE
+    masked, _ = model.masked_lm_loss(x_MH, ids)
+    labels = torch.arange(inputs.sequences) % 2
+    loss = masked + class_loss(model.next_sentence_logits(x_BH), labels)[0]
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", [RAGGED, EVEN])
+def test_flat_and_tiled_attention_agree(
+    kernels: list[int], monkeypatch: pytest.MonkeyPatch, lengths: list[int], causal: bool
+) -> None:
+    model = small_bert(small_config((2, 16, 2, 64, 97), dropout=0.0), pretraining=True).double()
+    randomise(model)
+    inputs = random_inputs(97, lengths, limit=64)
+    inputs = Inputs(inputs.tokens, inputs.segments, inputs.positions, inputs.bounds, causal)
+    places = torch.tensor([1, 2, 40, 41, 44, 60, 99, 0, 0])  # none in some sequences
+    loss, grads = loss_and_gradients(model, inputs, places)
+    assert len(kernels) == 2
+    monkeypatch.setattr(encoder, "why_not_flat", why_not_flat)
+    tiled_loss, tiled_grads = loss_and_gradients(model, inputs, places)
+    assert len(kernels) == 2
+    torch.testing.assert_close(loss, tiled_loss)
+    torch.testing.assert_close(grads, tiled_grads, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_dropout_is_drawn_by_key_and_only_in_training() -> None:
+    model = small_bert(small_config((2, 16, 2, 64, 97), dropout=0.0), pretraining=True).double()
+    for layer in model.encoder.layers:
+        layer.attention._probability = 0.3
+    randomise(model)
+    inputs = random_inputs(97, RAGGED, limit=64)
+
+    def run(seed: int) -> Tensor:
+        model.shared.dropout.reseed(seed)
+        with torch.no_grad():
+            out: Tensor = model.encoder(inputs, dtype=torch.float64)
+        return out
+
+    quiet = run(1)
+    assert torch.equal(quiet, run(2))
+    model.train()
+    first = run(1)
+    torch.rand(7)  # draws of others do not count
+    assert torch.equal(first, run(1))
+    assert not torch.equal(first, run(2))
+    assert not torch.equal(first, quiet)
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_the_backward_is_the_derivative(dropout: float) -> None:
+    queries = Spans.of(np.array([0, 2, 2, 5]), torch.device("cpu"))
+    keys = Spans.of(np.array([0, 3, 5, 6]), torch.device("cpu"))
+
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return attend_flat(q, k, v, queries, keys, dropout=dropout)
+
+    leaves = [torch.randn(n, 2, 4, dtype=torch.float64, requires_grad=True) for n in (5, 6, 6)]
+    assert torch.autograd.gradcheck(run, leaves)
+    assert torch.get_deterministic_debug_mode() == 0
+    assert torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+
+
+def test_weights_and_plain_kernels_are_tiled(kernels: list[int]) -> None:
+    model = small_bert().double()
+    inputs = random_inputs(97, RAGGED, limit=64)
+    weights: list[list[Tensor]] = []
+    model.encoder.hidden_states(inputs, weights=weights, dtype=torch.float64)
+    model.shared.fast = False
+    model.encoder(inputs, dtype=torch.float64)
+    assert not kernels
+    assert weights[0]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    st.lists(st.lists(st.integers(0, 10**6), max_size=60), min_size=1, max_size=3),
+)
+def test_reads_hold_every_place_once_in_its_own_span(
+    lengths: list[int], asked: list[list[int]]
+) -> None:
+    inputs = random_inputs(97, lengths, limit=64)
+    total = int(inputs.bounds[-1])
+    places = [torch.tensor([p % total for p in own], dtype=torch.int64) for own in asked]
+    reads = Reads.of(inputs, *places)
+    for own, rows in zip(places, reads.rows, strict=True):
+        assert torch.equal(reads.at[rows], own)
+    assert len(reads.at) % 32 == 0
+    assert len(set(reads.places.tolist())) == len(reads.places)
+    assert len(reads.spans.ends) == len(inputs.spans.ends)
+    assert int(reads.spans.ends[-1]) == len(reads.at)
+    assert reads.spans.longest == int(reads.spans.ends.diff().max())
+    both = zip(spans_of(reads.spans.ends), spans_of(inputs.spans.ends), strict=True)
+    for number, (rows, tokens) in enumerate(both):
+        owned = reads.at[rows][: max(0, len(reads.places) - rows.start)]
+        assert ((owned >= tokens.start) & (owned < tokens.stop)).all(), number
+
+
+def test_spans_own_the_tail_as_one_more_sequence() -> None:
+    ragged, even = random_inputs(97, [3, 40], limit=64), random_inputs(97, EVEN, limit=64)
+    assert ragged.spans.ends.tolist() == [0, 3, 43, 64]
+    assert ragged.spans.longest == 40
+    assert even.spans.ends.tolist() == [0, 32, 72, 112, 128]
+    assert random_inputs(97, [2], limit=64).spans.longest == 62
+
+
+def test_where_the_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varlen, "_capability", lambda _: (9, 0))
+    config, bf16 = small_config((1, 16, 2, 64, 97)), torch.bfloat16
+    assert why_not_flat(config, bf16, GPU) is None
+    assert "need a GPU" in str(why_not_flat(config, bf16, torch.device("cpu")))
+    assert "not float32" in str(why_not_flat(config, torch.float32, GPU))
+    for hidden in (12, 272):
+        wrong = small_config((1, hidden, 1, 64, 97))
+        assert f"not {hidden}" in str(why_not_flat(wrong, bf16, GPU))
+    monkeypatch.setattr(varlen, "_capability", lambda _: (7, 5))
+    assert "Ampere" in str(why_not_flat(config, bf16, GPU))
