@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,9 @@ import torch
 from torch import Tensor, nn
 
 _ONE_BF16 = 0x3F80  # the bits of 1.0
+# Where the generators stand: NumPy's state, the device's generator and its state. Without one, the
+# device has not drawn yet and will start from the seed.
+_Place = tuple[Any, torch.Generator | None, Any]
 
 
 class KeyedDropout(nn.Module):
@@ -30,6 +35,31 @@ class KeyedDropout(nn.Module):
         self._seed = seed
         self._numpy = np.random.Generator(np.random.SFC64(seed))
         self._torch: torch.Generator | None = None
+
+    def replay(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Contexts for a part of the network that is computed now, and once more later.
+
+        The second draws the masks that the first drew, and leaves what comes after it untouched.
+        """
+        return contextlib.nullcontext(), self._at(self._place())
+
+    @contextlib.contextmanager
+    def _at(self, place: _Place) -> Iterator[None]:
+        now = self._place()
+        self._go(place)
+        try:
+            yield
+        finally:
+            self._go(now)
+
+    def _place(self) -> _Place:
+        state = None if self._torch is None else self._torch.get_state()
+        return self._numpy.bit_generator.state, self._torch, state
+
+    def _go(self, place: _Place) -> None:
+        self._numpy.bit_generator.state, self._torch, state = place
+        if self._torch is not None:
+            self._torch.set_state(state)
 
     def forward(self, x: Tensor, probability: float) -> Tensor:
         """Zero each element with this probability and scale the rest, while training."""

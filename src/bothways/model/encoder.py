@@ -73,7 +73,10 @@ class Encoder(nn.Module):
             if weights is not None:
                 own = []
                 weights.append(own)
-            hidden = layer(states[-1], tiles, own)
+            if own is None:
+                hidden = self.shared.run(layer, states[-1], tiles)
+            else:
+                hidden = layer(states[-1], tiles, own)
             states = [*states, hidden] if keep_all else [hidden]
         return states
 
@@ -106,8 +109,8 @@ class Encoder(nn.Module):
         x_TH = self.embeddings(inputs, dtype)
         *before, last = cast("list[Layer]", list(self.layers))
         for layer in before:
-            x_TH = layer(x_TH, tiles)
-        x_NH = last.read(x_TH, tiles, reading)
+            x_TH = self.shared.run(layer, x_TH, tiles)
+        x_NH = self.shared.run(last.read, x_TH, tiles, reading)
         ends = np.cumsum([len(own) for own in places])
         rows = [torch.from_numpy(own).to(x_NH.device) for own in np.split(back, ends[:-1])]
         return [x_NH.index_select(0, own) for own in rows]

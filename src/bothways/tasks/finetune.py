@@ -188,6 +188,7 @@ def new_model(loaded: Loaded, config: FinetuneConfig, outputs: int, seed: int) -
         shape = dataclasses.replace(shape, dropout=config.dropout, attention_dropout=config.dropout)
     model = Bert(shape, classes=outputs, seed=seed)
     model.shared.fast = config.kernels == "fast"
+    model.shared.recompute = config.recompute
     if not config.from_scratch:
         theirs = loaded.model.encoder.state_dict()
         known = {n: v for n, v in theirs.items() if f"encoder.{n}" not in loaded.fresh}
