@@ -26,6 +26,7 @@ from bothways.config.fields import (
 )
 from bothways.config.finetuning import FinetuneConfig, TaskOptions
 from bothways.config.model import SIZES, ModelConfig, SizeOptions
+from bothways.config.planning import PlanConfig
 from bothways.config.pretraining import (
     CheckpointOptions,
     ClockOptions,
@@ -57,6 +58,7 @@ __all__ = [
     "PairKind",
     "PairOptions",
     "Phase",
+    "PlanConfig",
     "PretrainConfig",
     "ShowConfig",
     "SizeOptions",
