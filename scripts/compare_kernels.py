@@ -51,10 +51,10 @@ def main() -> None:
     folder = Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
-    for name, setting in RUNS.items():
+    for name in options.runs:
         path = folder / f"{name.replace(', ', '-').replace(' ', '-')}.json"
         if not path.exists():
-            path.write_text(json.dumps(_train(options, *setting)) + "\n", encoding="utf-8")
+            path.write_text(json.dumps(_train(options, *RUNS[name])) + "\n", encoding="utf-8")
         found[name] = json.loads(path.read_text(encoding="utf-8"))
         print(
             f"{name:<18} loss of the last {options.smooth} steps "
@@ -77,6 +77,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--precision", choices=list(DTYPES), default="bf16")
     parser.add_argument("--threads", type=int, default=0, help="0: one per core")
+    parser.add_argument("--runs", nargs="+", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--smooth", type=int, default=20, help="steps of the moving average")
     parser.add_argument("--out", default="runs/kernels", help="folder for one JSON file a run")
     parser.add_argument("--plot", help="PNG file to draw")
@@ -115,13 +116,16 @@ def _smoothed(loss: list[float], width: int) -> Curve:
 
 def _differences(curves: dict[str, Curve], heldout: dict[str, float]) -> str:
     """A Markdown table: how far apart the curves of each kind of pair are."""
-    fast = [name for name, (kernels, dropout, _) in RUNS.items() if kernels == "fast" and dropout]
-    plain = [name for name, (kernels, dropout, _) in RUNS.items() if kernels == "plain" and dropout]
+    fast, plain = (
+        [name for name in curves if RUNS[name][:2] == (kernels, 0.1)]
+        for kernels in ("fast", "plain")
+    )
+    exact = [name for name in curves if not RUNS[name][1]]
     pairs = [
         *(("fast, plain", a, b) for a, b in product(fast, plain)),
         *(("plain, plain", a, b) for a, b in combinations(plain, 2)),
         *(("fast, fast", a, b) for a, b in combinations(fast, 2)),
-        ("fast, plain, no dropout", "fast, no dropout", "plain, no dropout"),
+        *(("fast, plain, no dropout", a, b) for a, b in combinations(exact, 2)),
     ]
     lines = [
         "",
@@ -138,20 +142,19 @@ def _differences(curves: dict[str, Curve], heldout: dict[str, float]) -> str:
 
 
 def _draw(path: Path, curves: dict[str, Curve], width: int) -> None:
-    def panel(names: list[str], minus: str | None = None) -> dict[str, tuple[Any, Any]]:
-        x = np.arange(width, width + len(curves[names[0]]))
-        return {n: (x, curves[n] - (curves[minus] if minus else 0)) for n in names}
+    """The curves, and how far each is from the plain form's with and without dropout."""
+    x = np.arange(width, width + len(next(iter(curves.values()))))
 
-    dropped = [name for name, (_, dropout, _) in RUNS.items() if dropout]
-    exact = [name for name, (_, dropout, _) in RUNS.items() if not dropout]
-    plot_panels(
-        path,
-        {
-            f"loss, mean of {width} steps": panel(["plain", "fast", *exact]),
-            "minus plain, dropout 0.1": panel([n for n in dropped if n != "plain"], "plain"),
-            "minus plain, no dropout": panel(exact, "plain, no dropout"),
-        },
-    )
+    def less(reference: str, *, dropout: bool) -> dict[str, tuple[Any, Any]]:
+        names = [n for n in curves if bool(RUNS[n][1]) == dropout and n != reference]
+        return {n: (x, curves[n] - curves[reference]) for n in names if reference in curves}
+
+    panels = {
+        f"loss, mean of {width} steps": {n: (x, y) for n, y in curves.items() if "key" not in n},
+        "minus plain, dropout 0.1": less("plain", dropout=True),
+        "minus plain, no dropout": less("plain, no dropout", dropout=False),
+    }
+    plot_panels(path, {title: panel for title, panel in panels.items() if panel})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`bothways plan` against short runs of `bothways pretrain`: tokens a second and peak memory.
 
-Each case plans, then trains on the corpus, in processes of their own. Writes OUT after each case and
-a Markdown table beside it; a case that is there already is not repeated.
+Each case plans, then trains on the corpus, in processes of their own. Writes OUT after each case
+and a Markdown table beside it; a case that is there already is not repeated.
 
     python scripts/measure_plan.py CORPUS --out plan.json
 """
