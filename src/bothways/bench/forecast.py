@@ -18,7 +18,7 @@ from bothways.config import ModelConfig, Phase, PlanConfig, to_dict
 from bothways.corpus.store import TokenStore
 from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
-from bothways.model.cost import training_cost
+from bothways.model.cost import mean_operations
 from bothways.model.folder import load_model
 from bothways.model.heads import Bert
 from bothways.pretraining.batches import PairBatches
@@ -269,7 +269,7 @@ def _phase(
         batch=phase.batch,
         micro_batch=micro_batch,
         sequence_tokens=mean,
-        operations=_operations(sizes.model, text),
+        operations=mean_operations(sizes.model, text.lengths, text.targets),
         tokens_per_second=tokens / seconds,
         step_seconds=seconds,
         activations=found.kept,
@@ -277,17 +277,6 @@ def _phase(
         peak=_peak(sizes, phase, found.kept, dtype),
         peak_recomputing=_peak(sizes, phase, found.kept_recomputing, dtype),
     )
-
-
-def _operations(shape: ModelConfig, text: _Text) -> float:
-    """For each token, over sequences of their own lengths."""
-    lengths, counts = np.unique(text.lengths, return_counts=True)
-    share = text.targets / text.lengths.mean()
-    total = sum(
-        count * length * training_cost(shape, length=length, targets=share * length).matrix
-        for length, count in zip(lengths.tolist(), counts.tolist(), strict=True)
-    )
-    return float(total / (lengths * counts).sum())
 
 
 def _peak(sizes: Forecast, phase: Phase, activations: float, dtype: torch.dtype) -> float:
