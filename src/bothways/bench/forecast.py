@@ -130,9 +130,9 @@ def plan(config: PlanConfig) -> Forecast:
     Raises:
         ConfigError, StoreError, ModelError: as pre-training would.
     """
-    process = _resident()
     threads = set_threads(config.threads)
     precision = choose_precision(config.precision)
+    process = _resident()
     store = TokenStore.open(config.corpus) if config.corpus else None
     shape = _shape(config, store)
     sizes = _sizes(config, shape, process)

@@ -81,7 +81,10 @@ def _phases(forecast: Forecast) -> Table:
 
 
 def _notes(forecast: Forecast) -> list[str]:
-    notes = ["peak memory is that of the tensors and libraries; an allocator needs a little more"]
+    notes = [
+        "peak memory is that of tensors and libraries: the allocator's waste comes on top, which "
+        "for sequences of unequal lengths may be as much again"
+    ]
     if forecast.steps is None:
         notes.append("no time: the recipe has no clock; give --clock.steps, .tokens or .minutes")
     return notes
