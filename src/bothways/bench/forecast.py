@@ -280,7 +280,7 @@ def _phase(
 
 
 def _peak(sizes: Forecast, phase: Phase, activations: float, dtype: torch.dtype) -> float:
-    """The largest of three moments; what the allocator wastes is not in it.
+    """The largest of three moments; what libraries and the allocator add is not in it.
 
     The gradients are held from the end of the first micro-batch's backward pass to the update, so
     together with a micro-batch's activations only where there are several.
