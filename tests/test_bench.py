@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from bothways import cli
 from bothways.bench.cases import full_batches, padded, real_batches, real_tokens
 from bothways.bench.train import bench_train
-from bothways.config import ModelConfig, SizeOptions
+from bothways.config import MaskOptions, ModelConfig, SizeOptions
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
 from bothways.model.batch import IGNORE
@@ -84,6 +85,27 @@ def test_profile_names_operations(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_contender_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="unknown contender 'keras'; choose from bothways"):
         bench_train(BenchTrainOptions(**SMALL, contenders=("keras",)))
+
+
+def test_without_transformers_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ConfigError, match=r"transformers is not installed.*'bothways\[bench\]'"):
+        bench_train(BenchTrainOptions(**SMALL, contenders=("transformers fp32",)))
+
+
+@pytest.mark.parametrize("pairs", ["full", "next"])
+@pytest.mark.parametrize("kind", ["pieces", "left_to_right"])
+def test_full_batches_of_other_kinds(pairs: Any, kind: Any) -> None:
+    ((part,),) = full_batches(
+        100, batch=3, length=10, count=1, pairs=pairs, masking=MaskOptions(kind=kind)
+    )
+    assert part.inputs.causal == (kind == "left_to_right")
+    assert part.masked.count == 3 * (9 if part.inputs.causal else 2)
+    assert (part.random_next is None) == (pairs == "full")
+    assert bool(part.inputs.segments.any()) == (pairs == "next")
+    starts = set(part.inputs.bounds[:-1].tolist())
+    hidden = part.masked.at[: part.masked.count].tolist()
+    assert part.inputs.causal == bool(starts & set(hidden))
 
 
 def test_operations_of_a_step_by_hand() -> None:

@@ -202,6 +202,13 @@ def test_same_seed_same_bits_other_seed_others(config: FinetuneConfig, tmp_path:
     )
 
 
+def test_layers_computed_again_change_no_bit(config: FinetuneConfig, tmp_path: Path) -> None:
+    finetune(config)
+    again = dataclasses.replace(config, recompute=True, run=str(tmp_path / "again"))
+    finetune(again)
+    assert_same(weights(config.run, 0), weights(again.run, 0))
+
+
 def test_every_epoch_has_an_order_of_its_own(
     config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,6 +213,13 @@ def test_the_same_seed_gives_the_same_model(
     assert weights(one.run) != weights(other.run)
 
 
+def test_layers_computed_again_change_no_bit(
+    unbroken: PretrainResult, make: Make, tmp_path: Path
+) -> None:
+    """Two micro-batches a step, so that the masks of the second must not move either."""
+    assert weights(pretrain(make(tmp_path / "run", recompute=True)).run) == weights(unbroken.run)
+
+
 # ----------------------------------------------------------------------- other kinds of sequences
 
 

@@ -50,6 +50,10 @@ CHEAP = {
         *("--model.layers", "1", "--model.hidden", "32", "--model.heads", "2"),
         *("--phases", "[{length: 48, share: 1.0, batch: 4, micro_batch: 4}]"),
     ],
+    "plan": [
+        *("--model.layers", "1", "--model.hidden", "32", "--model.heads", "2"),
+        *("--phases", "[{length: 48, share: 1.0, batch: 4, micro_batch: 4}]"),
+    ],
     "finetune": ["--epochs", "1"],
     "bench": [*("--size", "tiny", "--batch", "2", "--length", "16"), "--rounds", "1"],
 }

@@ -177,6 +177,21 @@ def _pretrain(argv: Sequence[str]) -> int:
     return 0
 
 
+def _plan(argv: Sequence[str]) -> int:
+    from bothways.config import PlanConfig
+
+    config = _options(PlanConfig, "plan", argv)
+    from rich.console import Console
+
+    from bothways.bench.forecast import plan
+    from bothways.bench.forecast_tables import tables
+
+    console = Console(highlight=False)
+    for part in tables(plan(config)):
+        console.print(part, markup=False, soft_wrap=isinstance(part, str))
+    return 0
+
+
 def _finetune(argv: Sequence[str]) -> int:
     from bothways.config import FinetuneConfig
 
@@ -275,6 +290,7 @@ VERBS: dict[str, Verb] = {
     "vocab": Verb("learn a vocabulary from text files, or extend one", _vocab),
     "corpus": Verb("turn text files into a token store", _corpus),
     "pretrain": Verb("train an encoder with masked LM and next sentence", _pretrain),
+    "plan": Verb("what a pre-training run needs: memory, disk, hours on this machine", _plan),
     "fill-mask": Verb("predict the pieces at [MASK]", _fill_mask),
     "next-sentence": Verb("tell whether a text follows another", _next_sentence),
     "finetune": Verb("train an encoder on labelled sentences or pairs", _finetune),

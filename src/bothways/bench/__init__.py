@@ -1,1 +1,1 @@
-"""Measured against peers, in the same run."""
+"""Speed and memory: measured against peers, and forecast before a run."""

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.config import MaskOptions, PairOptions, Phase
+from bothways.config import MaskOptions, PairKind, PairOptions, Phase
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import (
     IGNORE,
@@ -44,35 +43,35 @@ class PaddedBatch:
 
 
 def full_batches(
-    vocab_size: int, *, batch: int, length: int, count: int
+    vocab_size: int,
+    *,
+    batch: int,
+    length: int,
+    count: int,
+    pairs: PairKind = "next",
+    masking: MaskOptions | None = None,
 ) -> list[list[PretrainingBatch]]:
     """Steps of ``batch`` sequences of exactly ``length`` random tokens each."""
     rng = np.random.default_rng(0)
-    targets = max_predictions(length, MaskOptions().rate)
+    masking = masking or MaskOptions()
+    causal, paired = masking.kind == "left_to_right", pairs in ("next", "order")
+    targets = length - 1 if causal else max_predictions(length, masking.rate)
+    starts = np.arange(batch)[:, None] * length
     steps = []
     for _ in range(count):
         tokens = rng.integers(_FIRST_WORD, vocab_size, batch * length)
-        segments = np.tile(np.arange(length) >= length // 2, batch).astype(np.int64)
+        places = [
+            np.arange(length - 1) if causal else 1 + rng.permutation(length - 2)[:targets]
+            for _ in range(batch)
+        ]
+        at = (np.sort(places, axis=1) + starts).ravel()
+        half = length // 2 if paired else length
+        segments = np.tile(np.arange(length) >= half, batch).astype(np.int64)
         bounds = np.arange(batch + 1) * length
-        places = [1 + rng.choice(length - 2, targets, replace=False) for _ in range(batch)]
-        at = np.concatenate([b * length + np.sort(own) for b, own in enumerate(places)])
-        steps.append([_flat(tokens, segments, bounds, at, rng.integers(0, 2, batch), length)])
+        inputs = flat_inputs(tokens, segments, bounds, max_positions=length, causal=causal)
+        labels = torch.from_numpy(rng.integers(0, 2, batch)) if paired else None
+        steps.append([PretrainingBatch(inputs, masked_targets(at, tokens[at]), labels)])
     return steps
-
-
-def _flat(
-    tokens: NDArray[np.int64],
-    segments: NDArray[np.int64],
-    bounds: NDArray[np.int64],
-    at: NDArray[np.int64],
-    random_next: NDArray[np.int64],
-    length: int,
-) -> PretrainingBatch:
-    return PretrainingBatch(
-        flat_inputs(tokens, segments, bounds, max_positions=length),
-        masked_targets(at, tokens[at]),
-        torch.from_numpy(random_next),
-    )
 
 
 def real_batches(

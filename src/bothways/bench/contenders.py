@@ -89,7 +89,7 @@ def _theirs(
     except ImportError as error:
         raise ConfigError(
             "transformers is not installed, so there is nothing to compare with; "
-            "pip install transformers, or choose --contenders from bothways alone."
+            "pip install 'bothways[bench]', or choose --contenders from bothways alone."
         ) from error
     shape = BertConfig(
         vocab_size=config.padded_vocab,

@@ -18,17 +18,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from bothways.bench.cases import full_batches, real_batches, real_tokens
 from bothways.bench.contenders import make_step
-from bothways.config import MaskOptions, ModelConfig, SizeOptions
+from bothways.config import ModelConfig, SizeOptions
 from bothways.corpus.store import TokenStore
 from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
-from bothways.model.cost import training_cost
-from bothways.pretraining.masking import max_predictions
+from bothways.model.cost import mean_operations
 from bothways.training.device import choose_device, find_peak, synchronize
 from bothways.training.precision import DTYPES, choose_precision, set_threads
 from bothways.training.runfolder import versions
@@ -72,10 +73,10 @@ def bench_train(options: BenchTrainOptions, *, say: Callable[[str], None] = prin
     config, steps = _case(options)
     precision = choose_precision(options.precision, device.torch)
     tokens = statistics.mean(real_tokens(step) for step in steps)
-    area = sum(_area(part) for step in steps for part in step) / len(steps)
+    share = tokens / (sum(_area(part) for step in steps for part in step) / len(steps))
     say(
         f"{options.size}: {config.layers} layers, hidden {config.hidden}, vocabulary "
-        f"{config.vocab_size:,}; {tokens:,.0f} real tokens a step, {tokens / area:.0%} of what "
+        f"{config.vocab_size:,}; {tokens:,.0f} real tokens a step, {share:.0%} of what "
         f"padding to the longest makes; {threads} threads; {device.reason}; {precision.reason}"
     )
     if options.profile:
@@ -88,9 +89,7 @@ def bench_train(options: BenchTrainOptions, *, say: Callable[[str], None] = prin
     memory = {
         name: _peak_memory(options, name) if options.memory else None for name in options.contenders
     }
-    needed = training_cost(
-        config, length=options.length, targets=max_predictions(options.length, MaskOptions().rate)
-    ).matrix
+    needed = _operations(config, steps)
     ours = seconds[options.contenders[0]]
     results = []
     for name, own in seconds.items():
@@ -108,7 +107,8 @@ def bench_train(options: BenchTrainOptions, *, say: Callable[[str], None] = prin
         )
     say(_table(results))
     if options.out:
-        _write(Path(options.out), options, results, peaks, tokens)
+        measured = {"matrix_flops_per_second": peaks, "real_tokens_a_step": tokens}
+        _write(Path(options.out), options, results, {**measured, "real_token_share": share})
     return results
 
 
@@ -132,6 +132,13 @@ def _shape(options: BenchTrainOptions, vocab_size: int) -> ModelConfig:
 
 def _area(part: PretrainingBatch) -> int:
     return part.inputs.sequences * part.inputs.longest
+
+
+def _operations(config: ModelConfig, steps: Sequence[Sequence[PretrainingBatch]]) -> float:
+    """What the result needs for each real token."""
+    parts = [part for step in steps for part in step]
+    lengths = np.concatenate([part.inputs.lengths for part in parts])
+    return mean_operations(config, lengths, sum(p.masked.count for p in parts) / len(lengths))
 
 
 def _time(
@@ -255,8 +262,7 @@ def _write(
     path: Path,
     options: BenchTrainOptions,
     results: Sequence[Result],
-    peaks: dict[str, float],
-    tokens: float,
+    measured: dict[str, Any],
 ) -> None:
     peers = {}
     if any("transformers" in result.name for result in results):
@@ -268,8 +274,7 @@ def _write(
         {
             "options": asdict(options),
             "versions": {**versions(), **peers, "system": platform.platform()},
-            "matrix_flops_per_second": peaks,
-            "real_tokens_a_step": tokens,
+            **measured,
             "results": [asdict(result) for result in results],
         },
     )

@@ -27,6 +27,7 @@ from bothways.config.fields import (
 )
 from bothways.config.finetuning import FinetuneConfig, TaskOptions
 from bothways.config.model import SIZES, ModelConfig, SizeOptions
+from bothways.config.planning import PlanConfig
 from bothways.config.pretraining import (
     CheckpointOptions,
     ClockOptions,
@@ -58,6 +59,7 @@ __all__ = [
     "PairKind",
     "PairOptions",
     "Phase",
+    "PlanConfig",
     "PretrainConfig",
     "ShowConfig",
     "SizeOptions",

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bothways.config import ModelConfig
 
 
@@ -45,3 +48,20 @@ def training_cost(config: ModelConfig, *, length: int, targets: float) -> Traini
     forward = (config.layers - 1) * layer + last + targets / length * head + pooled
     whole = config.layers * layer + head + pooled
     return TrainingCost(matrix=3 * forward, whole=3 * whole)
+
+
+def mean_operations(config: ModelConfig, lengths: NDArray[np.int64], targets: float) -> float:
+    """Operations that a result needs for each token (``matrix``), over sequences of many lengths.
+
+    Args:
+        config: the shape.
+        lengths: int64 [B]; tokens of each sequence.
+        targets: masked tokens, mean of a sequence; spread over the tokens evenly.
+    """
+    found, counts = np.unique(lengths, return_counts=True)
+    share = targets / float(lengths.mean())
+    total = sum(
+        count * length * training_cost(config, length=length, targets=share * length).matrix
+        for length, count in zip(found.tolist(), counts.tolist(), strict=True)
+    )
+    return float(total / lengths.sum())

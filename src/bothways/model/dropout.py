@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 _ONE_BF16 = 0x3F80  # the bits of 1.0
+# Where the generators stand: NumPy's state, the device that has drawn, and the state of its
+# generator. None: no device has drawn yet; the first will start from the seed.
+_Place = tuple[Any, torch.device | None, Tensor | None]
 
 
 class KeyedDropout(nn.Module):
@@ -35,6 +40,32 @@ class KeyedDropout(nn.Module):
         self._seed = seed
         self._numpy = np.random.Generator(np.random.SFC64(seed))
         self._seeded: torch.device | None = None
+
+    def replay(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Contexts for a part of the network that is computed now, and once more later.
+
+        The second draws the masks that the first drew, and leaves what comes after it untouched.
+        """
+        return contextlib.nullcontext(), self._at(self._place())
+
+    @contextlib.contextmanager
+    def _at(self, place: _Place) -> Iterator[None]:
+        now = self._place()
+        self._go(place)
+        try:
+            yield
+        finally:
+            self._go(now)
+
+    def _place(self) -> _Place:
+        device = self._seeded
+        state = None if device is None else _default_generator(device).get_state()
+        return self._numpy.bit_generator.state, device, state
+
+    def _go(self, place: _Place) -> None:
+        self._numpy.bit_generator.state, self._seeded, state = place
+        if self._seeded is not None and state is not None:
+            _default_generator(self._seeded).set_state(state)
 
     def forward(self, x: Tensor, probability: float) -> Tensor:
         """Zero each element with this probability and scale the rest, while training."""

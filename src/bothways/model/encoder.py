@@ -73,7 +73,10 @@ class Encoder(nn.Module):
             if weights is not None:
                 own = []
                 weights.append(own)
-            hidden = layer(states[-1], where, own)
+            if own is None:
+                hidden = self.shared.run(layer, states[-1], where)
+            else:
+                hidden = layer(states[-1], where, own)
             states = [*states, hidden] if keep_all else [hidden]
         return states
 
@@ -111,9 +114,9 @@ class Encoder(nn.Module):
         x_TH = self.embeddings(inputs, dtype)
         *before, last = cast("list[Layer]", list(self.layers))
         for layer in before:
-            x_TH = layer(x_TH, where)
+            x_TH = self.shared.run(layer, x_TH, where)
         reading = reads if isinstance(where, Flat) else make_reading(inputs, where, reads.places)
-        x_NH = last.read(x_TH, where, reading)
+        x_NH = self.shared.run(last.read, x_TH, where, reading)
         return [x_NH.index_select(0, own) for own in reads.rows]
 
     def _where(self, inputs: Inputs, dtype: torch.dtype, *, weights: bool = False) -> Tiles | Flat:

@@ -85,6 +85,7 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
     store = _open_corpus(config.corpus)
     model = _starting_model(config, store).to(device.torch)
     model.shared.fast = config.kernels == "fast"
+    model.shared.recompute = config.recompute
     sources = [
         PairBatches(
             store, phase, pairs=config.pairs, masking=config.masking, seed=config.seed, number=i

@@ -180,6 +180,7 @@ def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed
         shape = dataclasses.replace(shape, dropout=config.dropout, attention_dropout=config.dropout)
     model = task.new_model(shape, seed=seed)
     model.shared.fast = config.kernels == "fast"
+    model.shared.recompute = config.recompute
     if not config.from_scratch:
         theirs = loaded.model.encoder.state_dict()
         known = {n: v for n, v in theirs.items() if f"encoder.{n}" not in loaded.fresh}

@@ -1,0 +1,134 @@
+"""`bothways plan` against short runs of `bothways pretrain`: tokens a second and peak memory.
+
+Each case plans, then trains on the corpus, in processes of their own. Writes OUT after each case
+and a Markdown table beside it; a case that is there already is not repeated.
+
+    python scripts/measure_plan.py CORPUS --out plan.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bothways.training.monitor import read_metrics
+
+# Name of a case: size, sequences of a step, of a micro-batch, recomputing, steps of the run.
+CASES = {
+    "tiny": ("tiny", 32, 32, False, 80),
+    "mini": ("mini", 32, 32, False, 40),
+    "mini, 4 micro-batches": ("mini", 32, 8, False, 40),
+    "small": ("small", 32, 32, False, 20),
+    "base": ("base", 32, 32, False, 8),
+    "base, --recompute": ("base", 32, 32, True, 6),
+}
+WARM_UP = 2  # steps of a run that do not count
+MIB = 2**20
+
+
+def main() -> None:
+    """Measure what is not there yet, and write the table."""
+    options = _arguments()
+    out = Path(options.out)
+    found = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    for name in options.cases:
+        if name not in found:
+            start = time.perf_counter()
+            found[name] = _measure(options, *CASES[name])
+            out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+            print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+    table = _table(found)
+    out.with_suffix(".md").write_text(table + "\n", encoding="utf-8")
+    print(table)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("corpus", help="corpus folder")
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=0, help="0: one per core")
+    parser.add_argument("--out", default="plan.json")
+    return parser.parse_args()
+
+
+def _measure(
+    options: argparse.Namespace,
+    size: str,
+    batch: int,
+    micro_batch: int,
+    recompute: bool,
+    steps: int,
+) -> dict[str, Any]:
+    phase = f"{{length: {options.length}, batch: {batch}, micro_batch: {micro_batch}}}"
+    words = [
+        *("--corpus", options.corpus, "--model.size", size, "--phases", f"[{phase}]"),
+        *("--clock.steps", str(steps), "--threads", str(options.threads)),
+        *("--recompute", str(recompute).lower()),
+        *("--evaluate.sequences", "64", "--evaluate.every", "1000", "--log_every", "1"),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        forecast, run = Path(folder, "plan.json"), Path(folder, "run")
+        plan_seconds, _ = _run("plan", *words, "--json", str(forecast))
+        run_seconds, peak = _run("pretrain", *words, "--run", str(run))
+        planned = json.loads(forecast.read_text(encoding="utf-8"))
+        records = [r for r in read_metrics(run / "metrics.jsonl") if "tokens_per_second" in r]
+        disk = sum(file.stat().st_size for file in run.rglob("*") if file.is_file())
+    (own,) = planned["phases"]
+    rates = [r["tokens_per_second"] for r in records[WARM_UP:]]
+    return {
+        "settings": {"words": words, "versions": planned["versions"]},
+        "plan_seconds": plan_seconds,
+        "run_seconds": run_seconds,
+        "planned_tokens_per_second": own["tokens_per_second"],
+        "tokens_per_second": rates,
+        "planned_peak_mib": own["peak_recomputing" if recompute else "peak"] / MIB,
+        "peak_mib": peak / MIB,
+        "planned_disk_mib": (planned["checkpoint"] + planned["model_folder"]) / MIB,
+        "disk_mib": disk / MIB,
+        "plan": planned,
+    }
+
+
+def _run(verb: str, *words: str) -> tuple[float, int]:
+    """Seconds of a command, and bytes of memory it had at most."""
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bothways.cli", verb, *words], stdout=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"bothways {verb} failed: {' '.join(words)}")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return time.perf_counter() - start, usage.ru_maxrss * unit
+
+
+def _table(found: dict[str, Any]) -> str:
+    lines = [
+        "| | tokens/s planned | measured (median, quartiles) | planned / measured "
+        "| peak MiB planned | measured | planned / measured | disk MiB planned | measured "
+        "| seconds to plan |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, own in found.items():
+        low, middle, high = statistics.quantiles(own["tokens_per_second"], n=4)
+        speed, peak = own["planned_tokens_per_second"], own["planned_peak_mib"]
+        lines.append(
+            f"| {name} | {speed:,.0f} | {middle:,.0f} ({low:,.0f} to {high:,.0f}) "
+            f"| {speed / middle:.2f} | {peak:,.0f} | {own['peak_mib']:,.0f} "
+            f"| {peak / own['peak_mib']:.2f} | {own['planned_disk_mib']:,.0f} "
+            f"| {own['disk_mib']:,.0f} | {own['plan_seconds']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""A forecast for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.table import Table
+
+from bothways.bench.forecast import Forecast, PhaseForecast
+
+
+def tables(forecast: Forecast) -> list[Table | str]:
+    """Three tables and what they leave out."""
+    return [_about(forecast), _whole(forecast), _phases(forecast), *_notes(forecast)]
+
+
+def _about(forecast: Forecast) -> str:
+    model = forecast.model
+    text = f"sequences of {forecast.corpus}" if forecast.corpus else "no corpus: full sequences"
+    return (
+        f"{model.layers} layers, hidden {model.hidden}, {model.heads} heads, feed-forward "
+        f"{model.intermediate}, vocabulary {model.vocab_size:,}\n"
+        f"{text}; {forecast.precision.reason}; {forecast.threads} threads"
+    )
+
+
+def _whole(forecast: Forecast) -> Table:
+    """Weights, memory that does not depend on the batch, disk, and the run."""
+    table = Table(show_header=False)
+    for name, count in forecast.parameters.items():
+        table.add_row(f"weights: {name}", f"{count:,}")
+    table.add_row("weights", f"{sum(forecast.parameters.values()):,}")
+    table.add_section()
+    for name, size in (
+        ("memory: weights", forecast.weights),
+        ("memory: gradients", forecast.gradients),
+        ("memory: the optimizer's moments", forecast.moments),
+        ("memory: Python and libraries", forecast.process),
+    ):
+        table.add_row(name, _bytes(size))
+    table.add_section()
+    for name, size in (
+        ("disk: model folder", forecast.model_folder),
+        ("disk: a checkpoint", forecast.checkpoint),
+        ("disk: run folder at most", forecast.disk),
+    ):
+        table.add_row(name, _bytes(size))
+    if forecast.steps is not None and forecast.hours is not None:
+        table.add_section()
+        table.add_row("steps", f"{forecast.steps:,}")
+        table.add_row("tokens", _count(forecast.tokens or 0))
+        table.add_row("operations", f"{forecast.operations or 0:.3g}")
+        table.add_row("time", _time(forecast.hours))
+        table.add_row("  measuring on held-out text", _time(forecast.evaluation_hours or 0))
+    return table
+
+
+_ROWS: list[tuple[str, Callable[[PhaseForecast], str | None]]] = [
+    ("sequences a step, at once", lambda p: f"{p.batch:,}, {p.micro_batch:,}"),
+    ("real tokens a sequence", lambda p: f"{p.sequence_tokens:.1f}"),
+    ("operations a token", lambda p: f"{p.operations / 1e6:,.1f} M"),
+    ("tokens a second", lambda p: f"{p.tokens_per_second:,.0f}"),
+    ("seconds a step", lambda p: f"{p.step_seconds:.3g}"),
+    ("activations", lambda p: _bytes(p.activations)),
+    ("activations, --recompute", lambda p: _bytes(p.activations_recomputing)),
+    ("peak memory", lambda p: _bytes(p.peak)),
+    ("peak memory, --recompute", lambda p: _bytes(p.peak_recomputing)),
+    ("steps", lambda p: None if p.steps is None else f"{p.steps:,}"),
+    ("passes over the corpus", lambda p: None if p.epochs is None else f"{p.epochs:.2f}"),
+    ("time", lambda p: None if p.hours is None else _time(p.hours)),
+]
+
+
+def _phases(forecast: Forecast) -> Table:
+    table = Table("phase", *(f"length {p.length}" for p in forecast.phases))
+    for name, figure in _ROWS:
+        cells = [figure(phase) for phase in forecast.phases]
+        if any(cell is not None for cell in cells):
+            table.add_row(name, *(cell or "" for cell in cells))
+    return table
+
+
+def _notes(forecast: Forecast) -> list[str]:
+    notes = [
+        "peak memory is that of tensors and of libraries before they work: on a CPU they take more "
+        "for each new shape, about 1 GiB in all where it was measured"
+    ]
+    if forecast.steps is None:
+        notes.append("no time: the recipe has no clock; give --clock.steps, .tokens or .minutes")
+    return notes
+
+
+def _bytes(size: float) -> str:
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:,.0f} MiB"
+
+
+def _count(value: float) -> str:
+    for unit, name in ((1e9, " billion"), (1e6, " million")):
+        if value >= unit:
+            return f"{value / unit:.3g}{name}"
+    return f"{value:,.0f}"
+
+
+def _time(hours: float) -> str:
+    if hours >= 48:
+        return f"{hours / 24:,.1f} days"
+    return f"{hours:.1f} hours" if hours >= 1.5 else f"{hours * 60:.1f} minutes"
