@@ -179,7 +179,7 @@ def test_an_error_in_the_thread_comes_out(
 ) -> None:
     batches = pair_batches(store)
 
-    def fail(step: int) -> list[PretrainingBatch]:
+    def fail(step: int, share: slice) -> list[PretrainingBatch]:  # noqa: ARG001
         raise StoreError(f"step {step}")
 
     monkeypatch.setattr(batches, "micro_batches", fail)

@@ -7,7 +7,6 @@ from typing import Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from bothways.config import OptimizerOptions
 from bothways.errors import RunError
@@ -16,7 +15,7 @@ from bothways.randomness import Purpose, derived_seed
 from bothways.training.optimizer import make_optimizer
 from bothways.training.ranks import ALONE, Ranks
 from bothways.training.schedules import learning_rate
-from bothways.training.shards import shard
+from bothways.training.shards import shard, whole
 
 M = TypeVar("M")
 
@@ -116,8 +115,6 @@ class Trainer(Generic[M]):
     def _clip(self) -> Tensor:
         """Scale the gradient down to its largest norm; the norm before."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        if isinstance(norm, DTensor):
-            norm = norm.full_tensor()
+        norm = whole(torch.nn.utils.get_total_norm(gradients))
         torch.nn.utils.clip_grads_with_norm_(self._parameters, self.options.clip, norm)
         return norm

@@ -184,6 +184,8 @@ def joined() -> Iterator[Ranks]:
         store = _join()
         try:
             yield Ranks(dist.get_rank(), dist.get_world_size())
+        except OtherProcessError:
+            raise
         except (Exception, KeyboardInterrupt) as error:
             lost = _lost_connection(error)
             if not _first_to_fail(store, lost=lost):

@@ -3,18 +3,17 @@
 Weights of a layer are gathered for its forward and backward pass and gradients summed into the
 shards after each micro-batch, so a process holds 1 / W of everything besides one layer. What is
 written to disk is whole: a run may go on with any number of processes, sharded or not.
+
+The library is imported by what shards: it costs every process a second, and few need it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from bothways.model.folder import empty_model
 from bothways.model.heads import Bert
@@ -28,6 +27,9 @@ def shard(model: Bert, ranks: Ranks) -> None:
     embedding is also the output layer's. From here on the model computes only through its forward
     (:meth:`Bert.forward`), and all ranks must do so equally often.
     """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
     mesh = init_device_mesh(model.embedding_VH.device.type, (ranks.size,))
     for part in (*model.encoder.layers, model):
         # Losses are divided by global counts already: gradients are summed, not averaged.
@@ -40,24 +42,39 @@ def shard(model: Bert, ranks: Ranks) -> None:
 
 def parameters(model: Bert) -> Iterator[tuple[str, torch.nn.Parameter]]:
     """The named parameters, as the optimizer knows them: evaluation leaves some gathered."""
-    if isinstance(model, FSDPModule):
-        cast(FSDPModule, model).reshard()
+    if is_sharded(model):
+        sharded: Any = model
+        sharded.reshard()
     yield from model.named_parameters()
+
+
+def is_sharded(model: Bert) -> bool:
+    """Whether :func:`shard` has had it."""
+    return hasattr(model, "reshard")
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The tensor that a sharded one is a part of, on every rank (all must call); others as is."""
+    return tensor.full_tensor() if _is_shard(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def _is_shard(tensor: Tensor) -> bool:
+    return hasattr(tensor, "full_tensor")
 
 
 def gather(tensors: Iterable[tuple[str, Tensor]], ranks: Ranks) -> dict[str, Tensor]:
     """Whole copies on the CPU, at rank 0; nothing elsewhere, but all ranks must call."""
     found = {}
     for name, tensor in tensors:
-        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        copy = whole(tensor)
         if ranks.first:
-            found[name] = whole.detach().cpu().clone()
+            found[name] = copy.detach().cpu().clone()
     return found
 
 
 def whole_model(model: Bert, ranks: Ranks) -> Bert:
     """The model itself; of a sharded one a whole copy, at rank 0 (all ranks must call)."""
-    if not isinstance(model, FSDPModule):
+    if not is_sharded(model):
         return model
     state = gather(parameters(model), ranks)
     if not ranks.first:
@@ -67,20 +84,22 @@ def whole_model(model: Bert, ranks: Ranks) -> Bert:
     return copy
 
 
-def fill(target: Tensor, whole: Tensor | None, ranks: Ranks) -> None:
+def fill(target: Any, value: Tensor | None, ranks: Ranks) -> None:
     """Copy rank 0's tensor into every rank's own, or into the shards.
 
     Args:
-        target: of the same shape on all ranks.
-        whole: at rank 0.
+        target: a tensor, of the same whole shape on all ranks.
+        value: at rank 0.
         ranks: all of which must call.
     """
-    if whole is None:
-        whole = torch.empty(target.shape, dtype=target.dtype)
-    whole = whole.to(target.device)
-    if isinstance(target, DTensor):
-        whole = distribute_tensor(whole, target.device_mesh, target.placements)
+    if value is None:
+        value = torch.empty(target.shape, dtype=target.dtype)
+    value = value.to(target.device)
+    if _is_shard(target):
+        from torch.distributed.tensor import distribute_tensor
+
+        value = distribute_tensor(value, target.device_mesh, target.placements)
     elif ranks.size > 1:
-        torch.distributed.broadcast(whole, 0)
+        torch.distributed.broadcast(value, 0)
     with torch.no_grad():
-        target.copy_(whole)
+        target.copy_(value)
