@@ -20,10 +20,8 @@ import torch
 from safetensors.torch import load_file
 
 from bothways import cli
-from bothways.config import PretrainConfig
 from bothways.errors import ConfigError
 from bothways.model.folder import WEIGHTS, load_model
-from bothways.options import load_recipe
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.precision import set_threads
 from bothways.training.ranks import ALONE, Ranks, joined
@@ -99,11 +97,9 @@ def test_a_run_is_that_of_one_process(jobs: Outcomes, folder: Path, run: str) ->
     assert [outcome["status"] for outcome in jobs[RUNS[run][-1]]] in ([0], [0, 0])
     assert steps_of(jobs, *RUNS[run]) == steps_of(jobs, "one"), "the same text, the same masks"
     one, other = weights(folder / "one"), weights(folder / run)
-    start = load_recipe(PretrainConfig, folder / "recipe.yaml").optimizer.lr
     for name, value in one.items():
-        # Adam's updates have the size of the rate whatever the gradient's, rounding included.
-        assert (value - other[name]).abs().max() < 0.02 * start, name
-        assert (value - other[name]).norm() < 1e-3 * max(1.0, float(value.norm())), name
+        # Adam's updates have the size of the rate, 5e-3, whatever the gradient's.
+        assert (value - other[name]).abs().max() < 5e-6, name
     expected, found = records(folder / "one"), records(folder / run)
     assert [r["step"] for r in found] == [r["step"] for r in expected]
     for theirs, ours in zip(expected, found, strict=True):
@@ -266,23 +262,23 @@ def children(process: int) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("jobs")
 def test_torchrun_starts_all_again_after_a_kill(folder: Path, tiny_corpus: Path) -> None:
-    text = (folder / "recipe.yaml").read_text().replace("steps: 8", "steps: 60")
-    (folder / "long.yaml").write_text(text.replace("minutes: 1e9", "minutes: 1e-9"))
+    text = (folder / "recipe.yaml").read_text()
+    (folder / "long.yaml").write_text(text.replace("steps: 8", "steps: 60"))
     unbroken = torchrun(folder, "unbroken", tiny_corpus)
     subprocess.run(unbroken, check=True, capture_output=True, env=ENVIRONMENT)
     command = torchrun(folder, "killed-twice", tiny_corpus, "--max-restarts", "3")
-    with (folder / "torchrun.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=ENVIRONMENT)
-    run = folder / "killed-twice"
-    for rank, step in ((1, 5), (0, 20)):
-        while not any(r["step"] > step for r in read_metrics(run / METRICS)):
-            assert process.poll() is None, (folder / "torchrun.log").read_text()
+    run, log = folder / "killed-twice", folder / "torchrun.log"
+    with log.open("w") as file:
+        command += ["--checkpoint.minutes", "0.005"]
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=ENVIRONMENT)
+    for rank, step in ((1, 0), (0, 20)):
+        while not any(int(p.name[5:]) > step for p in (run / "checkpoints").glob("step-*")):
+            assert process.poll() is None, log.read_text()
             time.sleep(0.01)
         os.kill(children(process.pid)[rank], signal.SIGKILL)
-    assert process.wait() == 0, (folder / "torchrun.log").read_text()
-    log_text = (folder / "torchrun.log").read_text()
-    assert log_text.count("continuing after step") == 2
-    assert log_text.count(VANISHED) <= 2, "once a kill, unless torchrun was faster"
+    assert process.wait() == 0, log.read_text()
+    assert log.read_text().count("continuing after step") == 2
+    assert log.read_text().count(VANISHED) <= 2, "once a kill, unless torchrun was faster"
     for name in (f"model/{WEIGHTS}", "checkpoints/step-60/training.safetensors"):
         assert (run / name).read_bytes() == (folder / "unbroken" / name).read_bytes()
     assert records(run) == records(folder / "unbroken")
