@@ -217,6 +217,7 @@ class _Pretraining:
                 saved_at = time.monotonic()
             if stop and now < self.steps:
                 watch.say(f"interrupted after step {now}; the state is saved in {self.run.folder}")
+                self.ranks.wait()  # torchrun ends those that are left when one has ended
                 raise KeyboardInterrupt
         return result
 
@@ -293,7 +294,8 @@ class _Pretraining:
         """Let Ctrl-C and SIGTERM finish the step and save; a second Ctrl-C stops at once."""
 
         def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-            if self.stop_asked:
+            # Job schedulers and torchrun may each send SIGTERM.
+            if self.stop_asked and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self.stop_asked = True
 

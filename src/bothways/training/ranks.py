@@ -208,6 +208,10 @@ def _join() -> Store:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     try:
         store, rank, size = next(rendezvous("env://"))
+        if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
+            # On one machine torchrun keeps the store when it restarts the processes; they must not
+            # find the addresses of those that died. On several it makes a new store.
+            store = PrefixStore(f"start-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     except (ValueError, RuntimeError) as error:
         raise ConfigError(
