@@ -359,6 +359,16 @@ def test_a_second_interrupt_stops_at_once(make: Make, tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+def test_a_second_sigterm_changes_nothing(make: Make, tmp_path: Path) -> None:
+    def twice() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with after_step(3, twice), pytest.raises(KeyboardInterrupt):
+        pretrain(make(tmp_path / "run"))
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-4"]
+
+
 def test_a_damaged_checkpoint_is_passed_over(
     unbroken: PretrainResult,
     make: Make,

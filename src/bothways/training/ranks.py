@@ -9,6 +9,7 @@ nothing is initialised and every exchange is the identity.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -209,16 +210,17 @@ def _join() -> Store:
     try:
         store, rank, size = next(rendezvous("env://"))
         if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
-            # On one machine torchrun keeps the store when it restarts the processes; they must not
-            # find the addresses of those that died. On several it makes a new store.
+            # torchrun keeps the store when it restarts the processes; they must not find the
+            # addresses of those that died. (Several machines count their restarts apart.)
             store = PrefixStore(f"start-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     except (ValueError, RuntimeError) as error:
         raise ConfigError(
             f"WORLD_SIZE is {started_ranks()}, but the processes cannot find each other: {error}. "
-            "Start them with `torchrun --nproc-per-node N -m bothways ...`, or unset WORLD_SIZE."
+            "Start them with `torchrun --nproc-per-node N -m -- bothways ...`, or unset WORLD_SIZE."
         ) from error
-    return PrefixStore("bothways", store)
+    # Who was first to fail is asked about this start alone.
+    return PrefixStore(Ranks(rank, size).told(uuid.uuid4().hex), store)
 
 
 def _first_to_fail(store: Store, *, lost: bool) -> bool:
