@@ -174,12 +174,24 @@ def test_prefetching_can_be_left(store: TokenStore) -> None:
     made.close()
 
 
+def test_a_share_is_those_parts_alone(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = pair_batches(store, batch=7, micro_batch=2)
+    whole = batches.micro_batches(5)
+    made: list[int] = []
+    make = batches._make
+    monkeypatch.setattr(batches, "_make", lambda *rows: (made.append(1), make(*rows))[1])
+    for first in range(3):
+        share = batches.micro_batches(5, slice(first, None, 3))
+        assert equal(share, whole[first::3])
+    assert len(made) == len(whole) == 4
+
+
 def test_an_error_in_the_thread_comes_out(
     store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches = pair_batches(store)
 
-    def fail(step: int) -> list[PretrainingBatch]:
+    def fail(step: int, share: slice) -> list[PretrainingBatch]:  # noqa: ARG001
         raise StoreError(f"step {step}")
 
     monkeypatch.setattr(batches, "micro_batches", fail)

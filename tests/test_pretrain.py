@@ -35,14 +35,13 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, DiskError, ModelError, RunError, StoreError
 from bothways.model.folder import WEIGHTS, load_model, save_model
 from bothways.model.heads import Bert
+from bothways.pretraining import clock
+from bothways.pretraining import record as recording
 from bothways.pretraining import run as module
-from bothways.pretraining.run import (
-    PretrainResult,
-    _log,
-    draw_curves,
-    evaluation_batches,
-    pretrain,
-)
+from bothways.pretraining.heldout import evaluation_batches
+from bothways.pretraining.record import draw_curves, log_window
+from bothways.pretraining.run import PretrainResult, pretrain
+from bothways.pretraining.start import starting_model
 from bothways.tokenization import Tokenizer
 from bothways.training.engine import Trainer
 from bothways.training.monitor import METRICS, Monitor, read_metrics
@@ -170,6 +169,7 @@ def test_what_is_in_the_run_folder(unbroken: PretrainResult) -> None:
         "kernels": "fast",
         "steps": STEPS,
         "threads": 1,
+        "processes": 1,
     }
 
 
@@ -250,7 +250,7 @@ def test_other_kinds_of_sequences(
     assert result.heldout is not None
     assert (result.heldout.pairs is not None) == (kind == "order")
     shown: dict[str, Any] = {}
-    monkeypatch.setattr(module, "plot_panels", lambda _, panels: shown.update(panels))
+    monkeypatch.setattr(recording, "plot_panels", lambda _, panels: shown.update(panels))
     draw_curves(result.run)
     expected = ["masked-LM loss (nats)", "masked-LM accuracy"]
     assert list(shown) == expected + ["sentence-order accuracy"] * (kind == "order")
@@ -275,7 +275,7 @@ def test_documents_of_one_sentence(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lone = memory_store([[1 + n % 7] for n in range(40)])
-    monkeypatch.setattr(module, "_open_corpus", lambda _: lone)
+    monkeypatch.setattr(module, "open_corpus", lambda _: lone)
     monkeypatch.setattr(module, "heldout_batches", lambda *_: [])
     single = {"pairs": PairOptions(kind="single"), "clock": ClockOptions(steps=2)}
     assert pretrain(make(tmp_path / "run", **single)).steps == 2
@@ -310,7 +310,7 @@ def test_waiting_for_the_loader_is_shown_only_where_it_costs(
     share: float, shown: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Monitor(tmp_path, 1, "pretrain") as watch:
-        _log(watch, 1, {"loss": 2.0, "loader_wait": share})
+        log_window(watch, 1, {"loss": 2.0, "loader_wait": share})
     assert ("loader_wait" in capsys.readouterr().out) == shown
     assert read_metrics(tmp_path / METRICS) == [{"step": 1, "loss": 2.0, "loader_wait": share}]
 
@@ -365,6 +365,16 @@ def test_a_second_interrupt_stops_at_once(make: Make, tmp_path: Path) -> None:
     with after_step(3, twice), pytest.raises(KeyboardInterrupt):
         pretrain(make(tmp_path / "run"))
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_second_sigterm_changes_nothing(make: Make, tmp_path: Path) -> None:
+    def twice() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with after_step(3, twice), pytest.raises(KeyboardInterrupt):
+        pretrain(make(tmp_path / "run"))
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-4"]
 
 
 def test_a_damaged_checkpoint_is_passed_over(
@@ -474,11 +484,11 @@ def test_a_clock_in_minutes_is_decided_once(
         checkpoint=ALWAYS,
         evaluate=EvaluateOptions(every=every, sequences=20),
     )
-    monkeypatch.setattr(module, "_probe", lambda *_: 0.5)
+    monkeypatch.setattr(clock, "_probe", lambda *_: 0.5)
     with after_step(1, stop), pytest.raises(StoppedError):
         pretrain(config)
     assert read_run(tmp_path / "run")["resolved"]["steps"] == steps
-    monkeypatch.setattr(module, "_probe", lambda *_: pytest.fail("probed twice"))
+    monkeypatch.setattr(clock, "_probe", lambda *_: pytest.fail("probed twice"))
     with after_step(3, stop), pytest.raises(StoppedError):
         pretrain(config)
 
@@ -533,7 +543,7 @@ def test_another_corpus_is_refused(
 def test_one_document_is_refused_before_anything_is_written(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_open_corpus", lambda _: memory_store([[4, 5, 6]]))
+    monkeypatch.setattr(module, "open_corpus", lambda _: memory_store([[4, 5, 6]]))
     with pytest.raises(StoreError, match="at least 2"):
         pretrain(make(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
@@ -573,7 +583,7 @@ def test_measuring_with_another_vocabulary_is_refused(
 
 
 def starting(config: PretrainConfig) -> Bert:
-    return module._starting_model(config, TokenStore.open(config.corpus))
+    return starting_model(config, TokenStore.open(config.corpus))
 
 
 def test_starting_from_a_model_goes_on_from_its_weights(

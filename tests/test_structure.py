@@ -23,6 +23,7 @@ FLOORS = (
     {"use", "doctor", "bench", "extend"},
     {"demo"},
     {"cli"},
+    {"__main__"},
 )
 TORCH_FREE = ("cli", "options", "config", "use_options", "tokenization", "corpus", "randomness")
 LONGEST_FUNCTION = 70

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bothways import options
-from bothways.errors import BothwaysError, InputError
+from bothways.errors import BothwaysError, InputError, OtherProcessError
 from bothways.options import UsageError
 
 if TYPE_CHECKING:
@@ -49,10 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            status = _dispatch(sys.argv[1:] if argv is None else argv)
+            with _processes():
+                status = _dispatch(sys.argv[1:] if argv is None else argv)
         except SystemExit as stop:  # help has been printed
             status = int(stop.code or 0)
         sys.stdout.flush()
+    except OtherProcessError:
+        return 1
     except BothwaysError as error:
         print(f"bothways: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
@@ -80,7 +83,23 @@ def _dispatch(argv: Sequence[str]) -> int:
         found = options.nearest(argv[0], list(VERBS))
         hint = f"did you mean '{found}'?" if found else "see 'bothways --help'."
         raise UsageError(f"unknown verb {argv[0]!r}; {hint}")
+    if _several_processes() and argv[0] not in PARALLEL:
+        raise UsageError(f"{argv[0]} runs in one process; start it without torchrun.")
     return verb.run(argv[1:])
+
+
+def _several_processes() -> bool:
+    """Whether ``torchrun`` has started this."""
+    return os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def _processes() -> contextlib.AbstractContextManager[object]:
+    """The other processes of a run, so that an error is shown by one of them."""
+    if not _several_processes():
+        return contextlib.nullcontext()
+    from bothways.training.ranks import joined
+
+    return joined()
 
 
 def _help() -> str:
@@ -301,6 +320,9 @@ VERBS: dict[str, Verb] = {
     "bench": Verb("measure speed and memory beside the usual tools", _bench),
     "doctor": Verb("check a model, run or corpus folder", _doctor),
 }
+
+PARALLEL = ("pretrain",)
+"""The verbs that divide their work among the processes of ``torchrun``."""
 
 
 # ----------------------------------------------------------------------------- options and printing

@@ -40,6 +40,10 @@ class RunError(BothwaysError):
     """A run folder that cannot be continued: another config, or no checkpoint left intact."""
 
 
+class OtherProcessError(BothwaysError):
+    """Another process of the same run has failed, and has said why."""
+
+
 class LengthError(BothwaysError):
     """A sequence longer than the encoder's positions."""
 

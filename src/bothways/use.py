@@ -24,9 +24,9 @@ from bothways.files import write_bytes, write_text
 from bothways.model.batch import Inputs, collate
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
+from bothways.pretraining.heldout import evaluation_batches
 from bothways.pretraining.objective import measure
 from bothways.pretraining.plan import unfit
-from bothways.pretraining.run import evaluation_batches
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
 from bothways.tasks.predict import (
     Prediction,

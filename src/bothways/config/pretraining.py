@@ -171,7 +171,10 @@ class PretrainConfig:
     """Hand-written forms of attention, dropout, last layer and loss, or library operations alone:
     the same result up to rounding and dropout masks, for comparison."""
     threads: int = numerics(0)
-    """CPU threads; 0: one per core."""
+    """CPU threads of each process; 0: one per core, divided among the processes of a machine."""
+    parallel: Literal["ddp", "fsdp"] = numerics("ddp")
+    """What several processes (torchrun) have: ddp, each all weights; fsdp, each a shard of weights,
+    gradients and optimizer."""
     recompute: bool = free(False)
     """Keep only each layer's input for the backward pass and compute the layer again there: less
     memory, about a third more work, the same bits."""

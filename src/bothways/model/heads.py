@@ -8,6 +8,8 @@ Losses are sums: the caller divides by the global counts of the step, never by a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +20,9 @@ from bothways.model.encoder import Encoder, init_weights
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.shared import LayerNorm, Linear, Shared
 from bothways.randomness import Purpose
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class MaskedLMHead(nn.Module):
@@ -123,6 +128,16 @@ class Bert(nn.Module):
         for index, head in enumerate(heads):
             if head is not None:
                 init_weights(head, config, seed=seed, purpose=Purpose.HEAD, index=index)
+
+    def forward(
+        self, compute: Callable[Concatenate[Bert, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """``compute(self, *args, **kwargs)``.
+
+        What a batch needs of encoder and heads differs from use to use. Training calls it through
+        here, so that what wraps modules (shards of weights) sees where it begins and ends.
+        """
+        return compute(self, *args, **kwargs)
 
     @property
     def device(self) -> torch.device:

@@ -134,9 +134,14 @@ class PairBatches:
             epoch += 1
         return np.concatenate(epochs), np.concatenate(rows)
 
-    def micro_batches(self, step: int) -> list[PretrainingBatch]:
-        """The parts of a step's global batch, ``micro_batch`` sequences each."""
-        return self._cut(*self.instances(step * self.phase.batch, self.phase.batch))
+    def micro_batches(self, step: int, share: slice = slice(None)) -> list[PretrainingBatch]:
+        """The parts of a step's global batch, ``micro_batch`` sequences each.
+
+        Args:
+            step: from 0.
+            share: which of the parts; only these are made.
+        """
+        return self._cut(*self.instances(step * self.phase.batch, self.phase.batch), share)
 
     def first(self, count: int) -> list[PretrainingBatch]:
         """The first instances of epoch 0 in micro-batches: ``count``, or as many as a pass has."""
@@ -146,11 +151,11 @@ class PairBatches:
         """The epoch whose pairs and masks an epoch has."""
         return epoch % self._masking.duplicates if self._masking.duplicates else epoch
 
-    def _cut(self, epoch: Ints, index: Ints) -> list[PretrainingBatch]:
+    def _cut(self, epoch: Ints, index: Ints, share: slice = slice(None)) -> list[PretrainingBatch]:
         size = self.phase.micro_batch
         return [
             self._make(epoch[at : at + size], index[at : at + size])
-            for at in range(0, len(index), size)
+            for at in range(0, len(index), size)[share]
         ]
 
     def _size(self, epoch: int) -> int:
@@ -205,7 +210,12 @@ class PairBatches:
 
 
 def prefetch(
-    batches: PairBatches, steps: range, *, ahead: int = 2, device: torch.device = CPU
+    batches: PairBatches,
+    steps: range,
+    *,
+    ahead: int = 2,
+    share: slice = slice(None),
+    device: torch.device = CPU,
 ) -> Iterator[list[PretrainingBatch]]:
     """The micro-batches of each step, made by a thread while earlier ones are computed.
 
@@ -213,11 +223,12 @@ def prefetch(
         batches: of the phase.
         steps: in order.
         ahead: steps prepared in advance; 0 makes each when it is asked for.
+        share: which of a step's micro-batches.
         device: where they are put, by the thread too.
     """
 
     def make(step: int) -> list[PretrainingBatch]:
-        made = batches.micro_batches(step)
+        made = batches.micro_batches(step, share)
         return made if device.type == "cpu" else [batch.to(device) for batch in made]
 
     yield from run_ahead(make, steps, ahead=ahead, device=device)

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from bothways.config import PairKind
-from bothways.model.batch import IGNORE, PretrainingBatch
+from bothways.model.batch import IGNORE, PretrainingBatch, round_up
 from bothways.model.heads import Bert
 from bothways.model.losses import class_loss
 from bothways.training.engine import Loss
+from bothways.training.ranks import ALONE, Ranks
 
 PAIR_TASKS: dict[PairKind, tuple[str, str]] = {
     "next": ("nsp", "next-sentence"),
@@ -23,20 +24,26 @@ PAIR_TASKS: dict[PairKind, tuple[str, str]] = {
 
 
 def pretraining_loss(
-    micro_batches: Sequence[PretrainingBatch], pairs: PairKind = "next"
+    micro_batches: Sequence[PretrainingBatch],
+    pairs: PairKind = "next",
+    ranks: Ranks = ALONE,
 ) -> Loss[PretrainingBatch]:
     """Mean language-model loss, plus the mean loss of the pairs if they have one (Devlin et al.
     2019, Appendix A.2).
 
     Both means are over the step's global batch: each part's sum is divided by the counts of all
-    parts.
+    parts, of all processes.
 
     Args:
-        micro_batches: all parts of the step.
+        micro_batches: all parts of the step that this process has.
         pairs: what the sequences are made of, for the names of the statistics.
+        ranks: the processes, all of which must call.
     """
-    targets = max(1, sum(batch.masked.count for batch in micro_batches))  # 0: all text is [UNK]
-    sequences = sum(batch.inputs.sequences for batch in micro_batches)
+    targets, sequences = ranks.counts(
+        sum(batch.masked.count for batch in micro_batches),
+        sum(batch.inputs.sequences for batch in micro_batches),
+    )
+    targets = max(1, targets)  # 0: all text is [UNK]
 
     def loss(
         model: Bert, batch: PretrainingBatch, dtype: torch.dtype
@@ -148,6 +155,7 @@ def measure(
     batches: Sequence[PretrainingBatch],
     dtype: torch.dtype,
     pairs: PairKind = "next",
+    ranks: Ranks = ALONE,
 ) -> HeldOut:
     """Evaluate a model on batches that were made once, so that measurements compare.
 
@@ -156,15 +164,19 @@ def measure(
         batches: made of ``pairs``.
         dtype: arithmetic of the layers.
         pairs: what the sequences are made of.
+        ranks: the processes that divide the batches; each has all of them.
     """
     was_training = model.training
     model.eval()
     device = model.device
     totals = torch.zeros(4, dtype=torch.float64, device=device)
     none = torch.zeros((), device=device)
-    for batch in batches:
-        words, pair = _sums(model, batch.to(device), dtype)
-        totals += torch.stack([s.double() for s in (*words, *(pair or (none, none)))])
+    for number in range(ranks.rank, round_up(len(batches), ranks.size), ranks.size):
+        # In the last round some have no batch, but a sharded model needs all to compute.
+        words, pair = model(_sums, batches[number % len(batches)].to(device), dtype)
+        if number < len(batches):
+            totals += torch.stack([s.double() for s in (*words, *(pair or (none, none)))])
+    totals = ranks.sum(totals)
     model.train(was_training)
     targets = sum(b.masked.count for b in batches)
     sequences = sum(b.inputs.sequences for b in batches)

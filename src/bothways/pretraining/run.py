@@ -2,54 +2,41 @@
 
 from __future__ import annotations
 
-import copy
 import signal
-import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
-
-from bothways.config import ModelConfig, PairKind, Phase, PretrainConfig
+from bothways.config import PretrainConfig, to_dict
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError, StoreError
-from bothways.files import sha256
+from bothways.errors import ConfigError
 from bothways.model.batch import PretrainingBatch
-from bothways.model.encoder import init_weights
-from bothways.model.folder import OLD_WEIGHTS, WEIGHTS, load_model, save_model
-from bothways.model.heads import Bert, MaskedLMHead, NextSentenceHead
+from bothways.model.folder import save_model
+from bothways.model.heads import Bert
 from bothways.pretraining.batches import PairBatches, prefetch
-from bothways.pretraining.objective import PAIR_TASKS, HeldOut, measure, pretraining_loss
-from bothways.pretraining.plan import unfit
+from bothways.pretraining.clock import EVALUATIONS, resolve_clock
+from bothways.pretraining.heldout import heldout_batches
+from bothways.pretraining.objective import HeldOut, measure, pretraining_loss
+from bothways.pretraining.record import CURVES, Window, draw_curves, log_window
+from bothways.pretraining.start import open_corpus, starting_model, weights_digest
 from bothways.pretraining.utilization import Utilization
-from bothways.randomness import Purpose
-from bothways.training.device import (
-    choose_device,
-    describe_attention,
-    peak_memory_note,
-    synchronize,
-)
-from bothways.training.engine import Stats, Trainer
-from bothways.training.monitor import METRICS, Monitor, read_metrics
-from bothways.training.plots import plot_panels
-from bothways.training.precision import DTYPES, choose_precision, set_threads
+from bothways.training.device import choose_device, describe_attention, peak_memory_note
+from bothways.training.engine import Trainer
+from bothways.training.monitor import Monitor, SilentMonitor
+from bothways.training.precision import DTYPES, set_threads
+from bothways.training.ranks import Ranks, joined
 from bothways.training.runfolder import Run, changed_numerics, open_run, record_changes
-from bothways.training.schedules import phase_steps, total_steps
+from bothways.training.schedules import phase_steps
+from bothways.training.shards import whole_model
 from bothways.training.state import restore_newest, save_checkpoint
 
-Head = TypeVar("Head", bound=torch.nn.Module)
-T = TypeVar("T")
-
-CHECKPOINTS, MODEL, CURVES = "checkpoints", "model", "curves.png"
-_EVALUATION_SEED = 20190610  # held-out pairs are the same for every run on a corpus
-_LOADER_WAIT_SHOWN = 0.03  # share of the time
-_EVALUATIONS, _RECORDS = 20, 200  # in a run, where the config leaves the interval open
+CHECKPOINTS, MODEL = "checkpoints", "model"
+_RECORDS = 200  # in a run, where the config leaves the interval open
 
 
 @dataclass(frozen=True)
@@ -72,6 +59,8 @@ class PretrainResult:
 def pretrain(config: PretrainConfig) -> PretrainResult:
     """Pre-train an encoder; continue if the run folder holds an unfinished run of this config.
 
+    Under ``torchrun`` every process calls this, and all get the result.
+
     Args:
         config: the recipe, with corpus and run folders.
 
@@ -79,11 +68,18 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
         ConfigError, StoreError, ModelError, RunError: the config, corpus, start model or run
             folder cannot be used; the message says why and what to do.
         DiskError: a checkpoint could not be written; the one before is intact.
+        OtherProcessError: another process has failed, and raises one of these.
         KeyboardInterrupt: interrupted; the state was saved after the step in progress.
     """
+    with joined() as ranks:
+        return _pretrain(config, ranks)
+
+
+def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     threads, device = set_threads(config.threads), choose_device(config.device)
-    store = _open_corpus(config.corpus)
-    model = _starting_model(config, store).to(device.torch)
+    _check_parts(config, ranks)
+    store = open_corpus(config.corpus)
+    model = starting_model(config, store).to(device.torch)
     model.shared.fast = config.kernels == "fast"
     model.shared.recompute = config.recompute
     sources = [
@@ -92,124 +88,45 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
         )
         for i, phase in enumerate(config.phases)
     ]
-    numerics = {"device": device.name, "threads": threads, "kernels": config.kernels}
+    numerics: dict[str, Any] = {"device": device.name, "threads": threads}
+    numerics |= {"kernels": config.kernels, "processes": ranks.size}
+    if ranks.size > 1:
+        numerics["parallel"] = config.parallel
     inputs = {"corpus": store.fingerprint}
     if config.start:
-        inputs["start"] = _weights_digest(Path(config.start))
+        inputs["start"] = weights_digest(Path(config.start))
+    ranks.check_same(_shared_options(config) | inputs)
     run = open_run(
         config.run,
         config,
         verb="pretrain",
         inputs=inputs,
-        resolve=lambda: {**_resolve(config, model, sources), **numerics},
+        resolve=lambda: {**resolve_clock(config, model, sources, ranks), **numerics},
+        ranks=ranks,
     )
     precision = run.resolved["precision"] if config.precision == "auto" else config.precision
-    heldout = _Pretraining(
-        config, run, store, model, sources, {"precision": precision, **numerics}
-    ).train(device.reason)
-    return _finish(config, run, store, model, heldout)
+    numerics = {"precision": precision, **numerics}
+    return _Pretraining(config, run, store, model, sources, numerics, ranks).finish(device.reason)
 
 
-def _open_corpus(folder: str) -> TokenStore:
-    if not folder:
-        raise ConfigError("no corpus was given; build one with `bothways corpus`, then --corpus.")
-    return TokenStore.open(folder)
+def _check_parts(config: PretrainConfig, ranks: Ranks) -> None:
+    """Refuse more processes than a step has micro-batches."""
+    for number, phase in enumerate(config.phases):
+        parts = -(-phase.batch // phase.micro_batch)
+        if parts < ranks.size:
+            smaller = max(1, phase.batch // ranks.size)
+            raise ConfigError(
+                f"phases[{number}]: batch {phase.batch} in micro-batches of {phase.micro_batch} "
+                f"makes {parts}, fewer than the {ranks.size} processes; start at most {parts} "
+                f"processes, or a new run with micro_batch {smaller}."
+            )
 
 
-def _starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
-    """New weights, or those of --start with the pre-training heads it lacks."""
-    if not config.start:
-        shape = config.model.resolve(store.tokenizer.vocab_size)
-        return _fit_heads(Bert(shape, pretraining=True, seed=config.seed), config)
-    loaded = load_model(config.start)
-    if loaded.tokenizer.fingerprint != store.tokenizer.fingerprint:
-        raise StoreError(
-            f"{config.corpus} was built with another vocabulary than {config.start} has; build it "
-            f"again with --tokenizer {config.start}."
-        )
-    model = loaded.model
-    longest = max(phase.length for phase in config.phases)
-    if longest > model.config.positions:
-        raise ConfigError(
-            f"phases: length {longest} is over the {model.config.positions} positions of "
-            f"{config.start}; shorten the phase."
-        )
-    model.classifier = None
-    # The heads are numbered as in a new model, so that they draw different numbers.
-    if model.masked_lm is None:
-        model.masked_lm = _new_head(MaskedLMHead(model.config), model.config, config.seed, 0)
-    if model.next_sentence is None:
-        head = NextSentenceHead(model.config)
-        model.next_sentence = _new_head(head, model.config, config.seed, 1)
-    return _fit_heads(model, config)
-
-
-def _fit_heads(model: Bert, config: PretrainConfig) -> Bert:
-    """Without the head for pairs if there are none: untrained, it would answer at random."""
-    if config.pairs.kind not in PAIR_TASKS:
-        model.next_sentence = None
-    return model
-
-
-def _new_head(head: Head, shape: ModelConfig, seed: int, index: int) -> Head:
-    init_weights(head, shape, seed=seed, purpose=Purpose.HEAD, index=index)
-    return head
-
-
-def _weights_digest(folder: Path) -> str:
-    """Of the file that :func:`load_model` reads."""
-    path = folder / WEIGHTS
-    return sha256(path if path.exists() else folder / OLD_WEIGHTS)[:16]
-
-
-# ---------------------------------------------------------------- what is decided before step 1
-
-
-def _resolve(config: PretrainConfig, model: Bert, sources: Sequence[PairBatches]) -> dict[str, Any]:
-    precision = choose_precision(config.precision, model.device)
-    steps = _count_steps(config, model, sources, DTYPES[precision.name])
-    return {"precision": precision.name, "reason": precision.reason, "steps": steps}
-
-
-def _count_steps(
-    config: PretrainConfig, model: Bert, sources: Sequence[PairBatches], dtype: torch.dtype
-) -> int:
-    clock, phases = config.clock, config.phases
-    tokens, seconds = [0.0] * len(phases), [0.0] * len(phases)
-    if clock.tokens is not None:
-        tokens = [
-            float(sum(b.inputs.bounds[-1] for b in source.micro_batches(0))) for source in sources
-        ]
-    if clock.minutes is not None:
-        seconds = [_probe(model, source, dtype, config.pairs.kind) for source in sources]
-        # Evaluations are forward passes, about a third of a step's work for each sequence.
-        evaluation = config.evaluate.sequences / phases[0].batch * seconds[0] / 3
-        if config.evaluate.every:
-            seconds = [own + evaluation / config.evaluate.every for own in seconds]
-        else:
-            spent = min(_EVALUATIONS * evaluation / 60, clock.minutes * 0.5)
-            clock = replace(clock, minutes=clock.minutes - spent)
-    return total_steps(clock, phases, step_tokens=tokens, step_seconds=seconds)
-
-
-def _probe(model: Bert, source: PairBatches, dtype: torch.dtype, pairs: PairKind) -> float:
-    """Seconds of one step, from a few micro-batches trained on a copy of the model."""
-    batches = source.micro_batches(0)
-    some = [batches[i % len(batches)] for i in range(4)]
-    options = PretrainConfig().optimizer
-    trainer: Trainer[PretrainingBatch] = Trainer(
-        copy.deepcopy(model), options, total_steps=1000, seed=0, dtype=dtype
-    )
-    times = []
-    for step, batch in enumerate(some):
-        start = time.perf_counter()
-        trainer.step(step, [batch.to(model.device)], pretraining_loss([batch], pairs))
-        synchronize(model.device)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:]) * len(batches)
-
-
-# ------------------------------------------------------------------------------------- the loop
+def _shared_options(config: PretrainConfig) -> dict[str, Any]:
+    """The options that all processes must have alike: all but paths and threads."""
+    evaluate = replace(config.evaluate, corpus=None)
+    alike = replace(config, corpus="", run="", start=None, threads=0, evaluate=evaluate)
+    return to_dict(alike)
 
 
 class _Pretraining:
@@ -223,9 +140,10 @@ class _Pretraining:
         model: Bert,
         sources: list[PairBatches],
         numerics: dict[str, Any],
+        ranks: Ranks,
     ):
         self.config, self.run, self.store, self.model = config, run, store, model
-        self.sources, self.numerics = sources, numerics
+        self.sources, self.numerics, self.ranks = sources, numerics, ranks
         self.steps: int = run.resolved["steps"]
         self.trainer: Trainer[PretrainingBatch] = Trainer(
             model,
@@ -233,26 +151,44 @@ class _Pretraining:
             total_steps=self.steps,
             seed=config.seed,
             dtype=DTYPES[numerics["precision"]],
+            ranks=ranks,
+            parallel=config.parallel,
         )
-        self.evaluate_every = config.evaluate.every or max(1, self.steps // _EVALUATIONS)
+        self.evaluate_every = config.evaluate.every or max(1, self.steps // EVALUATIONS)
         self.log_every = config.log_every or max(1, self.steps // _RECORDS)
         self.stop_asked = False
 
-    def train(self, device: str) -> HeldOut | None:
-        """From the newest checkpoint, or from step 0, to the end; the last held-out result.
+    def finish(self, device: str) -> PretrainResult:
+        """Train to the end, and write the model.
 
         Args:
             device: the reason for it, for the log.
         """
-        notes = [device]
+        heldout = self._train([device])
+        path = self.run.folder / MODEL
+        model = whole_model(self.model, self.ranks)
+        if self.ranks.first:
+            about = _about(self.config, self.store, self.steps)
+            save_model(path, model, self.store.tokenizer, about)
+            draw_curves(self.run.folder)
+            print(f"model: {path}\ncurves: {self.run.folder / CURVES}")
+            if memory := peak_memory_note(self.model.device):
+                print(memory)
+        self.ranks.wait()
+        return PretrainResult(self.run.folder, path, self.steps, heldout)
+
+    def _train(self, notes: list[str]) -> HeldOut | None:
+        """From the newest checkpoint, or from step 0, to the end; the last held-out result."""
         folder = self.run.folder / CHECKPOINTS
-        restored = restore_newest(folder, self.model, self.trainer.optimizer, notes.append)
+        restored = restore_newest(
+            folder, self.model, self.trainer.optimizer, notes.append, self.ranks
+        )
         done = 0
         if restored is not None:
             done = restored.step
             for source, sizes in zip(self.sources, restored.extra["epoch_sizes"], strict=True):
                 source.epoch_sizes = list(sizes)
-        with Monitor(self.run.folder, self.steps, "pretrain", done=done, tensorboard=True) as watch:
+        with self._monitor(done) as watch:
             self._greet(watch, notes)
             if done:
                 self._continue(watch, done)
@@ -260,43 +196,50 @@ class _Pretraining:
             with self._interruptible():
                 return self._loop(watch, done, heldout)
 
+    def _monitor(self, done: int) -> Monitor:
+        if not self.ranks.first:
+            return SilentMonitor()
+        return Monitor(self.run.folder, self.steps, "pretrain", done=done, tensorboard=True)
+
     def _loop(self, watch: Monitor, done: int, heldout: list[PretrainingBatch]) -> HeldOut | None:
-        window = _Window(Utilization(self.model, self.trainer.dtype))
+        window = Window(Utilization(self.model, self.trainer.dtype))
         saved_at = time.monotonic()
         result = None
         if done in (0, self.steps):  # the result of a finished run is on record already
             result = self._evaluate(watch, done, heldout, record=done == 0)
         pairs = self.config.pairs.kind
         for step, micro_batches in window.waiting_for(self._batches(done)):
-            loss = pretraining_loss(micro_batches, pairs)
+            loss = pretraining_loss(micro_batches, pairs, self.ranks)
             stats = self.trainer.step(step, micro_batches, loss)
             window.add(stats, micro_batches)
             now = step + 1
             if now % self.log_every == 0 or now == self.steps:
                 self.trainer.check()
-                _log(watch, now, window.close())
+                log_window(watch, now, window.close(self.ranks))
             if now % self.evaluate_every == 0 or now == self.steps:
                 self.trainer.check()
                 with window.paused():
                     result = self._evaluate(watch, now, heldout)
-            due = time.monotonic() - saved_at > self.config.checkpoint.minutes * 60
-            if due or now == self.steps or self.stop_asked:
+            old = time.monotonic() - saved_at > self.config.checkpoint.minutes * 60
+            # Clocks differ, and a signal may have reached one process only.
+            due, stop = self.ranks.any(old and self.ranks.first, self.stop_asked)
+            if due or now == self.steps or stop:
                 self._save(now)
                 saved_at = time.monotonic()
-            if self.stop_asked and now < self.steps:
+            if stop and now < self.steps:
                 watch.say(f"interrupted after step {now}; the state is saved in {self.run.folder}")
+                self.ranks.wait()  # torchrun ends those that are left when one has ended
                 raise KeyboardInterrupt
         return result
 
     def _batches(self, done: int) -> Iterator[tuple[int, list[PretrainingBatch]]]:
-        """Every remaining step with its micro-batches, through the phases."""
+        """Every remaining step with its micro-batches for this process, through the phases."""
         counts = phase_steps(self.config.phases, self.steps)
         starts = accumulate(counts, initial=0)
         for source, count, start in zip(self.sources, counts, starts, strict=False):
             own = range(max(done - start, 0), count)
-            for step, batch in zip(
-                own, prefetch(source, own, device=self.model.device), strict=True
-            ):
+            ahead = prefetch(source, own, share=self.ranks.share, device=self.model.device)
+            for step, batch in zip(own, ahead, strict=True):
                 yield start + step, batch
 
     def _evaluate(
@@ -304,7 +247,9 @@ class _Pretraining:
     ) -> HeldOut | None:
         if not batches:
             return None
-        result = measure(self.model, batches, self.trainer.dtype, self.config.pairs.kind)
+        result = measure(
+            self.model, batches, self.trainer.dtype, self.config.pairs.kind, self.ranks
+        )
         if record:
             watch.record(step, result.record())
         watch.say(f"step {step:,}: {result.sentence()}")
@@ -321,8 +266,10 @@ class _Pretraining:
             about=_about(self.config, self.store, step),
             extra={"epoch_sizes": [source.epoch_sizes for source in self.sources]},
             keep=self.config.checkpoint.keep,
+            ranks=self.ranks,
         )
-        draw_curves(self.run.folder)
+        if self.ranks.first:
+            draw_curves(self.run.folder)
 
     def _greet(self, watch: Monitor, notes: list[str]) -> None:
         shape, resolved = self.model.config, self.run.resolved
@@ -337,7 +284,10 @@ class _Pretraining:
         )
         name, threads = self.numerics["precision"], self.numerics["threads"]
         reason = resolved["reason"] if name == resolved["precision"] else f"{name}: asked for"
-        watch.say(f"{self.steps:,} steps; {reason}; {threads} threads")
+        processes = ""
+        if self.ranks.size > 1:
+            processes = f" in each of {self.ranks.size} processes ({self.config.parallel})"
+        watch.say(f"{self.steps:,} steps; {reason}; {threads} threads{processes}")
         fast, dtype = self.model.shared.fast, self.trainer.dtype
         form = describe_attention(shape, self.model.device, dtype, fast=fast)
         for note in [*notes, form] if form else notes:
@@ -351,7 +301,7 @@ class _Pretraining:
             watch.say(
                 f"changed since the run began, bits may differ from step {done + 1}: {change}"
             )
-        if changes:
+        if changes and self.ranks.first:
             record_changes(self.run, done + 1, changes)
 
     @contextmanager
@@ -359,7 +309,8 @@ class _Pretraining:
         """Let Ctrl-C and SIGTERM finish the step and save; a second Ctrl-C stops at once."""
 
         def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-            if self.stop_asked:
+            # Job schedulers and torchrun may each send SIGTERM.
+            if self.stop_asked and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self.stop_asked = True
 
@@ -372,141 +323,6 @@ class _Pretraining:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-class _Window:
-    """Averages of the steps since the last record."""
-
-    def __init__(self, utilization: Utilization) -> None:
-        self._utilization = utilization
-        self._open()
-
-    def _open(self) -> None:
-        self._start, self._steps, self._tokens = time.perf_counter(), 0, 0
-        self._waited = 0.0
-        self._sums: Stats = {}
-
-    def waiting_for(self, batches: Iterator[T]) -> Iterator[T]:
-        """The batches; the time until each is there counts as waiting for the loader."""
-        while True:
-            start = time.perf_counter()
-            batch = next(batches, None)
-            self._waited += time.perf_counter() - start
-            if batch is None:
-                return
-            yield batch
-
-    def add(self, stats: Stats, batches: Sequence[PretrainingBatch]) -> None:
-        self._steps += 1
-        self._utilization.add(batches)
-        self._tokens += int(sum(b.inputs.bounds[-1] for b in batches))
-        for name, value in stats.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
-
-    def close(self) -> dict[str, float]:
-        """The record, with tokens a second; starts the next window."""
-        means = {name: float(value) / self._steps for name, value in self._sums.items()}
-        record = {"loss": sum(v for name, v in means.items() if name.endswith("_loss")), **means}
-        seconds = time.perf_counter() - self._start
-        record["tokens_per_second"] = self._tokens / seconds
-        record.update(self._utilization.close(record["tokens_per_second"]))
-        record["loader_wait"] = self._waited / seconds
-        self._open()
-        return record
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Time that does not count for tokens a second."""
-        start = time.perf_counter()
-        yield
-        self._start += time.perf_counter() - start
-
-
-def _log(watch: Monitor, step: int, record: dict[str, float]) -> None:
-    """Record everything; show the loader's share of the time only where it costs something."""
-    watch.record(step, record)
-    worth = record["loader_wait"] > _LOADER_WAIT_SHOWN
-    watch.show(step, {k: v for k, v in record.items() if k != "loader_wait" or worth})
-
-
-# ---------------------------------------------------------------------- measuring and finishing
-
-
-def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list[PretrainingBatch]:
-    """The held-out micro-batches of a run, the same for every run on this corpus."""
-    folder = config.evaluate.corpus or store.folder
-    heldout, kind = TokenStore.open(folder, "heldout"), config.pairs.kind
-    if unfit(heldout, kind) and heldout.fingerprint != store.fingerprint:
-        heldout = TokenStore.open(folder)  # a corpus built for measuring need not be split
-    if heldout.tokenizer.fingerprint != store.tokenizer.fingerprint:
-        raise StoreError(
-            f"{folder} was built with another vocabulary than {store.folder}; build it again with "
-            f"--tokenizer {store.folder}."
-        )
-    if problem := unfit(heldout, kind):
-        say(f"no held-out evaluation: {problem}")
-        return []
-    return evaluation_batches(heldout, config.phases[0].length, config.evaluate.sequences, config)
-
-
-def evaluation_batches(
-    store: TokenStore, length: int, sequences: int, config: PretrainConfig
-) -> list[PretrainingBatch]:
-    """This many sequences of a store, at most one pass over it, in micro-batches of 64, drawn by a
-    seed of their own."""
-    source = PairBatches(
-        store,
-        Phase(length=length, batch=64, micro_batch=64),
-        pairs=config.pairs,
-        masking=config.masking,
-        seed=_EVALUATION_SEED,
-    )
-    return source.first(sequences)
-
-
-def draw_curves(folder: Path) -> None:
-    """Write curves.png of a run from its metrics."""
-    records = read_metrics(folder / METRICS)
-
-    def curve(name: str) -> tuple[list[float], list[float]]:
-        found = [(r["step"], r[name]) for r in records if r.get(name) is not None]
-        return [x for x, _ in found], [y for _, y in found]
-
-    def last(name: str) -> tuple[list[float], list[float]]:
-        x, y = curve(name)
-        return x[-1:], y[-1:]
-
-    panels = {
-        "masked-LM loss (nats)": {
-            "training": curve("mlm_loss"),
-            "held out": curve("heldout_mlm_loss"),
-        },
-        "masked-LM accuracy": {
-            "training": curve("mlm_accuracy"),
-            "held out": curve("heldout_mlm_accuracy"),
-            "most frequent token": last("heldout_mlm_baseline"),
-        },
-    }
-    for prefix, name in PAIR_TASKS.values():
-        panels[f"{name} accuracy"] = {
-            "training": curve(f"{prefix}_accuracy"),
-            "held out": curve(f"heldout_{prefix}_accuracy"),
-            "commoner answer": last(f"heldout_{prefix}_baseline"),
-        }
-    shown = {title: {n: c for n, c in curves.items() if c[0]} for title, curves in panels.items()}
-    plot_panels(folder / CURVES, {title: curves for title, curves in shown.items() if curves})
-
-
-def _finish(
-    config: PretrainConfig, run: Run, store: TokenStore, model: Bert, heldout: HeldOut | None
-) -> PretrainResult:
-    steps: int = run.resolved["steps"]
-    path = run.folder / MODEL
-    save_model(path, model, store.tokenizer, _about(config, store, steps))
-    draw_curves(run.folder)
-    memory = peak_memory_note(model.device)
-    print(f"model: {path}\ncurves: {run.folder / CURVES}" + (memory and f"\n{memory}"))
-    return PretrainResult(run.folder, path, steps, heldout)
 
 
 def _about(config: PretrainConfig, store: TokenStore, steps: int) -> dict[str, Any]:

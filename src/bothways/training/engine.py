@@ -1,9 +1,9 @@
-"""One optimizer step: micro-batches, clipping, schedule, update."""
+"""One optimizer step: micro-batches, sum over the ranks, clipping, schedule, update."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,9 @@ from bothways.errors import RunError
 from bothways.model.heads import Bert
 from bothways.randomness import Purpose, derived_seed
 from bothways.training.optimizer import make_optimizer
+from bothways.training.ranks import ALONE, Ranks
 from bothways.training.schedules import learning_rate
+from bothways.training.shards import shard, whole
 
 M = TypeVar("M")
 
@@ -32,6 +34,8 @@ class Trainer(Generic[M]):
         total_steps: length of the schedule.
         seed: keys the dropout masks, with step and micro-batch.
         dtype: arithmetic of the layers.
+        ranks: the processes that share each step's work.
+        parallel: what each of several processes holds: ``ddp`` all weights, ``fsdp`` a shard.
 
     On a GPU nothing is waited for within a step. A gradient that is not finite then leaves the
     update out on the device, and :meth:`check` tells.
@@ -45,7 +49,13 @@ class Trainer(Generic[M]):
         total_steps: int,
         seed: int,
         dtype: torch.dtype,
+        ranks: Ranks = ALONE,
+        parallel: Literal["ddp", "fsdp"] = "ddp",
     ):
+        self.ranks = ranks
+        self._sharded = ranks.size > 1 and parallel == "fsdp"
+        if self._sharded:
+            shard(model, ranks)
         self.model = model
         self.options = options
         self.total_steps = total_steps
@@ -54,7 +64,7 @@ class Trainer(Generic[M]):
         self._seed = seed
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         # Only the fused kernel can leave an update out by itself.
-        fused = isinstance(self.optimizer, torch.optim.AdamW)
+        fused = isinstance(self.optimizer, torch.optim.AdamW) and not self._sharded
         self._waits = model.device.type == "cpu" or not fused
         self._first_bad = torch.full((), -1, dtype=torch.int64, device=model.device)
 
@@ -63,25 +73,20 @@ class Trainer(Generic[M]):
 
         Args:
             step: from 0; decides the learning rate and keys the dropout.
-            micro_batches: parts of the global batch, on the model's device; their gradients add up.
+            micro_batches: this process's parts of the global batch, at least one, on the model's
+                device: of all parts, in their order, those at ``ranks.share``. The gradients of
+                all add up.
             loss: computes a part's share of the step's loss.
 
         Returns:
-            The sums that ``loss`` gave, over all parts, with ``lr`` and ``grad_norm`` (before
-            clipping).
+            The sums that ``loss`` gave, over all parts of all processes, with ``lr`` and
+            ``grad_norm`` (before clipping).
 
         Raises:
             RunError: the gradient is not finite; nothing was updated. On a GPU :meth:`check` tells.
         """
-        self.model.train()
-        sums: dict[str, Tensor] = {}
-        for part, micro_batch in enumerate(micro_batches):
-            self.model.shared.dropout.reseed(derived_seed(self._seed, Purpose.DROPOUT, step, part))
-            value, stats = loss(self.model, micro_batch, self.dtype)
-            value.backward()  # type: ignore[no-untyped-call]
-            for name, stat in stats.items():
-                sums[name] = sums[name] + stat if name in sums else stat
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.options.clip)
+        sums = self._add_gradients(step, micro_batches, loss)
+        norm = self._clip()
         if not self._waits:
             self._leave_out_if_bad(step, norm)
         elif not torch.isfinite(norm):
@@ -112,6 +117,35 @@ class Trainer(Generic[M]):
         bad = ~torch.isfinite(norm)
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
         self._first_bad.masked_fill_(bad & (self._first_bad < 0), step)
+
+    def _add_gradients(
+        self, step: int, micro_batches: Sequence[M], loss: Loss[M]
+    ) -> dict[str, Tensor]:
+        """Forward and backward of all parts, summed over the processes; the summed statistics."""
+        self.model.train()
+        sums: dict[str, Tensor] = {}
+        # The layers of a sharded model are gathered by all processes at once: one that has no part
+        # left repeats its last for nothing, while the others compute theirs.
+        rounds = self.ranks.most(len(micro_batches)) if self._sharded else len(micro_batches)
+        for i in range(rounds):
+            part = self.ranks.rank + i * self.ranks.size
+            self.model.shared.dropout.reseed(derived_seed(self._seed, Purpose.DROPOUT, step, part))
+            own = i < len(micro_batches)
+            value, stats = self.model(loss, micro_batches[i if own else -1], self.dtype)
+            (value if own else value * 0).backward()
+            for name, stat in stats.items() if own else ():
+                sums[name] = sums[name] + stat if name in sums else stat
+        if not self._sharded:
+            self.ranks.sum_gradients(self._parameters)
+        totals = self.ranks.sum(torch.stack([s.float() for s in sums.values()]))
+        return dict(zip(sums, totals.unbind(), strict=True))
+
+    def _clip(self) -> Tensor:
+        """Scale the gradient down to its largest norm; the norm before."""
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        norm = whole(torch.nn.utils.get_total_norm(gradients))
+        torch.nn.utils.clip_grads_with_norm_(self._parameters, self.options.clip, norm)
+        return norm
 
 
 def _diverged(step: int, gradient: str) -> RunError:

@@ -140,6 +140,25 @@ class Monitor:
             write_text(self._path, "".join(json.dumps(r) + "\n" for r in kept))
 
 
+class SilentMonitor(Monitor):
+    """What all processes of a run but the first have: nothing is shown or written."""
+
+    def __init__(self) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def record(self, step: int, values: Mapping[str, float]) -> None:
+        """Nothing."""
+
+    def show(self, step: int, values: Mapping[str, float]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The records of a metrics file; a last line cut short by a kill is left out."""
     records: list[dict[str, Any]] = []

@@ -41,11 +41,15 @@ class Choice:
 
 
 def set_threads(threads: int) -> int:
-    """Use this many CPU threads (0: one per core this process may use); returns the number.
+    """Use this many CPU threads; returns the number.
+
+    0 is one per core that this process may use, or its part of them where ``torchrun`` has started
+    several processes on this machine.
 
     Also has this process keep the memory it frees, as every step asks for the same again.
     """
-    number = threads or len(os.sched_getaffinity(0))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    number = threads or max(1, len(os.sched_getaffinity(0)) // here)
     torch.set_num_threads(number)
     _keep_freed_memory()
     return number

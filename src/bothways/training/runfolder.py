@@ -16,6 +16,7 @@ from typing import Any
 from bothways.config import recipe_fields, to_dict
 from bothways.errors import ConfigError, RunError
 from bothways.files import write_json
+from bothways.training.ranks import ALONE, Ranks
 
 RUN_FILE = "run.json"
 _PACKAGES = ("bothways", "torch", "numpy", "tokenizers", "pyarrow", "safetensors")
@@ -48,33 +49,29 @@ def open_run(
     verb: str,
     inputs: Mapping[str, str],
     resolve: Callable[[], dict[str, Any]],
+    ranks: Ranks = ALONE,
 ) -> Run:
     """Create a run folder, or open the one there if it holds the same recipe.
+
+    Of several processes the first alone reads and writes it.
 
     Args:
         folder: the run folder.
         config: the verb's config dataclass.
         verb: what runs, such as ``pretrain``.
         inputs: fingerprints of what the run reads; they must match to continue.
-        resolve: decides what is decided once (steps of a clock, precision); called for a new run.
+        resolve: decides what is decided once (steps of a clock, precision); called for a new run,
+            by every process.
+        ranks: the processes of the run.
 
     Raises:
         ConfigError: no folder was given.
         RunError: the folder holds another run (the difference is shown) or other files.
     """
-    if not str(folder):
-        raise ConfigError("no run folder was given; say where to keep the run with --run FOLDER.")
-    folder = Path(folder)
-    path = folder / RUN_FILE
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
-    if path.exists():
-        record = read_run(folder)
-        _refuse_other(folder, record, verb, json.loads(json.dumps(recipe)))
-        return Run(folder, record, new=False)
-    if folder.exists() and any(p for p in folder.iterdir() if not p.name.startswith(".partial-")):
-        raise RunError(
-            f"{folder} holds other files and no {RUN_FILE}; choose a new folder for the run."
-        )
+    found = ranks.first_does(lambda: _find_run(folder, recipe, verb))
+    if found is not None:
+        return found
     record = {
         "format": 1,
         "verb": verb,
@@ -83,8 +80,24 @@ def open_run(
         "resolved": resolve(),
         "versions": versions(),
     }
-    write_json(path, record)
-    return Run(folder, record, new=True)
+    ranks.first_does(lambda: write_json(Path(folder) / RUN_FILE, record))
+    return Run(Path(folder), ranks.told(record), new=True)
+
+
+def _find_run(folder: str | Path, recipe: dict[str, Any], verb: str) -> Run | None:
+    if not str(folder):
+        raise ConfigError("no run folder was given; say where to keep the run with --run FOLDER.")
+    folder = Path(folder)
+    path = folder / RUN_FILE
+    if path.exists():
+        record = read_run(folder)
+        _refuse_other(folder, record, verb, json.loads(json.dumps(recipe)))
+        return Run(folder, record, new=False)
+    if folder.exists() and any(p for p in folder.iterdir() if not p.name.startswith(".partial-")):
+        raise RunError(
+            f"{folder} holds other files and no {RUN_FILE}; choose a new folder for the run."
+        )
+    return None
 
 
 def read_run(folder: Path) -> dict[str, Any]:

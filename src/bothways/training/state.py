@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from bothways.files import PARTIAL, explain_disk_errors, new_folder, sha256, wri
 from bothways.model.folder import load_model, write_model_files
 from bothways.model.heads import Bert
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training.ranks import ALONE, Ranks
+from bothways.training.shards import fill, gather, parameters, whole_model
 
 _MOMENTS, _MANIFEST = "training.safetensors", "training.json"
 _NAME = re.compile(r"step-(\d+)$")
@@ -56,6 +58,7 @@ def save_checkpoint(
     about: dict[str, Any],
     extra: dict[str, Any],
     keep: int,
+    ranks: Ranks = ALONE,
 ) -> Path:
     """Write ``folder/step-N`` whole or not at all, then remove all but the ``keep`` newest.
 
@@ -71,15 +74,19 @@ def save_checkpoint(
         about: for bothways.json.
         extra: JSON-able data to get back.
         keep: checkpoints kept, this one included; at least 1.
+        ranks: the processes of the run, all of which must call; the first alone writes.
 
     Raises:
         DiskError: it could not be written; earlier checkpoints are intact.
     """
     path = folder / f"step-{step}"
+    model, moments = whole_model(model, ranks), gather(_moments(model, optimizer), ranks)
+    if not ranks.first:
+        return path
     with new_folder(path) as partial:
         write_model_files(partial, model, tokenizer, about)
         try:
-            save_file(_moments(model, optimizer), partial / _MOMENTS)
+            save_file(moments, partial / _MOMENTS)
         except SafetensorError as error:  # the library's word for a failed write
             raise OSError(str(error)) from error
         checksums = {p.name: sha256(p) for p in sorted(partial.iterdir())}
@@ -127,10 +134,12 @@ def restore_newest(
     model: Bert,
     optimizer: torch.optim.Optimizer,
     say: Callable[[str], None],
+    ranks: Ranks = ALONE,
 ) -> Restored | None:
     """Load the newest sound checkpoint into model and optimizer.
 
-    Damaged ones are named through ``say`` and passed over.
+    Damaged ones are named through ``say`` and passed over. Of several processes the first alone
+    reads, and tells the others.
 
     Returns:
         What was restored; None if there is no checkpoint at all.
@@ -138,6 +147,22 @@ def restore_newest(
     Raises:
         RunError: there are checkpoints, but none is sound.
     """
+    read: dict[str, Tensor] = {}
+    expected = {name: tensor.shape for name, tensor in _tensors(model, optimizer)}
+    restored = ranks.first_does(lambda: _read_newest(folder, expected, read, say))
+    if restored is not None:
+        for name, tensor in _tensors(model, optimizer):
+            fill(tensor, read.pop(name, None), ranks)
+    return restored
+
+
+def _read_newest(
+    folder: Path,
+    expected: dict[str, torch.Size],
+    read: dict[str, Tensor],
+    say: Callable[[str], None],
+) -> Restored | None:
+    """The newest sound checkpoint, its tensors put into ``read``."""
     for leftover in folder.glob(PARTIAL + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
     found = checkpoints(folder)
@@ -145,7 +170,7 @@ def restore_newest(
         problems = verify_checkpoint(path)
         if not problems:
             try:
-                return _restore(path, model, optimizer)
+                return _read(path, expected, read)
             except (BothwaysError, SafetensorError, KeyError, RuntimeError) as error:
                 problems = [str(error)]
         say(f"checkpoint {path.name} is damaged and is passed over: {'; '.join(problems)}")
@@ -157,20 +182,25 @@ def restore_newest(
     return None
 
 
-def _restore(path: Path, model: Bert, optimizer: torch.optim.Optimizer) -> Restored:
+def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) -> Restored:
     manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-    model.load_state_dict(load_model(path).model.state_dict())
-    moments = load_file(path / _MOMENTS)
-    for name, parameter in model.named_parameters():
-        state = optimizer.state[parameter]
-        for key in ("step", "exp_avg", "exp_avg_sq"):
-            state[key].copy_(moments[f"{name}/{key}"])
-    return Restored(int(manifest["step"]), dict(manifest["extra"]), path)
+    found = {**load_model(path).model.state_dict(), **load_file(path / _MOMENTS)}
+    for name, shape in expected.items():
+        if name not in found or found[name].shape != shape:
+            there = tuple(found[name].shape) if name in found else "not there"
+            raise RunError(f"{name} should be {tuple(shape)} and is {there}")
+    restored = Restored(int(manifest["step"]), dict(manifest["extra"]), path)
+    read.update(found)
+    return restored
 
 
-def _moments(model: Bert, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"{name}/{key}": value.detach().cpu().clone()
-        for name, parameter in model.named_parameters()
-        for key, value in optimizer.state[parameter].items()
-    }
+def _tensors(model: Bert, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+    """All that training changes, by the names it has on disk."""
+    yield from parameters(model)
+    yield from _moments(model, optimizer)
+
+
+def _moments(model: Bert, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+    for name, parameter in parameters(model):
+        for key, value in optimizer.state[parameter].items():
+            yield f"{name}/{key}", value

@@ -1,0 +1,111 @@
+"""What a run records of its steps: averages of a few at a time, and curves of them all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from bothways.model.batch import PretrainingBatch
+from bothways.pretraining.objective import PAIR_TASKS
+from bothways.pretraining.utilization import Utilization
+from bothways.training.engine import Stats
+from bothways.training.monitor import METRICS, Monitor, read_metrics
+from bothways.training.plots import plot_panels
+from bothways.training.ranks import Ranks
+
+T = TypeVar("T")
+
+CURVES = "curves.png"
+_LOADER_WAIT_SHOWN = 0.03  # share of the time
+
+
+class Window:
+    """Averages of the steps since the last record."""
+
+    def __init__(self, utilization: Utilization) -> None:
+        self._utilization = utilization
+        self._open()
+
+    def _open(self) -> None:
+        self._start, self._steps, self._tokens = time.perf_counter(), 0, 0
+        self._waited = 0.0
+        self._sums: Stats = {}
+
+    def waiting_for(self, batches: Iterator[T]) -> Iterator[T]:
+        """The batches; the time until each is there counts as waiting for the loader."""
+        while True:
+            start = time.perf_counter()
+            batch = next(batches, None)
+            self._waited += time.perf_counter() - start
+            if batch is None:
+                return
+            yield batch
+
+    def add(self, stats: Stats, batches: Sequence[PretrainingBatch]) -> None:
+        self._steps += 1
+        self._utilization.add(batches)
+        self._tokens += int(sum(b.inputs.bounds[-1] for b in batches))
+        for name, value in stats.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+
+    def close(self, ranks: Ranks) -> dict[str, float]:
+        """The record, with tokens a second of all processes; starts the next window."""
+        means = {name: float(value) / self._steps for name, value in self._sums.items()}
+        record = {"loss": sum(v for name, v in means.items() if name.endswith("_loss")), **means}
+        seconds = time.perf_counter() - self._start
+        (tokens,) = ranks.counts(self._tokens)
+        record["tokens_per_second"] = tokens / seconds
+        record.update(self._utilization.close(self._tokens / seconds))
+        record["loader_wait"] = self._waited / seconds
+        self._open()
+        return record
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that does not count for tokens a second."""
+        start = time.perf_counter()
+        yield
+        self._start += time.perf_counter() - start
+
+
+def log_window(watch: Monitor, step: int, record: dict[str, float]) -> None:
+    """Record everything; show the loader's share of the time only where it costs something."""
+    watch.record(step, record)
+    worth = record["loader_wait"] > _LOADER_WAIT_SHOWN
+    watch.show(step, {k: v for k, v in record.items() if k != "loader_wait" or worth})
+
+
+def draw_curves(folder: Path) -> None:
+    """Write curves.png of a run from its metrics."""
+    records = read_metrics(folder / METRICS)
+
+    def curve(name: str) -> tuple[list[float], list[float]]:
+        found = [(r["step"], r[name]) for r in records if r.get(name) is not None]
+        return [x for x, _ in found], [y for _, y in found]
+
+    def last(name: str) -> tuple[list[float], list[float]]:
+        x, y = curve(name)
+        return x[-1:], y[-1:]
+
+    panels = {
+        "masked-LM loss (nats)": {
+            "training": curve("mlm_loss"),
+            "held out": curve("heldout_mlm_loss"),
+        },
+        "masked-LM accuracy": {
+            "training": curve("mlm_accuracy"),
+            "held out": curve("heldout_mlm_accuracy"),
+            "most frequent token": last("heldout_mlm_baseline"),
+        },
+    }
+    for prefix, name in PAIR_TASKS.values():
+        panels[f"{name} accuracy"] = {
+            "training": curve(f"{prefix}_accuracy"),
+            "held out": curve(f"heldout_{prefix}_accuracy"),
+            "commoner answer": last(f"heldout_{prefix}_baseline"),
+        }
+    shown = {title: {n: c for n, c in curves.items() if c[0]} for title, curves in panels.items()}
+    plot_panels(folder / CURVES, {title: curves for title, curves in shown.items() if curves})

@@ -1,0 +1,82 @@
+"""What a pre-training run starts from: its corpus, and new weights or those of a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from bothways.config import ModelConfig, PretrainConfig
+from bothways.corpus.store import TokenStore
+from bothways.errors import ConfigError, StoreError
+from bothways.files import sha256
+from bothways.model.encoder import init_weights
+from bothways.model.folder import OLD_WEIGHTS, WEIGHTS, load_model
+from bothways.model.heads import Bert, MaskedLMHead, NextSentenceHead
+from bothways.pretraining.objective import PAIR_TASKS
+from bothways.randomness import Purpose
+
+Head = TypeVar("Head", bound=torch.nn.Module)
+
+
+def open_corpus(folder: str) -> TokenStore:
+    """The corpus to train on.
+
+    Raises:
+        ConfigError, StoreError: none was given, or it is damaged.
+    """
+    if not folder:
+        raise ConfigError("no corpus was given; build one with `bothways corpus`, then --corpus.")
+    return TokenStore.open(folder)
+
+
+def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
+    """New weights, or those of --start with the pre-training heads it lacks.
+
+    Raises:
+        ConfigError, StoreError, ModelError: --start does not fit the phases or the corpus, or
+            cannot be loaded.
+    """
+    if not config.start:
+        shape = config.model.resolve(store.tokenizer.vocab_size)
+        return _fit_heads(Bert(shape, pretraining=True, seed=config.seed), config)
+    loaded = load_model(config.start)
+    if loaded.tokenizer.fingerprint != store.tokenizer.fingerprint:
+        raise StoreError(
+            f"{config.corpus} was built with another vocabulary than {config.start} has; build it "
+            f"again with --tokenizer {config.start}."
+        )
+    model = loaded.model
+    longest = max(phase.length for phase in config.phases)
+    if longest > model.config.positions:
+        raise ConfigError(
+            f"phases: length {longest} is over the {model.config.positions} positions of "
+            f"{config.start}; shorten the phase."
+        )
+    model.classifier = None
+    # The heads are numbered as in a new model, so that they draw different numbers.
+    if model.masked_lm is None:
+        model.masked_lm = _new_head(MaskedLMHead(model.config), model.config, config.seed, 0)
+    if model.next_sentence is None:
+        head = NextSentenceHead(model.config)
+        model.next_sentence = _new_head(head, model.config, config.seed, 1)
+    return _fit_heads(model, config)
+
+
+def _fit_heads(model: Bert, config: PretrainConfig) -> Bert:
+    """Without the head for pairs if there are none: untrained, it would answer at random."""
+    if config.pairs.kind not in PAIR_TASKS:
+        model.next_sentence = None
+    return model
+
+
+def _new_head(head: Head, shape: ModelConfig, seed: int, index: int) -> Head:
+    init_weights(head, shape, seed=seed, purpose=Purpose.HEAD, index=index)
+    return head
+
+
+def weights_digest(folder: Path) -> str:
+    """Of the file that :func:`load_model` reads."""
+    path = folder / WEIGHTS
+    return sha256(path if path.exists() else folder / OLD_WEIGHTS)[:16]

@@ -1,0 +1,284 @@
+"""Several processes do what one does, sharded or not; they stop, fail and go on together.
+
+The runs are those of ``ranks_jobs.py``, made once for all tests here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bothways import cli
+from bothways.errors import ConfigError
+from bothways.model.folder import WEIGHTS, load_model
+from bothways.training.monitor import METRICS, read_metrics
+from bothways.training.precision import set_threads
+from bothways.training.ranks import ALONE, Ranks, joined
+from bothways.training.runfolder import read_run
+
+STOP = 4
+Outcomes = Mapping[str, list[dict[str, Any]]]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+VANISHED = "another process of the run has vanished"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def jobs(folder: Path, tiny_corpus: Path) -> Outcomes:
+    """What each process of each job came to."""
+    script = Path(__file__).with_name("ranks_jobs.py")
+    command = [sys.executable, str(script), str(folder), str(tiny_corpus)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    found: Outcomes = json.loads((folder / "jobs.json").read_text())
+    return found
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = load_file(run / "model" / WEIGHTS)
+    return found
+
+
+def records(run: Path) -> list[dict[str, float]]:
+    speed = ("tokens_per_second", "loader_wait")
+    found = read_metrics(run / METRICS)
+    return [{k: v for k, v in r.items() if k not in speed} for r in found]
+
+
+def steps_of(jobs: Outcomes, *names: str) -> dict[tuple[int, int], str]:
+    """The content of each micro-batch that these jobs trained on, by step and number."""
+    found = {}
+    for name in names:
+        for outcome in jobs[name]:
+            for line in outcome["notes"].splitlines():
+                step, number, content = json.loads(line)
+                assert (step, number) not in found, "trained on twice"
+                found[step, number] = content
+    return found
+
+
+# ---------------------------------------------------------------------------------- as one process
+
+
+def test_gradients_are_those_of_one_process(jobs: Outcomes) -> None:
+    for outcome in jobs["gradients"]:
+        assert outcome["status"] == 0, outcome["err"]
+        found = json.loads(outcome["notes"])
+        assert set(found) == {"ddp", "fsdp"}
+        assert max(found.values()) < 1e-6, "of the norm of each parameter's gradient; fp32 has 6e-8"
+
+
+RUNS = {
+    "ddp": ["ddp"],
+    "fsdp": ["fsdp"],
+    "2-1": ["begun on 2", "ended on 1"],
+    "fsdp-ddp": ["begun sharded", "ended whole"],
+    "1-fsdp": ["begun on 1", "ended sharded"],
+}
+
+
+@pytest.mark.parametrize("run", list(RUNS))
+def test_a_run_is_that_of_one_process(jobs: Outcomes, folder: Path, run: str) -> None:
+    assert [outcome["status"] for outcome in jobs[RUNS[run][-1]]] in ([0], [0, 0])
+    assert steps_of(jobs, *RUNS[run]) == steps_of(jobs, "one"), "the same text, the same masks"
+    one, other = weights(folder / "one"), weights(folder / run)
+    for name, value in one.items():
+        # Adam's updates have the size of the rate, 5e-3, whatever the gradient's.
+        assert (value - other[name]).abs().max() < 5e-6, name
+    expected, found = records(folder / "one"), records(folder / run)
+    assert [r["step"] for r in found] == [r["step"] for r in expected]
+    for theirs, ours in zip(expected, found, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.usefixtures("jobs")
+def test_dropout_was_on(folder: Path) -> None:
+    assert load_model(folder / "one" / "model").model.config.dropout == 0.1
+
+
+def test_the_first_process_speaks_and_writes(jobs: Outcomes, folder: Path) -> None:
+    for run in ("ddp", "fsdp"):
+        first, second = jobs[run]
+        assert f"1 threads in each of 2 processes ({run})" in first["out"]
+        assert second["out"] == second["err"] == first["err"] == ""
+        resolved = read_run(folder / run)["resolved"]
+        assert (resolved["processes"], resolved["parallel"]) == (2, run)
+    assert "parallel" not in read_run(folder / "one")["resolved"]
+    assert len(list((folder / "ddp" / "tensorboard").iterdir())) == 1
+
+
+def test_minutes_are_decided_for_all(jobs: Outcomes, folder: Path) -> None:
+    assert "interrupted after step 1" in jobs["minutes"][0]["out"]
+    assert [len(o["notes"].splitlines()) for o in jobs["minutes"]] == [2, 1]
+    assert read_run(folder / "minutes")["resolved"]["steps"] > 1
+
+
+# ------------------------------------------------------------------------------ stopping, going on
+
+
+def test_a_signal_to_one_stops_all(jobs: Outcomes) -> None:
+    for name in ("begun on 2", "begun sharded"):
+        outcomes = jobs[name]
+        assert sorted(o["status"] for o in outcomes) == [1, 130]
+        assert f"interrupted after step {STOP}; the state is saved" in outcomes[0]["out"]
+        said = "".join(o["err"] for o in outcomes)
+        assert said == "interrupted; run the same command again to continue\n"
+        assert len(steps_of(jobs, name)) == 3 * STOP
+
+
+@pytest.mark.parametrize(
+    ("run", "job", "change"),
+    [
+        ("2-1", "ended on 1", "processes: 2 -> 1"),
+        ("fsdp-ddp", "ended whole", "parallel: fsdp -> ddp"),
+        ("1-fsdp", "ended sharded", "processes: 1 -> 2"),
+    ],
+)
+def test_another_form_is_said_and_recorded(
+    jobs: Outcomes, folder: Path, run: str, job: str, change: str
+) -> None:
+    assert f"continuing after step {STOP}" in jobs[job][0]["out"]
+    assert f"bits may differ from step {STOP + 1}: {change}" in jobs[job][0]["out"]
+    assert read_run(folder / run)["changes"] == [{"from_step": STOP + 1, "changes": [change]}]
+
+
+def test_a_killed_process_is_missed_and_the_run_goes_on(jobs: Outcomes, folder: Path) -> None:
+    first, second = jobs["killed"]
+    assert (first["status"], second["status"]) == (1, -signal.SIGKILL)
+    assert VANISHED in first["err"]
+    assert "torchrun --max-restarts" in first["err"]
+    assert [o["status"] for o in jobs["continued"]] == [0, 0]
+    assert "bits may differ" not in jobs["continued"][0]["out"]
+    unbroken, found = (folder / run / "model" / WEIGHTS for run in ("ddp", "killed"))
+    assert found.read_bytes() == unbroken.read_bytes()
+    assert records(folder / "killed") == records(folder / "ddp")
+
+
+# ------------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    ("job", "status", "said"),
+    [
+        ("broken", 1, "the disk of this process is full; empty it."),
+        ("other options", 1, "seed: 0 at rank 0, 1 at rank 1"),
+        ("other recipe", 1, "optimizer.lr: 0.005 in the folder, 1.0 asked for"),
+        ("too many", 1, "makes 2, fewer than the 3 processes; start at most 2"),
+        ("misspelt", 2, "did you mean '--clock.steps'?"),
+        ("another verb", 2, "finetune runs in one process; start it without torchrun."),
+    ],
+)
+def test_an_error_is_shown_once(jobs: Outcomes, job: str, status: int, said: str) -> None:
+    outcomes = jobs[job]
+    spoken = [o for o in outcomes if o["err"]]
+    assert len(spoken) == 1
+    assert said in spoken[0]["err"]
+    assert "Traceback" not in spoken[0]["err"]
+    assert spoken[0]["status"] == status
+    assert all(o["status"] == 1 for o in outcomes if o is not spoken[0])
+
+
+def test_a_defect_shows_its_own_traceback_alone(jobs: Outcomes) -> None:
+    first, second = jobs["defect"]
+    assert "ZeroDivisionError: a defect" in first["err"]
+    assert (second["status"], second["err"]) == (1, "")
+
+
+def test_processes_that_cannot_meet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert cli.main(["pretrain"]) == 1
+    assert "torchrun --nproc-per-node N" in capsys.readouterr().err
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(ConfigError, match="WORLD_SIZE is no number"), joined():
+        pass
+
+
+# ---------------------------------------------------------------------------------------- in parts
+
+
+def test_one_process_exchanges_nothing() -> None:
+    with joined() as ranks:
+        assert ranks == ALONE
+    assert not torch.distributed.is_initialized()
+    values = torch.tensor([1.5])
+    assert ranks.sum(values) is values
+    assert ranks.first_does(lambda: 3) == 3
+    ranks.check_same({"a": 1})
+    ranks.wait()
+
+
+def test_threads_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, cores = torch.get_num_threads(), len(os.sched_getaffinity(0))
+    try:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(cores))
+        assert set_threads(0) == 1
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(2 * cores))
+        assert set_threads(0) == 1
+        assert set_threads(3) == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_shares_are_all_of_it() -> None:
+    parts = list(range(7))
+    shares = [parts[Ranks(rank, 3).share] for rank in range(3)]
+    assert shares == [[0, 3, 6], [1, 4], [2, 5]]
+
+
+# ----------------------------------------------------------------------------------------- torchrun
+
+
+def torchrun(folder: Path, run: str, corpus: Path, *options: str) -> list[str]:
+    recipe = str(folder / "long.yaml")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *options]
+    verb = ["-m", "--", "bothways", "pretrain", recipe, "--corpus", str(corpus)]
+    return [*launch, *verb, "--run", str(folder / run)]
+
+
+def children(process: int) -> list[int]:
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    return sorted(int(child) for task in tasks for child in task.read_text().split())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("jobs")
+def test_torchrun_starts_all_again_after_a_kill(folder: Path, tiny_corpus: Path) -> None:
+    text = (folder / "recipe.yaml").read_text()
+    (folder / "long.yaml").write_text(text.replace("steps: 8", "steps: 60"))
+    unbroken = torchrun(folder, "unbroken", tiny_corpus)
+    subprocess.run(unbroken, check=True, capture_output=True, env=ENVIRONMENT)
+    command = torchrun(folder, "killed-twice", tiny_corpus, "--max-restarts", "3")
+    run, log = folder / "killed-twice", folder / "torchrun.log"
+    with log.open("w") as file:
+        command += ["--checkpoint.minutes", "0.005"]
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=ENVIRONMENT)
+    for rank, step in ((1, 0), (0, 20)):
+        while not any(int(p.name[5:]) > step for p in (run / "checkpoints").glob("step-*")):
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.01)
+        os.kill(children(process.pid)[rank], signal.SIGKILL)
+    assert process.wait() == 0, log.read_text()
+    assert log.read_text().count("continuing after step") == 2
+    assert log.read_text().count(VANISHED) <= 2, "once a kill, unless torchrun was faster"
+    for name in (f"model/{WEIGHTS}", "checkpoints/step-60/training.safetensors"):
+        assert (run / name).read_bytes() == (folder / "unbroken" / name).read_bytes()
+    assert records(run) == records(folder / "unbroken")
