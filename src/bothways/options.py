@@ -344,7 +344,9 @@ class _CommandLine:
                 return
             if self._recipes:
                 found = nearest(word, list(self._recipes))
-                hint = f"did you mean {found!r}?" if found else f"known: {', '.join(self._recipes)}."
+                hint = (
+                    f"did you mean {found!r}?" if found else f"known: {', '.join(self._recipes)}."
+                )
                 raise UsageError(f"{word!r} is neither a .yaml file nor a declared name; {hint}")
             raise UsageError(
                 f"unexpected {word!r}: the one word without a name is the recipe, a .yaml file; "

@@ -87,7 +87,6 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
         names.append(options.label)
     rows = Rows(path, b=None if options.text_b is None else [], labels=[] if labelled else None)
 
-
     def skip(error: InputError) -> None:
         rows.broken.append(error.line or 0)
 
@@ -229,7 +228,7 @@ def _columns_by_number(path: Path, names: list[str], width: int) -> list[int]:
 def _jsonl_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
     for number, line in text_lines(path):
         try:
-            item = _json_object(line, path, number)
+            item = json_object(line, path, number)
             values = _json_values(item, names, options, path, number)
         except InputError as error:
             on_broken(error)
@@ -288,7 +287,12 @@ def _after_space(text: str, at: int) -> int:
     return at
 
 
-def _json_object(line: str, path: Path, number: int) -> dict[str, Any]:
+def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
+    """The object on a line of a JSONL file.
+
+    Raises:
+        InputError: it is none.
+    """
     try:
         item = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -63,7 +63,7 @@ class TextTask(Task[Rows, Outputs]):
         if rows.broken:
             lines = ", ".join(map(str, rows.broken[:8])) + (" ..." if len(rows.broken) > 8 else "")
             notes.append(
-                f"{rows.path.name}: {len(rows.broken):,} lines that cannot be read left out: {lines}"
+                f"{rows.path.name}: {len(rows.broken):,} broken lines were left out: {lines}"
             )
         return Part(rows, examples, tuple(notes))
 
