@@ -16,7 +16,7 @@ from bothways.errors import ConfigError, InputError, ModelError
 from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
 from bothways.tasks import glue as module
-from bothways.tasks.catalogue import task
+from bothways.tasks.catalogue import recipe_of, task
 from bothways.tasks.finetune import finetune
 from bothways.tasks.glue import glue
 from bothways.tasks.predict import evaluate_file, match_labels
@@ -155,8 +155,10 @@ def test_again_it_keeps_what_is_finished_and_trains_what_is_not(
     before = json.loads((finished / "table.json").read_text())["rows"]
     assert json.loads((run / "table.json").read_text())["rows"] == before
     assert "for the server, in" in result.text()
+    own = tmp_path / "cola.yaml"
+    shutil.copy(recipe_of("cola"), own)
     with pytest.raises(ConfigError, match="rename a file"):
-        glue(dataclasses.replace(config_of(data, start, run), tasks=("cola", "x/cola.yaml")))
+        glue(dataclasses.replace(config_of(data, start, run), tasks=("cola", str(own))))
 
 
 def test_a_task_asked_for_by_name_must_be_there(data: Path, start: Path, tmp_path: Path) -> None:
