@@ -25,7 +25,7 @@ from bothways.config.fields import (
     to_dict,
     to_dict_value,
 )
-from bothways.config.finetuning import FinetuneConfig, TaskOptions
+from bothways.config.finetuning import FinetuneConfig, GlueConfig, Reference, TaskOptions
 from bothways.config.model import SIZES, ModelConfig, SizeOptions
 from bothways.config.planning import PlanConfig
 from bothways.config.pretraining import (
@@ -51,6 +51,7 @@ __all__ = [
     "EvaluateOptions",
     "ExtendConfig",
     "FinetuneConfig",
+    "GlueConfig",
     "LearningOptions",
     "MaskKind",
     "MaskOptions",
@@ -61,6 +62,7 @@ __all__ = [
     "Phase",
     "PlanConfig",
     "PretrainConfig",
+    "Reference",
     "ShowConfig",
     "SizeOptions",
     "TaskOptions",
