@@ -27,6 +27,7 @@ from bothways.model.heads import Bert
 from bothways.pretraining.objective import measure
 from bothways.pretraining.plan import unfit
 from bothways.pretraining.run import evaluation_batches
+from bothways.tasks.entities import Tagged, tag_text
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
 from bothways.tasks.predict import (
     Prediction,
@@ -37,6 +38,7 @@ from bothways.tasks.predict import (
     predict_texts,
     read_part,
 )
+from bothways.tasks.schemes import OUTSIDE
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
 from bothways.training.precision import set_threads
 from bothways.use_options import (
@@ -188,6 +190,15 @@ class Model:
         """
         return predict_texts(self.loaded, a, b)
 
+    def tag(self, text: str | Sequence[str]) -> Tagged:
+        """Tags and entities of a text, or of a sentence cut into words, from a head for tags.
+
+        Raises:
+            ModelError: the model has another head or none.
+            InputError: a text without words.
+        """
+        return tag_text(self.loaded, text)
+
     def embed(
         self,
         texts: Sequence[str],
@@ -278,25 +289,41 @@ def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
     model = _open(options.model)
     if options.file is not None:
-        lines = _predict_file(model.loaded, options.file)
+        lines, count = _predict_file(model.loaded, options.file)
+    elif model.bert.tagger is not None and options.text_b is None:
+        lines, count = _tag_lines(model, options.texts), len(options.texts)
     else:
         b = None if options.text_b is None else [options.text_b] * len(options.texts)
         prediction = model.predict(options.texts, b)
         _note_cut(prediction.cut, len(options.texts), prediction.length)
-        lines = _prediction_lines(prediction)
+        lines, count = _prediction_lines(prediction), len(options.texts)
     if options.out is None:
         return lines
     write_text(Path(options.out), "\n".join(lines) + "\n")
-    return [f"{len(lines) - 1} predictions: {options.out}"]
+    return [f"{count} predictions: {options.out}"]
 
 
-def _predict_file(loaded: Loaded, path: str) -> list[str]:
-    """A header, and a line for each example of a file in the task's format."""
+def _predict_file(loaded: Loaded, path: str) -> tuple[list[str], int]:
+    """The lines of a file of predictions, and of how many examples."""
     task, part = read_part(loaded, path, labelled=False)
     for note in part.notes:
         _note(note)
     outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
-    return ["\t".join(row) for row in task.table(part, task.decode(part, outputs))]
+    lines = ["\t".join(row) for row in task.table(part, task.decode(part, outputs))]
+    return lines, len(part.rows)
+
+
+def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
+    """Tab-separated, with a header: each text's entities, or where the tags mark none, words."""
+    lines = ["text\ttype\tstart\tend\tprobability\tcharacters"]
+    for number, text in enumerate(texts):
+        found = model.tag(text)
+        rows = [(e.type, e.start, e.end, e.probability, e.text) for e in found.entities]
+        if set(found.tags) - {OUTSIDE} and not rows:
+            words = zip(found.tags, found.spans, found.probabilities, found.words, strict=True)
+            rows = [(tag, *span, sure, word) for tag, span, sure, word in words]
+        lines += [f"{number}\t{t}\t{a}\t{b}\t{p:.6f}\t{word}" for t, a, b, p, word in rows]
+    return lines
 
 
 def _prediction_lines(prediction: Prediction) -> list[str]:

@@ -51,9 +51,10 @@ class PredictOptions:
     text_b: str | None = None
     """Second text of the pair, the same for each text."""
     file: str | None = None
-    """File to label (.tsv or .jsonl) with the columns the model was fine-tuned on."""
+    """File to label (.tsv or .jsonl; CoNLL columns for tags) with the columns the model was
+    fine-tuned on."""
     out: str | None = None
-    """File to write the predictions to (.tsv); printed if not given."""
+    """File to write the predictions to (.tsv; CoNLL columns for tags); printed if not given."""
 
     def __post_init__(self) -> None:
         _one_source(self.texts, self.file)

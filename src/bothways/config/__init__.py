@@ -39,6 +39,7 @@ from bothways.config.pretraining import (
     PretrainConfig,
     ShowConfig,
 )
+from bothways.config.tagging import Scheme, TaggingOptions
 from bothways.config.training import OptimizerOptions
 from bothways.config.vocabulary import ExtendConfig, LearningOptions, VocabularyConfig
 
@@ -59,8 +60,10 @@ __all__ = [
     "PairOptions",
     "Phase",
     "PretrainConfig",
+    "Scheme",
     "ShowConfig",
     "SizeOptions",
+    "TaggingOptions",
     "TaskOptions",
     "VocabularyConfig",
     "digest",
