@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -47,7 +49,7 @@ def test_windows_cover_everything_and_none_is_in_vain(pieces: int, room: int, st
     assert windows[-1][1] == pieces
     assert all(end - start == room for start, end in windows[:-1])
     assert windows[-1][1] - windows[-1][0] <= room
-    for (start, end), (after, last) in zip(windows, windows[1:], strict=False):
+    for (start, end), (after, last) in pairwise(windows):
         assert after - start == min(stride, room)
         assert after <= end < last, "a gap, or a window that shows nothing new"
 
