@@ -186,6 +186,15 @@ def _finetune(argv: Sequence[str]) -> int:
     return _show(finetune(config).table())
 
 
+def _features(argv: Sequence[str]) -> int:
+    from bothways.config import FeaturesConfig
+
+    config = _options(FeaturesConfig, "features", argv)
+    from bothways.tasks.feature_based import tag_by_features
+
+    return _show(tag_by_features(config).table())
+
+
 def _fill_mask(argv: Sequence[str]) -> int:
     from bothways.use_options import FillMaskOptions
 
@@ -278,6 +287,7 @@ VERBS: dict[str, Verb] = {
     "fill-mask": Verb("predict the pieces at [MASK]", _fill_mask),
     "next-sentence": Verb("tell whether a text follows another", _next_sentence),
     "finetune": Verb("train an encoder on labelled sentences or pairs", _finetune),
+    "features": Verb("tag words by a frozen encoder's layers and a BiLSTM", _features),
     "evaluate": Verb("measure a model on labelled data or on a corpus", _evaluate),
     "predict": Verb("label texts with a fine-tuned model", _predict),
     "embed": Verb("turn texts into vectors", _embed),

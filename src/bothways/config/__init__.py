@@ -14,6 +14,7 @@ torch, so that ``bothways --help`` stays fast.
 from __future__ import annotations
 
 from bothways.config.corpus import CorpusConfig
+from bothways.config.features import LAYER_CHOICES, FeaturesConfig, LayerChoice
 from bothways.config.fields import (
     digest,
     fingerprint,
@@ -44,13 +45,16 @@ from bothways.config.training import OptimizerOptions
 from bothways.config.vocabulary import ExtendConfig, LearningOptions, VocabularyConfig
 
 __all__ = [
+    "LAYER_CHOICES",
     "SIZES",
     "CheckpointOptions",
     "ClockOptions",
     "CorpusConfig",
     "EvaluateOptions",
     "ExtendConfig",
+    "FeaturesConfig",
     "FinetuneConfig",
+    "LayerChoice",
     "LearningOptions",
     "MaskKind",
     "MaskOptions",
