@@ -69,18 +69,27 @@ class EmbedOptions:
     model: str
     """Model folder."""
     out: str
-    """File to write to (.npz): array `embeddings`, float32 [texts, hidden]."""
+    """File to write to: .npz (array `embeddings`, float32 [texts, hidden]), .arrow or .jsonl (a row
+    for each text)."""
     texts: tuple[str, ...] = ()
     """Texts to embed; '-' or none, without --file: lines of standard input."""
     file: str | None = None
     """Text file, a text a line."""
-    pooling: Literal["mean", "cls"] = "mean"
-    """Vector of a text: the mean over its tokens, or that of [CLS]."""
+    pooling: Literal["mean", "cls", "tokens"] = "mean"
+    """Vector of a text: the mean over its tokens, or that of [CLS]; or a vector for each token,
+    with the token and its characters."""
+    layers: tuple[int, ...] = (-1,)
+    """Layers: 0 is the embeddings, 1 the first, -1 the last."""
+    combine: Literal["mean", "sum", "concat"] = "mean"
+    """Several layers: their mean, their sum, or one behind another."""
     normalize: bool = False
     """Scale each vector to length 1."""
     length: int | None = None
-    """Longest text in tokens, the rest is cut; the encoder's limit if not given.
-    (sentence-transformers cuts at the max_seq_length of its sentence_bert_config.json.)"""
+    """Longest sequence in tokens; the encoder's limit if not given. (sentence-transformers cuts at
+    the max_seq_length of its sentence_bert_config.json.)"""
+    long: Literal["windows", "cut"] = "windows"
+    """Longer texts are read in windows that overlap, each token in the one that shows the most
+    around it, or cut."""
 
     def __post_init__(self) -> None:
         _one_source(self.texts, self.file)
