@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
-from bothways.config import TaggingOptions
+from bothways import tasks
+from bothways.config import TaggingOptions, from_dict
 from bothways.errors import InputError
 from bothways.tasks.conll import Sentences, read_sentences
 
@@ -127,3 +129,22 @@ def test_real_files(
 ) -> None:
     found = read_sentences(shared_data(name), options, labelled=True)
     assert (len(found), found.scheme, found.broken) == (sentences, scheme, 0)
+
+
+DECLARED = sorted((Path(tasks.__file__).parent / "declared").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", ["conll2003", "wnut17", "klue-ner"])
+def test_declared_options_read_the_real_files(
+    name: str, shared_data: Callable[[str], Path]
+) -> None:
+    (path,) = [path for path in DECLARED if path.stem == name]
+    task = yaml.safe_load(path.read_text())["task"]
+    options = from_dict(TaggingOptions, task["tagging"])
+    assert task["kind"] == "tagging"
+    folder = {"klue-ner": "ko/klue"}.get(name, f"ner/{name}")
+    found = read_sentences(shared_data(f"{folder}/{task['dev']}"), options, labelled=True)
+    assert found.scheme == options.scheme
+    # What is no file of words would have read as one long sentence or as thousands of types.
+    assert found.tags is not None
+    assert 5 <= len({tag for tags in found.tags for tag in tags}) <= 15
