@@ -132,6 +132,14 @@ def test_a_long_sentence_is_read_where_most_stands_around(tmp_path: Path) -> Non
     assert any("1 of 2 sentences are longer than 12 tokens" in note for note in part.notes)
 
 
+def test_a_huge_sentence_is_read_whole() -> None:
+    words = [f"w{i % 60}" for i in range(20_000)]
+    reading = read_words(TOKENIZER, [words, ["w1"]], [0, 0], length=40)
+    examples = reading.examples
+    assert (reading.long, len(examples.places)) == (1, 20_001)
+    assert len(examples) < 20_001 / 18
+
+
 def test_words_of_which_nothing_is_left_are_read_as_unknown(tmp_path: Path) -> None:
     # A zero-width space is removed by normalisation.
     task, part = encode(tmp_path, "w1 B-X\n\u200b\u200b O\nw2 B-X\n", tagging())

@@ -102,7 +102,7 @@ class EvaluateModelOptions:
     model: str
     """Model folder, as `bothways finetune` or `bothways pretrain` writes it."""
     file: str
-    """Labelled file (.tsv or .jsonl) with the columns the model was fine-tuned on; or a corpus
+    """Labelled file (.tsv or .jsonl, CoNLL for tags) with the columns of fine-tuning; or a corpus
     folder, whose held-out part measures masked LM and next sentence."""
 
 

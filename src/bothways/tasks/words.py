@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, groupby
 
 import numpy as np
@@ -62,7 +63,7 @@ class Reading:
     joined: int
     long: int
 
-    @property
+    @cached_property
     def rows(self) -> Numbers:
         """int64 [S + 1]; sentence s has the rows ``rows[s]:rows[s + 1]``."""
         return np.cumsum([0, *(len(own.at) for own in self.sentences)], dtype=np.int64)
