@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ from bothways.model.heads import Bert
 from bothways.tasks.conll import read_sentences
 from bothways.tasks.finetune import finetune
 from bothways.tasks.predict import evaluate_file
+from bothways.tasks.schemes import phrases
 from bothways.tasks.tagging import TaggedPart, TaggingTask
 from bothways.tasks.words import read_words
 from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
@@ -357,3 +360,25 @@ def test_tags_need_a_head_for_tags(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelError, match="'classification'; tags need"):
         load(tmp_path / "other").tag("w1")
+
+
+def test_a_tagger_of_transformers_tags(tmp_path: Path) -> None:
+    config = transformers.BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        id2label=dict(enumerate(["O", "I-PER", "B-PER"])),
+    )
+    theirs = transformers.BertForTokenClassification(config).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    TOKENIZER.save(tmp_path / "theirs")
+    words = [f"w{i}" for i in range(0, 90, 3)]
+    found = load(tmp_path / "theirs").tag(words)
+    ids = torch.tensor([TOKENIZER.encode(" ".join(words)).tokens])
+    with torch.no_grad():
+        logits = theirs(ids).logits[0, 1:-1]
+    best = [config.id2label[int(i)] for i in logits.argmax(-1)]
+    assert phrases(best) == phrases(found.tags)
+    np.testing.assert_allclose(found.probabilities, logits.softmax(-1).max(-1).values, atol=1e-5)
