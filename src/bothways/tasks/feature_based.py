@@ -259,8 +259,8 @@ def _train(
                     found[name] = _measure(task, model, files[name], chosen, folder / name)
             scores = {f"dev_{k}": v for k, v in found["dev"].scores.items()}
             monitor.log(step, {"epoch": epoch + 1, "loss": float(np.mean(losses)), **scores})
-    shown = ", ".join(f"{n} {m.scores[task.metrics[0]]:.4f}" for n, m in found.items())
-    print(f"{choice} seed {seed}: {task.metrics[0]} on {shown}", flush=True)
+        shown = ", ".join(f"{n} {m.scores[task.metrics[0]]:.4f}" for n, m in found.items())
+        monitor.say(f"{choice} seed {seed}: {task.metrics[0]} on {shown}")
     weights = None if model.sum is None else model.sum.weights.softmax(0).tolist()
     return {
         **{name: measured.scores for name, measured in found.items()},
