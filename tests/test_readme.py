@@ -60,6 +60,7 @@ CHEAP = {
     ],
     "finetune": ["--epochs", "1"],
     "glue": ["--epochs", "1"],
+    "features": ["--epochs", "1", "--hidden", "8", "--layers", "embeddings", "last"],
     "bench": [*("--size", "tiny", "--batch", "2", "--length", "16"), "--rounds", "1"],
 }
 CHEAP_PYTHON = (
@@ -89,7 +90,12 @@ OUTPUTS = [
     "RTE.tsv",
     "parts/RTE/dev.tsv",
     "predictions.tsv",
+    "runs/ner/seed-0/model/model.safetensors",
+    "tagged.conll",
+    "runs/layers/features/train/layers.npy",
+    "runs/layers/report.json",
     "vectors.npz",
+    "tokens.arrow",
     "minilm/bothways.json",
     "runs/python/model/model.safetensors",
     "runs/python-reviews/seed-0/model/model.safetensors",
@@ -131,7 +137,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory, tiny_text_file: Path) -> I
     """The folder README speaks of, as the working folder: a clone's recipes, and a user's files."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "recipes").symlink_to(ROOT / "recipes")
-    for name in ("texts", "reviews", "similar"):
+    for name in ("texts", "reviews", "similar", "ner"):
         (folder / name).mkdir()
     text = tiny_text_file.read_text()
     (folder / "texts" / "stories.txt").write_text(text)
@@ -155,6 +161,9 @@ def _write_tables(folder: Path, sentences: list[str]) -> None:
             f'{{"first": "{a}", "second": "{b}", "score": {len(b) / 10}}}' for a, b in pairs[chosen]
         ]
         (folder / f"similar/{name}.jsonl").write_text("\n".join(scored) + "\n")
+    for name, part in (("train", sentences[:40]), ("dev", sentences[40:60])):
+        tags = [[f"{w} {'I-WHO' if w[0].isupper() else 'O'}" for w in s.split()] for s in part]
+        (folder / f"ner/{name}.conll").write_text("\n\n".join(map("\n".join, tags)) + "\n")
     (folder / "reviews/test.tsv").write_text("\n".join(["sentence", *sentences[72:80]]) + "\n")
 
 

@@ -243,7 +243,7 @@ def test_embed_verb(
     texts = ["w1 w2", "", "w3 " * 60]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
     out = tmp_path / "vectors.npz"
-    file = ("--file", tmp_path / "texts.txt", "--out", out)
+    file = ("--file", tmp_path / "texts.txt", "--out", out, "--long", "cut")
     said, noted = run("embed", folders / "pretrained", *file, capsys=capsys)
     assert said == f"3 vectors of 32: {out}\n"
     assert noted == "note: 1 of 3 texts were cut to 40 tokens; what is beyond is not read\n"
@@ -271,7 +271,7 @@ def test_minilm_embeds_as_sentence_transformers_does(
     texts = ["A cat sat.", "Naïve façades, 3,141 of them!", "Length matters in a batch. " * 60]
     theirs = sentence_transformers.SentenceTransformer(str(minilm), device="cpu")
     length = theirs.max_seq_length
-    argv = ("embed", minilm, *texts, "--out", tmp_path / "v.npz", "--normalize")
+    argv = ("embed", minilm, *texts, "--out", tmp_path / "v.npz", "--normalize", "--long", "cut")
     _, noted = run(*argv, "--length", str(length), capsys=capsys)
     assert noted.startswith(f"note: 1 of 3 texts were cut to {length} tokens")
     with np.load(tmp_path / "v.npz") as stored:

@@ -249,6 +249,15 @@ def _split(argv: Sequence[str]) -> int:
     return _show(split(chosen))
 
 
+def _features(argv: Sequence[str]) -> int:
+    from bothways.config import FeaturesConfig
+
+    config = _options(FeaturesConfig, "features", argv)
+    from bothways.tasks.feature_based import tag_by_features
+
+    return _show(tag_by_features(config).table())
+
+
 def _fill_mask(argv: Sequence[str]) -> int:
     from bothways.use_options import FillMaskOptions
 
@@ -345,6 +354,7 @@ VERBS: dict[str, Verb] = {
     "tasks": Verb("list the declared tasks, or print one to copy", _tasks),
     "glue": Verb("fine-tune on several declared tasks, with a table over them", _glue),
     "split": Verb("part a labelled file in two, by a hash of its text", _split),
+    "features": Verb("tag words by a frozen encoder's layers and a BiLSTM", _features),
     "evaluate": Verb("measure a model on labelled data or on a corpus", _evaluate),
     "predict": Verb("label texts with a fine-tuned model", _predict),
     "embed": Verb("turn texts into vectors", _embed),

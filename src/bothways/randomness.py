@@ -45,6 +45,7 @@ class Purpose(StrEnum):
     DROPOUT = "dropout"
     WEIGHTS = "initial weights"
     HEAD = "initial head"
+    RECURRENT = "initial recurrent layers"
     DEMO = "demo data"
 
 

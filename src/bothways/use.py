@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from bothways.config import MaskOptions, PairOptions, PretrainConfig
 from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError, ModelError, StoreError
-from bothways.files import write_bytes, write_text
+from bothways.files import write_text
 from bothways.model.batch import Inputs, collate
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
@@ -28,17 +27,25 @@ from bothways.pretraining.heldout import evaluation_batches
 from bothways.pretraining.objective import measure
 from bothways.pretraining.plan import unfit
 from bothways.tasks.catalogue import task as declared_task
-from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
+from bothways.tasks.entities import Tagged, tag_text
 from bothways.tasks.predict import (
     Prediction,
-    check_length,
     check_segments,
     evaluate_file,
     predict_outputs,
     predict_texts,
     read_part,
 )
+from bothways.tasks.schemes import OUTSIDE
 from bothways.tasks.submission import submission_rows
+from bothways.tasks.vectors import (
+    Combine,
+    Long,
+    TokenVectors,
+    check_format,
+    embed_texts,
+    write_vectors,
+)
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
 from bothways.training.device import choose_device
 from bothways.training.precision import set_threads
@@ -201,6 +208,15 @@ class Model:
         """
         return predict_texts(self.loaded, a, b)
 
+    def tag(self, text: str | Sequence[str]) -> Tagged:
+        """Tags and entities of a text, or of a sentence cut into words, from a head for tags.
+
+        Raises:
+            ModelError: the model has another head or none.
+            InputError: a text without words.
+        """
+        return tag_text(self.loaded, text)
+
     def embed(
         self,
         texts: Sequence[str],
@@ -208,49 +224,69 @@ class Model:
         pooling: Pooling = "mean",
         normalize: bool = False,
         length: int | None = None,
+        layers: Sequence[int] = (-1,),
+        combine: Combine = "mean",
+        long: Long = "cut",
     ) -> NDArray[np.float32]:
-        """A vector for each text, from the last layer.
+        """A vector for each text, by default from the last layer.
 
         Args:
-            texts: longer ones are cut; :meth:`tokens_cut` tells.
+            texts: any texts.
             pooling: mean over all the text's tokens, specials included, as sentence-transformers
                 has it; or the [CLS] token's.
             normalize: to length 1.
-            length: longest text in tokens; the encoder's limit if not given.
+            length: longest sequence in tokens; the encoder's limit if not given.
+            layers: 0 is the embeddings, 1 the first layer; below 0: counted from the last.
+            combine: several layers' mean, sum, or all one behind another.
+            long: longer texts are cut (:meth:`tokens_cut` tells), or read in windows.
 
         Returns:
-            float32 [texts, H].
+            float32 [texts, H], or with ``concat`` [texts, layers * H].
 
         Raises:
+            ConfigError: a layer that the encoder has not.
             LengthError: ``length`` is beyond the encoder's positions, or leaves no room for text.
         """
-        return self._pool(self._examples(texts, length), pooling, normalize)
+        found = embed_texts(
+            self.loaded,
+            texts,
+            layers=layers,
+            combine=combine,
+            pooling=pooling,
+            normalize=normalize,
+            length=length,
+            long=long,
+        )
+        assert found.pooled is not None
+        return found.pooled
+
+    def embed_tokens(
+        self,
+        texts: Sequence[str],
+        *,
+        normalize: bool = False,
+        length: int | None = None,
+        layers: Sequence[int] = (-1,),
+        combine: Combine = "mean",
+        long: Long = "windows",
+    ) -> list[TokenVectors]:
+        """A vector for each token of each text, with the token and where it stands in the text;
+        arguments and errors as for :meth:`embed`."""
+        found = embed_texts(
+            self.loaded,
+            texts,
+            layers=layers,
+            combine=combine,
+            pooling="tokens",
+            normalize=normalize,
+            length=length,
+            long=long,
+        )
+        return list(found.tokens)
 
     def tokens_cut(self, a: str, b: str | None = None) -> int:
         """How many tokens of a text or pair are beyond the encoder's length, and so not read."""
         return self._encode(a, b).cut
-
-    def _examples(self, texts: Sequence[str], length: int | None) -> Examples:
-        length = self.bert.config.positions if length is None else length
-        check_length(self.bert, length)
-        return encode_examples(self.tokenizer, texts, None, length=length)
-
-    @torch.inference_mode()
-    def _pool(self, examples: Examples, pooling: Pooling, normalize: bool) -> NDArray[np.float32]:
-        vectors_NH = np.zeros((len(examples), self.bert.config.hidden), dtype=np.float32)
-        for rows in length_batches(examples.lengths, PREDICT_TOKENS):
-            inputs = examples.inputs(rows, max_positions=self.bert.config.positions)
-            inputs = inputs.to(self.bert.device)
-            hidden_TH = self.bert.encoder(inputs)
-            if pooling == "cls":
-                pooled = hidden_TH.index_select(0, inputs.starts)
-            else:
-                parts = hidden_TH[: inputs.bounds[-1]].split(inputs.lengths.tolist())
-                pooled = torch.stack([part.mean(0) for part in parts])
-            if normalize:
-                pooled = torch.nn.functional.normalize(pooled, dim=-1)
-            vectors_NH[rows] = pooled.cpu().numpy()
-        return vectors_NH
 
     def _encode(self, a: str, b: str | None = None) -> Encoding:
         return self.tokenizer.encode(a, b, max_length=self.bert.config.positions)
@@ -292,27 +328,43 @@ def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
     model = _open(options.model, options.device)
     if options.file is not None:
-        lines = _predict_file(model.loaded, options)
+        lines, count = _predict_file(model.loaded, options)
+    elif model.bert.tagger is not None and options.text_b is None:
+        lines, count = _tag_lines(model, options.texts), len(options.texts)
     else:
         b = None if options.text_b is None else [options.text_b] * len(options.texts)
         prediction = model.predict(options.texts, b)
         _note_cut(prediction.cut, len(options.texts), prediction.length)
-        lines = _prediction_lines(prediction)
+        lines, count = _prediction_lines(prediction), len(options.texts)
     if options.out is None:
         return lines
     write_text(Path(options.out), "\n".join(lines) + "\n")
-    return [f"{len(lines) - 1} predictions: {options.out}"]
+    return [f"{count} predictions: {options.out}"]
 
 
-def _predict_file(loaded: Loaded, options: PredictOptions) -> list[str]:
-    """A header, and a line for each example of a file in the task's format."""
+def _predict_file(loaded: Loaded, options: PredictOptions) -> tuple[list[str], int]:
+    """The lines of a file of predictions, and of how many examples."""
     columns = None if options.task is None else declared_task(options.task).task
     task, part = read_part(loaded, options.file or "", labelled=False, options=columns)
     for note in part.notes:
         _note(note)
     outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
     table = task.table(part, task.decode(part, outputs))
-    return ["\t".join(row) for row in (submission_rows(table) if options.submission else table)]
+    rows = submission_rows(table) if options.submission else table
+    return ["\t".join(row) for row in rows], len(part.rows)
+
+
+def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
+    """Tab-separated, with a header: each text's entities, or where the tags mark none, words."""
+    lines = ["text\ttype\tstart\tend\tprobability\tcharacters"]
+    for number, text in enumerate(texts):
+        found = model.tag(text)
+        rows = [(e.type, e.start, e.end, e.probability, e.text) for e in found.entities]
+        if set(found.tags) - {OUTSIDE} and not rows:
+            words = zip(found.tags, found.spans, found.probabilities, found.words, strict=True)
+            rows = [(tag, *span, sure, word) for tag, span, sure, word in words]
+        lines += [f"{number}\t{t}\t{a}\t{b}\t{p:.6f}\t{word}" for t, a, b, p, word in rows]
+    return lines
 
 
 def _prediction_lines(prediction: Prediction) -> list[str]:
@@ -326,6 +378,7 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
 
 def embed(options: EmbedOptions) -> str:
     """Write the vectors for `bothways embed`."""
+    check_format(Path(options.out))
     model = _open(options.model, options.device)
     texts = options.texts
     if options.file is not None:
@@ -333,13 +386,29 @@ def embed(options: EmbedOptions) -> str:
         texts = tuple(text for _, text in lines)
     if not texts:
         raise InputError("no text to embed; the file is empty.", path=options.file)
-    examples = model._examples(texts, options.length)
-    vectors = model._pool(examples, options.pooling, options.normalize)
-    data = io.BytesIO()
-    np.savez(data, embeddings=vectors)
-    write_bytes(Path(options.out), data.getvalue())
-    _note_cut(examples.cut, len(texts), options.length or model.bert.config.positions)
-    return f"{len(vectors)} vectors of {vectors.shape[1]}: {options.out}"
+    found = embed_texts(
+        model.loaded,
+        texts,
+        layers=options.layers,
+        combine=options.combine,
+        pooling=options.pooling,
+        normalize=options.normalize,
+        length=options.length,
+        long=options.long,
+    )
+    write_vectors(Path(options.out), texts, found)
+    limit = options.length or model.bert.config.positions
+    _note_cut(found.cut, len(texts), limit)
+    if found.long:
+        _note(
+            f"{found.long:,} of {len(texts):,} texts are longer than {limit} tokens and were "
+            "read in windows that overlap"
+        )
+    if found.pooled is None:
+        width = found.tokens[0].vectors.shape[1]
+        count = sum(len(own.tokens) for own in found.tokens)
+        return f"{count} vectors of {width}, for the tokens of {len(texts)} texts: {options.out}"
+    return f"{len(found.pooled)} vectors of {found.pooled.shape[1]}: {options.out}"
 
 
 def evaluate(options: EvaluateModelOptions) -> list[str]:

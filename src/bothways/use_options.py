@@ -57,9 +57,10 @@ class PredictOptions:
     text_b: str | None = None
     """Second text of the pair, the same for each text."""
     file: str | None = None
-    """File to label (.tsv or .jsonl) with the columns the model was fine-tuned on."""
+    """File to label (.tsv or .jsonl; CoNLL columns for tags) with the columns the model was
+    fine-tuned on."""
     out: str | None = None
-    """File to write the predictions to (.tsv); printed if not given."""
+    """File to write the predictions to (.tsv; CoNLL columns for tags); printed if not given."""
     device: DeviceName = "auto"
     """What computes; auto takes a GPU where torch sees one."""
     task: str | None = None
@@ -116,18 +117,27 @@ class EmbedOptions:
     model: str
     """Model folder."""
     out: str
-    """File to write to (.npz): array `embeddings`, float32 [texts, hidden]."""
+    """File to write to: .npz (array `embeddings`, float32 [texts, hidden]), .arrow or .jsonl (a row
+    for each text)."""
     texts: tuple[str, ...] = ()
     """Texts to embed; '-' or none, without --file: lines of standard input."""
     file: str | None = None
     """Text file, a text a line."""
-    pooling: Literal["mean", "cls"] = "mean"
-    """Vector of a text: the mean over its tokens, or that of [CLS]."""
+    pooling: Literal["mean", "cls", "tokens"] = "mean"
+    """Vector of a text: the mean over its tokens, or that of [CLS]; or a vector for each token,
+    with the token and its characters."""
+    layers: tuple[int, ...] = (-1,)
+    """Layers: 0 is the embeddings, 1 the first, -1 the last."""
+    combine: Literal["mean", "sum", "concat"] = "mean"
+    """Several layers: their mean, their sum, or one behind another."""
     normalize: bool = False
     """Scale each vector to length 1."""
     length: int | None = None
-    """Longest text in tokens, the rest is cut; the encoder's limit if not given.
-    (sentence-transformers cuts at the max_seq_length of its sentence_bert_config.json.)"""
+    """Longest sequence in tokens; the encoder's limit if not given. (sentence-transformers cuts at
+    the max_seq_length of its sentence_bert_config.json.)"""
+    long: Literal["windows", "cut"] = "windows"
+    """Longer texts are read in windows that overlap, each token in the one that shows the most
+    around it, or cut."""
     device: DeviceName = "auto"
     """What computes; auto takes a GPU where torch sees one."""
 
@@ -142,7 +152,7 @@ class EvaluateModelOptions:
     model: str
     """Model folder, as `bothways finetune` or `bothways pretrain` writes it."""
     file: str
-    """Labelled file (.tsv or .jsonl) with the columns the model was fine-tuned on; or a corpus
+    """Labelled file (.tsv or .jsonl, CoNLL for tags) with the columns of fine-tuning; or a corpus
     folder, whose held-out part measures masked LM and next sentence."""
     device: DeviceName = "auto"
     """What computes; auto takes a GPU where torch sees one."""

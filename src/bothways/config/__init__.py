@@ -14,6 +14,7 @@ torch, so that ``bothways --help`` stays fast.
 from __future__ import annotations
 
 from bothways.config.corpus import CorpusConfig
+from bothways.config.features import LAYER_CHOICES, FeaturesConfig, LayerChoice
 from bothways.config.fields import (
     digest,
     fingerprint,
@@ -40,18 +41,22 @@ from bothways.config.pretraining import (
     PretrainConfig,
     ShowConfig,
 )
+from bothways.config.tagging import Scheme, TaggingOptions
 from bothways.config.training import OptimizerOptions
 from bothways.config.vocabulary import ExtendConfig, LearningOptions, VocabularyConfig
 
 __all__ = [
+    "LAYER_CHOICES",
     "SIZES",
     "CheckpointOptions",
     "ClockOptions",
     "CorpusConfig",
     "EvaluateOptions",
     "ExtendConfig",
+    "FeaturesConfig",
     "FinetuneConfig",
     "GlueConfig",
+    "LayerChoice",
     "LearningOptions",
     "MaskKind",
     "MaskOptions",
@@ -63,8 +68,10 @@ __all__ = [
     "PlanConfig",
     "PretrainConfig",
     "Reference",
+    "Scheme",
     "ShowConfig",
     "SizeOptions",
+    "TaggingOptions",
     "TaskOptions",
     "VocabularyConfig",
     "digest",

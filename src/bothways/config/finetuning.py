@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from bothways.config.fields import free, numerics
+from bothways.config.tagging import TaggingOptions
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
 
@@ -34,7 +35,7 @@ class TaskOptions:
     name: str = "task"
     """Name for reports."""
     train: str = free("")
-    """Training file (.tsv or .jsonl)."""
+    """Training file (.tsv or .jsonl; for tagging, CoNLL columns)."""
     dev: str = free("")
     """File to measure on."""
     test: str | None = free(None)
@@ -50,13 +51,13 @@ class TaskOptions:
     """Column of the second text, for pairs."""
     label: str = "label"
     """Column of the label, or of the score for regression."""
-    kind: Literal["classification", "regression"] = "classification"
-    """What the label is."""
+    kind: Literal["classification", "regression", "tagging"] = "classification"
+    """What the label is: a class or a score of a text or pair, or a tag for each word."""
     labels: tuple[str, ...] = ()
     """The labels in order; found in the training file, sorted, if not given."""
     metrics: tuple[str, ...] = ()
-    """accuracy, f1, matthews, pearson, spearman; the first is the main one; by kind if
-    not given."""
+    """accuracy, f1, matthews, pearson, spearman, for tagging also precision, recall; the first is
+    the main one; by kind if not given."""
     header: bool = True
     """TSV files start with a line of column names."""
     columns: tuple[str, ...] = ()
@@ -71,6 +72,8 @@ class TaskOptions:
     """Published scores, for tables."""
     notes: str = free("")
     """What one should know of the task."""
+    tagging: TaggingOptions = field(default_factory=TaggingOptions)
+    """CoNLL files, for the kind tagging."""
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ from typing import Any
 from bothways.config import TaskOptions, from_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.model.folder import Loaded
+from bothways.tasks.tagging import TaggingTask
 from bothways.tasks.task import Task
 from bothways.tasks.texts import ClassificationTask, RegressionTask
 
 KINDS: dict[str, type[Task[Any, Any]]] = {
     "classification": ClassificationTask,
     "regression": RegressionTask,
+    "tagging": TaggingTask,
 }
 
 
@@ -59,7 +61,7 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
         ModelError: they are damaged, or of another version.
     """
     labels = about.get("labels")
-    if not labels and kind == "classification":
+    if not labels and kind in ("classification", "tagging"):
         labels = [f"LABEL_{i}" for i in range(outputs)]
     try:
         options = from_dict(TaskOptions, about.get("options") or {})

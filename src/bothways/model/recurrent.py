@@ -1,0 +1,131 @@
+"""Bidirectional LSTMs, on features that stay as they are or on top of a whole encoder.
+
+B sequences, T tokens of all of them, D features of a token, L layers, H hidden size, C outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+
+from bothways.model.shared import Linear, Shared
+from bothways.randomness import Purpose, derived_seed
+
+
+class BiLSTM(nn.Module):
+    """LSTM layers that read each sequence in both directions (Devlin et al. 2019, 5.1 and 5.3).
+
+    Args:
+        features: D.
+        hidden: units of each direction.
+        layers: how many, each reading the outputs of both directions of the one below.
+        dropout: between the layers.
+        shared: whose dropout it is.
+        seed: of the new weights.
+    """
+
+    def __init__(
+        self, features: int, hidden: int, layers: int, *, dropout: float, shared: Shared, seed: int
+    ):
+        super().__init__()
+        sizes = [features, *[2 * hidden] * (layers - 1)]
+        self.layers = nn.ModuleList(
+            nn.LSTM(size, hidden, bidirectional=True, batch_first=True) for size in sizes
+        )
+        self._dropout, self._probability = shared.dropout, dropout
+        generator = torch.Generator().manual_seed(derived_seed(seed, Purpose.RECURRENT))
+        bound = 1 / math.sqrt(hidden)
+        with torch.no_grad():
+            for parameter in self.layers.parameters():
+                parameter.uniform_(-bound, bound, generator=generator)
+
+    def forward(self, x_TD: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Read sequences that stand end to end.
+
+        Args:
+            x_TD: float32 [T, D].
+            lengths: tokens of each sequence, B of them, at least 1 each, T in all.
+
+        Returns:
+            [T, 2 * hidden]: the forward direction's outputs, then the backward one's.
+        """
+        packed = pack_sequence([*torch.split(x_TD, list(lengths))], enforce_sorted=False)
+        for number, layer in enumerate(self.layers):
+            if number:
+                dropped = self._dropout(packed.data, self._probability)
+                packed = PackedSequence(dropped, *packed[1:])
+            packed, _ = layer(packed)
+        padded, _ = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+        return torch.cat([row[:size] for row, size in zip(padded, lengths, strict=True)])
+
+
+class LayerSum(nn.Module):
+    """A weighted sum of layers: softmax weights and one scale, learned (Peters et al. 2018, 3.2).
+
+    Args:
+        layers: L.
+    """
+
+    def __init__(self, layers: int):
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(layers))
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x_TLH: Tensor) -> Tensor:
+        """[T, L, H] -> [T, H]."""
+        return self.scale * torch.einsum("tlh,l->th", x_TLH, self.weights.softmax(0))
+
+
+class FeatureTagger(nn.Module):
+    """Layers of an encoder that is not trained, a BiLSTM of two layers, and one output layer.
+
+    Args:
+        layers: L, how many layers of the encoder are read.
+        width: H.
+        hidden: units of each direction.
+        outputs: C.
+        summed: the layers are summed by learned weights; otherwise they stand side by side.
+        dropout: between the BiLSTM's layers, and before the output layer.
+        seed: of the new weights.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        width: int,
+        hidden: int,
+        outputs: int,
+        *,
+        summed: bool,
+        dropout: float,
+        seed: int,
+    ):
+        super().__init__()
+        self.shared = Shared()
+        self.sum = LayerSum(layers) if summed else None
+        self.lstm = BiLSTM(
+            width if summed else layers * width,
+            hidden,
+            2,
+            dropout=dropout,
+            shared=self.shared,
+            seed=seed,
+        )
+        self.output = Linear(2 * hidden, outputs)
+        self._probability = dropout
+        generator = torch.Generator().manual_seed(derived_seed(seed, Purpose.HEAD))
+        bound = 1 / math.sqrt(2 * hidden)
+        with torch.no_grad():
+            self.output.weight.uniform_(-bound, bound, generator=generator)
+            self.output.bias.zero_()
+
+    def forward(self, x_TLH: Tensor, lengths: Sequence[int]) -> Tensor:
+        """float32 [T, L, H] of sequences end to end -> [T, C]."""
+        x_TD = x_TLH.flatten(1) if self.sum is None else self.sum(x_TLH)
+        x = self.shared.dropout(self.lstm(x_TD, lengths), self._probability)
+        logits: Tensor = self.output(x)
+        return logits

@@ -1,0 +1,131 @@
+"""Tags and entities of a text, with their characters.
+
+W words of a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.special import softmax
+
+from bothways.errors import InputError, ModelError
+from bothways.model.folder import Loaded
+from bothways.tasks.conll import Sentences
+from bothways.tasks.kinds import task_of
+from bothways.tasks.predict import choose_length, predict_outputs
+from bothways.tasks.schemes import phrases
+from bothways.tasks.tagging import TaggingTask, reading_of
+from bothways.tokenization.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A named entity.
+
+    Attributes:
+        type: such as PER.
+        start, end: its first character in the text, and the one after its last.
+        text: these characters.
+        words: its first word, and the one after its last.
+        probability: of the least sure tag in it.
+    """
+
+    type: str
+    start: int
+    end: int
+    text: str
+    words: tuple[int, int]
+    probability: float
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A text with its tags.
+
+    Attributes:
+        text: as given, or the words given with a space between them.
+        words: as given, or as the tokenizer parts them: at white space and around punctuation.
+        spans: first character of each word in the text, and the one after its last.
+        tags: of each word, in the scheme of the file that the model was trained on.
+        probabilities: of each word's tag; of a word within another's piece, that one's.
+        entities: what the tags mark; none for tags that mark nothing, as parts of speech.
+    """
+
+    text: str
+    words: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
+    tags: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    entities: tuple[Entity, ...]
+
+
+def tag_text(
+    loaded: Loaded,
+    text: str | Sequence[str],
+    *,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Tagged:
+    """Tag a text, or a sentence that is cut into words already.
+
+    Text longer than ``length`` is read in several windows.
+
+    Args:
+        loaded: a model folder with a head for tags.
+        text: running text, or words.
+        length: of a window in tokens; that of fine-tuning, or the encoder's, if not given.
+        dtype: arithmetic of the layers.
+
+    Raises:
+        ModelError: the model has another head or none.
+        InputError: a text without words, or what is no text.
+        LengthError: ``length`` is beyond the encoder's positions.
+    """
+    task = task_of(loaded)
+    if not isinstance(task, TaggingTask):
+        raise ModelError(
+            f"this model's task is of the kind {task.options.kind!r}; tags need a folder that was "
+            "fine-tuned with --task.kind tagging."
+        )
+    whole, spans = _words(loaded.tokenizer, text, spaces=task.options.tagging.spaces)
+    words = [whole[start:end] for start, end in spans]
+    if not words:
+        raise InputError("the text has no word to tag.")
+    rows = Sentences(Path("text"), [words], [[0] * len(words)], documents=[0])
+    part = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
+    outputs = predict_outputs(loaded.model, part.examples, dtype=dtype)
+    (tags,) = task.decode(part, outputs)
+    sure = softmax(outputs.astype(np.float64), axis=-1).max(-1)
+    at = np.searchsorted(reading_of(part).sentences[0].words, np.arange(len(words)), "right") - 1
+    probabilities = tuple(sure[np.maximum(at, 0)].tolist())
+    found = []
+    for kind, first, last in phrases(tags) if task.learned != "none" else []:
+        start, end = spans[first][0], spans[last - 1][1]
+        least = min(probabilities[first:last])
+        found.append(Entity(kind, start, end, whole[start:end], (first, last), least))
+    return Tagged(whole, tuple(words), tuple(spans), tuple(tags), probabilities, tuple(found))
+
+
+def _words(
+    tokenizer: Tokenizer, text: str | Sequence[str], *, spaces: bool
+) -> tuple[str, list[tuple[int, int]]]:
+    """The whole text, and where its words are."""
+    if not isinstance(text, str):
+        between = " " if spaces else ""
+        starts = [0, *accumulate(len(word) + len(between) for word in text)]
+        ends = [start + len(word) for start, word in zip(starts, text, strict=False)]
+        return between.join(text), list(zip(starts, ends, strict=False))
+    if not spaces:
+        return text, [(i, i + 1) for i in range(len(text))]
+    encoding = tokenizer.encode(text)
+    spans: dict[int, tuple[int, int]] = {}
+    for word, (start, end) in zip(encoding.words, encoding.offsets, strict=True):
+        if word is not None:
+            spans[word] = (spans.get(word, (start, end))[0], end)
+    return text, [*spans.values()]

@@ -1,0 +1,110 @@
+"""An encoder's layers as features: computed once, kept on disk, read by a BiLSTM.
+
+R words read, L layers and the embeddings below them, H hidden size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from bothways.config import LayerChoice
+from bothways.errors import ConfigError, ModelError
+from bothways.files import explain_disk_errors, new_folder, write_json
+from bothways.model.heads import Bert
+from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
+
+_ARRAY, _ABOUT = "layers.npy", "features.json"
+
+
+def keep_layers(
+    folder: Path,
+    model: Bert,
+    examples: Examples,
+    *,
+    fingerprint: str,
+    dtype: torch.dtype,
+    say: Callable[[str], None],
+) -> NDArray[np.float16]:
+    """The hidden states of the tokens that are read, in every layer; computed if not there.
+
+    Args:
+        folder: where they are kept, replaced if it holds those of something else.
+        model: the encoder.
+        examples: the file.
+        fingerprint: of all that the features depend on.
+        dtype: arithmetic of the layers.
+        say: told before the work begins, with what it takes.
+
+    Returns:
+        float16 [R, L + 1, H], the embeddings first, mapped from disk.
+
+    Raises:
+        DiskError: no room for them.
+        ModelError: a hidden state is not finite, or too large for 16 bits.
+    """
+    if _fingerprint(folder) != fingerprint:
+        shape = (len(examples.places), model.config.layers + 1, model.config.hidden)
+        size = np.prod(shape) * 2 / 2**20
+        say(
+            f"{folder.name}: computing {shape[0]:,} words' {shape[1]} layers from "
+            f"{examples.bounds[-1]:,} tokens ({size:,.0f} MiB in {folder})"
+        )
+        with new_folder(folder) as partial, explain_disk_errors(folder):
+            array = open_memmap(partial / _ARRAY, mode="w+", dtype=np.float16, shape=shape)
+            _compute(array, model, examples, dtype)
+            array.flush()
+            write_json(partial / _ABOUT, {"fingerprint": fingerprint, "shape": shape})
+    found: NDArray[np.float16] = np.load(folder / _ARRAY, mmap_mode="r")
+    return found
+
+
+def _fingerprint(folder: Path) -> str | None:
+    try:
+        found = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))["fingerprint"]
+        return str(found) if (folder / _ARRAY).exists() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@torch.inference_mode()
+def _compute(
+    array: NDArray[np.float16], model: Bert, examples: Examples, dtype: torch.dtype
+) -> None:
+    model.eval()
+    for indices in length_batches(examples.lengths, PREDICT_TOKENS):
+        batch = examples.batch(indices, max_positions=model.config.positions).to(model.device)
+        states = model.encoder.hidden_states(batch.inputs, dtype=dtype)
+        read = torch.stack([x_TH.index_select(0, batch.at) for x_TH in states], 1)
+        found = read.to(torch.float16).cpu().numpy()
+        if not np.isfinite(found).all():
+            raise ModelError(
+                "a hidden state is not finite in 16 bits; the model's weights are damaged."
+            )
+        for n, rows in zip(indices, np.split(found, batch.bounds[1:-1]), strict=True):
+            array[examples.rows[n] : examples.rows[n + 1]] = rows
+
+
+def chosen_layers(choice: LayerChoice, layers: int) -> slice:
+    """The layers that a choice reads, the embeddings being number 0.
+
+    Raises:
+        ConfigError: the encoder has not as many.
+    """
+    chosen = {
+        "embeddings": slice(0, 1),
+        "second-to-last": slice(layers - 1, layers),
+        "last": slice(layers, layers + 1),
+        "sum-last-four": slice(layers - 3, layers + 1),
+        "concat-last-four": slice(layers - 3, layers + 1),
+        "sum-all": slice(1, layers + 1),
+    }[choice]
+    if chosen.start < (0 if choice == "embeddings" else 1):
+        raise ConfigError(f"layers: {choice!r}, but this encoder has {layers} layers.")
+    return chosen

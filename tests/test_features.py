@@ -1,0 +1,187 @@
+"""The feature-based approach: features that are the encoder's, kept, and a BiLSTM that learns."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bothways.config import LAYER_CHOICES, FeaturesConfig, OptimizerOptions, TaskOptions
+from bothways.errors import ConfigError, InputError, RunError
+from bothways.model.folder import save_model
+from bothways.model.heads import Bert
+from bothways.model.recurrent import BiLSTM, FeatureTagger, LayerSum
+from bothways.model.shared import Shared
+from bothways.tasks import feature_based
+from bothways.tasks.feature_based import PAPER, tag_by_features
+from bothways.tasks.features import chosen_layers
+from bothways.use import load
+from model_examples import small_config, small_tokenizer
+
+SHAPE = (4, 16, 4, 32, 97)
+
+
+def word_file(path: Path, count: int, seed: int) -> Path:
+    """w50 begins an entity, w60 to w63 go on."""
+    rng = np.random.default_rng(seed)
+    lines: list[str] = []
+    for i in range(count):
+        words = [f"w{n} O" for n in rng.integers(0, 40, int(rng.integers(1, 7)))]
+        if i % 3:
+            words += ["w50 B-X", f"w{rng.integers(60, 64)} I-X"]
+        lines += [*words, ""]
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> FeaturesConfig:
+    save_model(tmp_path / "model", Bert(small_config(SHAPE), seed=2), small_tokenizer(97))
+    return FeaturesConfig(
+        task=TaskOptions(
+            kind="tagging",
+            train=str(word_file(tmp_path / "train.conll", 80, 0)),
+            dev=str(word_file(tmp_path / "dev.conll", 20, 1)),
+            test=str(word_file(tmp_path / "test.conll", 20, 2)),
+        ),
+        model=str(tmp_path / "model"),
+        run=str(tmp_path / "run"),
+        hidden=16,
+        epochs=6,
+        batch=8,
+        length=12,
+        optimizer=OptimizerOptions(lr=2e-2, warmup=0.1, weight_decay=0.0, bias_correction=True),
+        precision="fp32",
+        threads=1,
+    )
+
+
+def test_all_rows_of_the_table_in_one_run(
+    config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = tag_by_features(config)
+    assert list(result.dev) == list(LAYER_CHOICES) == list(PAPER) == list(result.test)
+    assert min(score for values in result.dev.values() for score in values) > 0.9
+    shown = result.table()
+    for choice, theirs in PAPER.items():
+        (row,) = [line for line in shown.splitlines() if f" {choice} " in line]
+        assert f"{100 * result.dev[choice][0]:.2f}" in row
+        assert f"{theirs:.1f}" in row
+    run = Path(config.run)
+    record = json.loads((run / "sum-all/seed-0/metrics.json").read_text())
+    assert len(record["layer_weights"]) == 4
+    assert sum(record["layer_weights"]) == pytest.approx(1)
+    assert (run / "last/seed-0/test_predictions.conll").exists()
+
+    # The same again computes nothing; another seed reads the features that are there.
+    def refuse(*_: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr("bothways.tasks.features._compute", refuse)
+    monkeypatch.setattr(feature_based, "_step", refuse)
+    assert tag_by_features(config).dev == result.dev
+    monkeypatch.undo()
+    monkeypatch.setattr("bothways.tasks.features._compute", refuse)
+    more = dataclasses.replace(config, seeds=(0, 1), layers=("last",))
+    assert len(tag_by_features(more).dev["last"]) == 2
+    monkeypatch.undo()
+    with pytest.raises(RunError, match="hidden: 16 in the folder, 8 asked for"):
+        tag_by_features(dataclasses.replace(config, hidden=8))
+
+
+def test_features_are_the_hidden_states_of_first_pieces(config: FeaturesConfig) -> None:
+    one = dataclasses.replace(config, layers=("last",), epochs=1, length=30)
+    tag_by_features(one)
+    kept = np.load(Path(config.run) / "features/dev/layers.npy")
+    model = load(config.model)
+    lines = (Path(config.task.dev)).read_text().split("\n\n")
+    texts = [" ".join(line.split()[0] for line in part.splitlines()) for part in lines if part]
+    for layer in range(5):
+        own = [found.vectors for found in model.embed_tokens(texts, layers=[layer])]
+        np.testing.assert_allclose(kept[:, layer], np.concatenate(own), atol=2e-3)
+
+
+def test_the_same_seed_gives_the_same_bits(config: FeaturesConfig, tmp_path: Path) -> None:
+    one = dataclasses.replace(config, layers=("sum-last-four",), epochs=1)
+    first = tag_by_features(one)
+    torch.manual_seed(99)  # nothing is drawn from torch's own generator
+    again = tag_by_features(dataclasses.replace(one, run=str(tmp_path / "again")))
+    assert first.dev == again.dev
+    records = [
+        (Path(r.run) / "sum-last-four/seed-0/metrics.jsonl").read_text() for r in (first, again)
+    ]
+    assert records[0] == records[1]
+
+
+def test_what_is_refused(config: FeaturesConfig, tmp_path: Path) -> None:
+    words = tmp_path / "words.conll"
+    words.write_text("w1\nw2\n")
+    for task in ("dev", "test"):
+        changed = dataclasses.replace(config.task, **{task: str(words)})
+        with pytest.raises(InputError, match=r"words\.conll:1: .*no column"):
+            tag_by_features(dataclasses.replace(config, task=changed))
+    with pytest.raises(ConfigError, match="model is missing"):
+        tag_by_features(dataclasses.replace(config, model=""))
+    with pytest.raises(ConfigError, match="features are for tagging"):
+        dataclasses.replace(config, task=TaskOptions())
+    with pytest.raises(ConfigError, match=r"layers is \[last, last\]"):
+        dataclasses.replace(config, layers=("last", "last"))
+
+
+def test_which_layers_a_choice_reads() -> None:
+    numbers = {choice: list(range(13))[chosen_layers(choice, 12)] for choice in LAYER_CHOICES}
+    assert numbers == {
+        "embeddings": [0],
+        "second-to-last": [11],
+        "last": [12],
+        "sum-last-four": [9, 10, 11, 12],
+        "concat-last-four": [9, 10, 11, 12],
+        "sum-all": list(range(1, 13)),
+    }
+    for choice, layers in (("concat-last-four", 3), ("second-to-last", 1)):
+        with pytest.raises(ConfigError, match=f"{choice!r}, but this encoder has {layers} layers"):
+            chosen_layers(choice, layers)  # type: ignore[arg-type]
+
+
+def test_the_bilstm_is_torchs_of_two_layers() -> None:
+    ours = BiLSTM(5, 3, 2, dropout=0.5, shared=Shared(), seed=7).eval()
+    theirs = nn.LSTM(5, 3, num_layers=2, bidirectional=True, batch_first=True)
+    state = {}
+    for number, layer in enumerate(ours.layers):
+        for name, value in layer.state_dict().items():
+            state[name.replace("_l0", f"_l{number}")] = value
+    theirs.load_state_dict(state)
+    lengths = [4, 1, 6]
+    x = torch.randn(11, 5)
+    expected = torch.cat([theirs(part[None])[0][0] for part in x.split(lengths)])
+    torch.testing.assert_close(ours(x, lengths), expected)
+    same = BiLSTM(5, 3, 2, dropout=0.5, shared=Shared(), seed=7)
+    other = BiLSTM(5, 3, 2, dropout=0.5, shared=Shared(), seed=8)
+    assert all(map(torch.equal, ours.parameters(), same.parameters()))
+    assert not any(map(torch.equal, ours.parameters(), other.parameters()))
+
+
+def test_dropout_is_keyed() -> None:
+    model = FeatureTagger(1, 5, 3, 4, summed=False, dropout=0.5, seed=0).train()
+    x = torch.randn(6, 1, 5)
+    outputs = []
+    for seed in (1, 1, 2):
+        model.shared.dropout.reseed(seed)
+        outputs.append(model(x, [2, 4]))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+
+
+def test_layers_are_summed_by_softmax_weights_and_a_scale() -> None:
+    layers = LayerSum(3)
+    x = torch.randn(4, 3, 2)
+    torch.testing.assert_close(layers(x), x.mean(1))
+    with torch.no_grad():
+        layers.weights.copy_(torch.tensor([100.0, 0.0, 0.0]))
+        layers.scale.fill_(2)
+    torch.testing.assert_close(layers(x), 2 * x[:, 0])

@@ -1,0 +1,384 @@
+"""Tagging: which tokens are read, what stands around them, and tags out as they went in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bothways import cli
+from bothways.config import FinetuneConfig, OptimizerOptions, TaggingOptions, TaskOptions
+from bothways.errors import ConfigError, InputError, LengthError, ModelError
+from bothways.model.folder import load_model, save_model
+from bothways.model.heads import Bert
+from bothways.tasks.conll import read_sentences
+from bothways.tasks.finetune import finetune
+from bothways.tasks.predict import evaluate_file
+from bothways.tasks.schemes import phrases
+from bothways.tasks.tagging import TaggedPart, TaggingTask
+from bothways.tasks.words import read_words
+from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
+from bothways.use import load
+from model_examples import small_bert, small_config, small_tokenizer
+
+VOCABULARY = 97
+SHAPE = (1, 32, 4, 64, VOCABULARY)
+TOKENIZER = small_tokenizer(VOCABULARY)
+LETTERS = Tokenizer.from_pieces(
+    [*SPECIAL_PIECES, "a", "b", "ab", "c", "##b", "##c", "##bc", "서울", "##은"], lowercase=False
+)
+ALONE = TaggingOptions(context="sentence")
+
+
+def tagging(**options: object) -> TaskOptions:
+    return TaskOptions(kind="tagging", tagging=TaggingOptions(**options))  # type: ignore[arg-type]
+
+
+def encode(
+    folder: Path,
+    content: str,
+    options: TaskOptions,
+    *,
+    tokenizer: Tokenizer = TOKENIZER,
+    length: int = 16,
+) -> tuple[TaggingTask, TaggedPart]:
+    """A training file's task, and the file as the model reads it."""
+    path = folder / "train.conll"
+    path.write_text(content)
+    rows = TaggingTask.read(path, options, labelled=True)
+    task = TaggingTask.define(options, rows)
+    return task, task.encode(tokenizer, rows, length=length)
+
+
+def perfect(task: TaggingTask, part: TaggedPart) -> np.ndarray:
+    """Outputs that say what the targets are."""
+    return np.eye(task.outputs, dtype=np.float32)[part.examples.gold]
+
+
+def shown(tokenizer: Tokenizer, part: TaggedPart) -> list[tuple[str, str]]:
+    """The pieces of each window, and those of them that are read."""
+    examples, found = part.examples, []
+    for n in range(len(examples)):
+        start, end = examples.bounds[n : n + 2]
+        places = examples.places[examples.rows[n] : examples.rows[n + 1]]
+        pieces = [
+            " ".join(tokenizer.piece(int(i)) for i in ids)
+            for ids in (examples.tokens[start:end], examples.tokens[places])
+        ]
+        found.append((pieces[0], pieces[1]))
+    return found
+
+
+# --------------------------------------------------------------------------------- what is read
+
+
+def test_a_word_is_read_at_its_first_piece(tmp_path: Path) -> None:
+    _, part = encode(tmp_path, "abc B-X\nb O\n\nacb O\n", tagging(), tokenizer=LETTERS)
+    assert shown(LETTERS, part) == [
+        ("[CLS] ab ##c b [SEP]", "ab b"),
+        ("[CLS] a ##c ##b [SEP]", "a"),
+    ]
+
+
+def test_the_document_stands_around_a_sentence_on_both_sides(tmp_path: Path) -> None:
+    sentences = ["w1 w2", "w3", "w4 w5", "w6 w7 w8"]
+    lines = ["\n".join(f"{word} B-X" for word in s.split()) for s in sentences]
+    content = "-DOCSTART- O\n\n" + "\n\n".join(lines) + "\n\n-DOCSTART- O\n\nw9 O\n"
+    _, part = encode(tmp_path, content, tagging(), length=7)
+    assert shown(TOKENIZER, part) == [
+        ("[CLS] w1 w2 w3 w4 w5 [SEP]", "w1 w2"),
+        ("[CLS] w1 w2 w3 w4 w5 [SEP]", "w3"),
+        ("[CLS] w3 w4 w5 w6 w7 [SEP]", "w4 w5"),
+        ("[CLS] w4 w5 w6 w7 w8 [SEP]", "w6 w7 w8"),
+        ("[CLS] w9 [SEP]", "w9"),
+    ]
+    assert part.examples.owners.tolist() == [0, 1, 2, 3, 4]
+    _, alone = encode(tmp_path, content, tagging(context="sentence"), length=7)
+    assert shown(TOKENIZER, alone)[1] == ("[CLS] w3 [SEP]", "w3")
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=30), min_size=1, max_size=6),
+    st.integers(3, 20),
+    st.booleans(),
+)
+def test_every_word_is_read_once_and_in_order(
+    sentences: list[list[int]], length: int, documents: bool
+) -> None:
+    words = [[f"w{i}" for i in own] for own in sentences]
+    reading = read_words(TOKENIZER, words, [0] * len(words) if documents else None, length=length)
+    examples = reading.examples
+    assert examples.lengths.max() <= length
+    read = [TOKENIZER.piece(int(i)) for i in examples.tokens[examples.places]]
+    assert read == [word for own in words for word in own]
+    owners = np.repeat(examples.owners, np.diff(examples.rows))
+    assert owners.tolist() == [s for s, own in enumerate(words) for _ in own]
+
+
+def test_a_long_sentence_is_read_where_most_stands_around(tmp_path: Path) -> None:
+    content = "".join(f"w{i} O\n" for i in range(20)) + "\nw1 B-X\n"
+    _, part = encode(tmp_path, content, tagging(), length=12)
+    first, second, third, _ = shown(TOKENIZER, part)
+    assert first == (
+        f"[CLS] {' '.join(f'w{i}' for i in range(10))} [SEP]",
+        "w0 w1 w2 w3 w4 w5 w6 w7",
+    )
+    assert second[1].split()[0] == "w8"
+    assert third[1].split()[-1] == "w19"
+    assert any("1 of 2 sentences are longer than 12 tokens" in note for note in part.notes)
+
+
+def test_a_huge_sentence_is_read_whole() -> None:
+    words = [f"w{i % 60}" for i in range(20_000)]
+    reading = read_words(TOKENIZER, [words, ["w1"]], [0, 0], length=40)
+    examples = reading.examples
+    assert (reading.long, len(examples.places)) == (1, 20_001)
+    assert len(examples) < 20_001 / 18
+
+
+def test_words_of_which_nothing_is_left_are_read_as_unknown(tmp_path: Path) -> None:
+    # A zero-width space is removed by normalisation.
+    task, part = encode(tmp_path, "w1 B-X\n\u200b\u200b O\nw2 B-X\n", tagging())
+    assert shown(TOKENIZER, part) == [("[CLS] w1 [UNK] w2 [SEP]", "w1 [UNK] w2")]
+    assert any("1 of 3 words after normalisation" in note for note in part.notes)
+    assert task.decode(part, perfect(task, part)) == part.rows.tags
+
+
+def test_characters_share_pieces(tmp_path: Path) -> None:
+    characters = zip(
+        "서울은 a bc", ["B-LC", "I-LC", "O", "O", "B-X", "I-X", "I-X", "I-X"], strict=False
+    )
+    content = "".join(f"{c}\t{tag}\n" for c, tag in characters)
+    task, part = encode(tmp_path, content, tagging(spaces=False), tokenizer=LETTERS)
+    assert shown(LETTERS, part) == [("[CLS] 서울 ##은 a b ##c [SEP]", "서울 ##은 a b ##c")]
+    assert part.examples.gold.tolist() == [
+        task.labels.index(t) for t in "B-LC O B-X I-X I-X".split()
+    ]
+    # The space within an entity belongs to it, the one outside does not.
+    assert task.decode(part, perfect(task, part)) == part.rows.tags
+    assert any("3 of 8 words begin within a piece" in note for note in part.notes)
+
+
+def test_a_sentence_of_nothing_but_spaces_has_tags(tmp_path: Path) -> None:
+    options = tagging(spaces=False)
+    task, part = encode(tmp_path, " \tO\n \tO\n\na\tB-X\n", options, tokenizer=LETTERS)
+    assert task.decode(part, perfect(task, part)) == [["O", "O"], ["B-X"]]
+
+
+def test_no_room_for_text(tmp_path: Path) -> None:
+    with pytest.raises(LengthError, match="at least 3"):
+        encode(tmp_path, "w1 B-X\n", tagging(), length=2)
+
+
+# ------------------------------------------------------------------------------------ tags
+
+FILES = {
+    "iob1": "w1 I-A\nw2 I-A\nw3 B-A\nw4 O\n\nw5 I-B\nw6 I-A\n",
+    "iob2": "w1 B-A\nw2 I-A\nw3 B-A\nw4 O\n\nw5 B-B\nw6 B-A\n",
+    "bioes": "w1 B-A\nw2 E-A\nw3 S-A\nw4 O\n\nw5 S-B\nw6 S-A\n",
+}
+
+
+@pytest.mark.parametrize("learn", ["iob2", "bioes"])
+@pytest.mark.parametrize("scheme", list(FILES))
+def test_a_files_tags_are_learned_in_one_scheme_and_written_in_its_own(
+    scheme: str, learn: str, tmp_path: Path
+) -> None:
+    task, part = encode(tmp_path, FILES[scheme], tagging(learn=learn))
+    assert task.learned == learn
+    assert task.outputs == (9 if learn == "bioes" else 5)
+    found = task.decode(part, perfect(task, part))
+    assert found == part.rows.tags
+    scores = task.measure(part, found).scores
+    assert scores == {"f1": 1.0, "precision": 1.0, "recall": 1.0, "accuracy": 1.0}
+    # A file without tags is written in the scheme of the training file.
+    unlabelled = dataclasses.replace(part.rows, tags=None, scheme=None)
+    assert task.decode(dataclasses.replace(part, rows=unlabelled), perfect(task, part)) == found
+
+
+def test_scores_of_single_tags_and_of_types(tmp_path: Path) -> None:
+    task, part = encode(tmp_path, FILES["iob1"], tagging())
+    predicted = [["I-A", "I-A", "I-A", "O"], ["I-B", "O"]]
+    measured = task.measure(part, predicted)
+    assert measured.scores["accuracy"] == pytest.approx(4 / 6)
+    assert (measured.scores["precision"], measured.scores["recall"]) == (1 / 2, 1 / 4)
+    assert measured.notes == (
+        "precision/recall/f1 by type: A 0.0000/0.0000/0.0000 of 3, B 1.0000/1.0000/1.0000 of 1",
+    )
+    nothing = task.measure(part, [["O"] * 4, ["O"] * 2])
+    assert nothing.collapsed
+    assert nothing.scores["f1"] == 0.0
+    assert task.baseline(part, part).scores["accuracy"] == pytest.approx(3 / 6)
+
+
+def test_tags_that_mark_nothing(tmp_path: Path) -> None:
+    task, part = encode(tmp_path, "w1 DT\nw2 NN\nw2 NN\n\nw3 NN\nw4 VB\nw4 VB\n", tagging())
+    assert (task.learned, task.labels, task.metrics) == ("none", ("DT", "NN", "VB"), ("accuracy",))
+    assert task.decode(part, perfect(task, part)) == part.rows.tags
+    assert task.measure(part, [["NN"] * 3, ["NN"] * 3]).scores == {"accuracy": 0.5}
+    with pytest.raises(ConfigError, match="'f1' is not a metric for these tags"):
+        TaggingTask.define(dataclasses.replace(tagging(), metrics=("f1",)), part.rows)
+
+
+def test_an_unknown_tag_in_dev_is_named_with_its_line(tmp_path: Path) -> None:
+    task, _ = encode(tmp_path, FILES["iob2"], tagging())
+    path = tmp_path / "dev.conll"
+    path.write_text("w1 O\n\nw2 O\nw3 B-C\n")
+    rows = TaggingTask.read(path, task.options, labelled=True)
+    with pytest.raises(InputError, match=r"dev\.conll:4: unknown tag 'B-C'; the model learns 'O'"):
+        task.encode(TOKENIZER, rows, length=16)
+
+
+def test_nothing_to_learn(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="every word has the tag 'O'"):
+        encode(tmp_path, "w1 O\nw2 O\n", tagging())
+    with pytest.raises(InputError, match="4 different tags for 4 words"):
+        encode(tmp_path, "w1 p\nw2 q\nw3 r\nw4 s\n", tagging())
+
+
+def test_broken_tags_are_learned_as_they_are_read(tmp_path: Path) -> None:
+    content = FILES["iob2"] + "w7 O\nw8 I-B\n"
+    task, part = encode(tmp_path, content, tagging(broken="repair"))
+    assert any("1 tags break the scheme" in note for note in part.notes)
+    assert task.labels[part.examples.gold[-1]] == "B-B"
+    assert task.measure(part, task.decode(part, perfect(task, part))).scores["f1"] == 1.0
+
+
+# ------------------------------------------------------------------------------- end to end
+
+
+def word_file(path: Path, count: int, seed: int) -> Path:
+    """Words below w40 are outside; w50 begins an entity, w60 to w63 go on."""
+    rng = np.random.default_rng(seed)
+    lines: list[str] = []
+    for i in range(count):
+        if i % 8 == 0:
+            lines.append("-DOCSTART- O\n")
+        words = [f"w{n} O" for n in rng.integers(0, 40, int(rng.integers(2, 7)))]
+        if i % 4:
+            at = int(rng.integers(len(words)))
+            words[at : at + 1] = ["w50 I-X", f"w{rng.integers(60, 64)} I-X"]
+        lines += [*words, ""]
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder."""
+    folder = tmp_path_factory.mktemp("tagging")
+    save_model(folder / "start", Bert(small_config(SHAPE), pretraining=True, seed=1), TOKENIZER)
+    options = dataclasses.replace(
+        tagging(),
+        name="words",
+        train=str(word_file(folder / "train.conll", 160, 0)),
+        dev=str(word_file(folder / "dev.conll", 48, 1)),
+        test=str(word_file(folder / "test.conll", 16, 2)),
+    )
+    finetune(
+        FinetuneConfig(
+            task=options,
+            model=str(folder / "start"),
+            run=str(folder / "run"),
+            epochs=8,
+            batch=16,
+            length=12,
+            optimizer=OptimizerOptions(lr=5e-3, warmup=0.1, bias_correction=True),
+            precision="fp32",
+            threads=1,
+        )
+    )
+    return folder
+
+
+def test_it_learns_and_writes_what_it_measured(trained: Path) -> None:
+    model = load_model(trained / "run/seed-0/model")
+    found = evaluate_file(model, trained / "dev.conll")
+    assert found.scores["f1"] > 0.95
+    written = read_sentences(
+        trained / "run/seed-0/dev_predictions.tsv", TaggingOptions(scheme="iob1"), labelled=True
+    )
+    gold = read_sentences(trained / "dev.conll", TaggingOptions(), labelled=True)
+    assert (written.words, written.documents) == (gold.words, gold.documents)
+    task = TaggingTask(TaskOptions(kind="tagging", labels=("O", "B-X", "I-X"), metrics=("f1",)))
+    part = TaggedPart(gold, None, reading=None)  # type: ignore[arg-type]
+    assert written.tags is not None
+    assert task.measure(part, written.tags).scores["f1"] == found.scores["f1"]
+
+
+def test_predicting_a_file_from_the_command_line(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, out = str(trained / "run/seed-0/model"), tmp_path / "out.conll"
+    (tmp_path / "in.conll").write_text("w1\nw50\nw62\n\nw3\n")
+    words = ["predict", model, "--file", str(tmp_path / "in.conll"), "--out", str(out)]
+    assert cli.main(words) == 0
+    assert "2 predictions" in capsys.readouterr().out
+    assert out.read_text() == "w1 O\nw50 I-X\nw62 I-X\n\nw3 O\n"
+    # Tags that are in the file stand beside the predicted ones.
+    (tmp_path / "in.conll").write_text("w1 X O\nw50 X B-Q\n")
+    assert cli.main(words) == 0
+    assert out.read_text() == "w1 O O\nw50 B-Q I-X\n"
+    assert cli.main(["predict", model, "w1 w50 w62"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split("\t")[1:4] == ["X", "3", "10"]
+
+
+def test_entities_of_a_text_with_their_characters(trained: Path) -> None:
+    model = load(trained / "run/seed-0/model")
+    text = "w1, W50  w62. w3"
+    found = model.tag(text)
+    assert found.words == ("w1", ",", "W50", "w62", ".", "w3")
+    assert found.tags == ("O", "O", "I-X", "I-X", "O", "O")
+    (entity,) = found.entities
+    assert (entity.type, entity.text, entity.words) == ("X", "W50  w62", (2, 4))
+    assert text[entity.start : entity.end] == entity.text
+    assert 0.5 < entity.probability <= 1
+    assert found.spans[5] == (14, 16)
+    words: Sequence[str] = ["w1", "w50", "w62"]
+    given = model.tag(words)
+    assert given.text == "w1 w50 w62"
+    assert [e.text for e in given.entities] == ["w50 w62"]
+    # Longer than the encoder: every word still has a tag.
+    long = model.tag("w1 w50 w62 " * 100)
+    assert len(long.tags) == 300
+    assert len(long.entities) > 90
+    with pytest.raises(InputError, match="no word"):
+        model.tag(" ")
+
+
+def test_tags_need_a_head_for_tags(tmp_path: Path) -> None:
+    model = small_bert(small_config(SHAPE), classes=2)
+    save_model(
+        tmp_path / "other", model, TOKENIZER, {"kind": "classification", "labels": ["a", "b"]}
+    )
+    with pytest.raises(ModelError, match="'classification'; tags need"):
+        load(tmp_path / "other").tag("w1")
+
+
+def test_a_tagger_of_transformers_tags(tmp_path: Path) -> None:
+    config = transformers.BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        id2label=dict(enumerate(["O", "I-PER", "B-PER"])),
+    )
+    theirs = transformers.BertForTokenClassification(config).eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    TOKENIZER.save(tmp_path / "theirs")
+    words = [f"w{i}" for i in range(0, 90, 3)]
+    found = load(tmp_path / "theirs").tag(words)
+    ids = torch.tensor([TOKENIZER.encode(" ".join(words)).tokens])
+    with torch.no_grad():
+        logits = theirs(ids).logits[0, 1:-1]
+    best = [config.id2label[int(i)] for i in logits.argmax(-1)]
+    assert phrases(best) == phrases(found.tags)
+    np.testing.assert_allclose(found.probabilities, logits.softmax(-1).max(-1).values, atol=1e-5)
