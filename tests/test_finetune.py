@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
+from bothways.config import FinetuneConfig, OptimizerOptions, Restart, TaskOptions
 from bothways.errors import (
     BothwaysError,
     ConfigError,
@@ -253,7 +253,7 @@ def test_finished_seeds_are_kept_and_seeds_can_be_added(
     assert trained == []
     assert "seed 0: finished before" in capsys.readouterr().out
     more = finetune(dataclasses.replace(config, seeds=(0, 5)))
-    assert trained == [5]
+    assert trained == [Restart(5)]
     assert more.seeds[0] == first.seeds[0]
     assert not math.isnan(more.std())
 

@@ -25,7 +25,13 @@ from bothways.config.fields import (
     to_dict,
     to_dict_value,
 )
-from bothways.config.finetuning import FinetuneConfig, TaskOptions
+from bothways.config.finetuning import (
+    SEARCHED,
+    FinetuneConfig,
+    Restart,
+    SearchOptions,
+    TaskOptions,
+)
 from bothways.config.model import SIZES, ModelConfig, SizeOptions
 from bothways.config.pretraining import (
     CheckpointOptions,
@@ -43,6 +49,7 @@ from bothways.config.training import OptimizerOptions
 from bothways.config.vocabulary import ExtendConfig, LearningOptions, VocabularyConfig
 
 __all__ = [
+    "SEARCHED",
     "SIZES",
     "CheckpointOptions",
     "ClockOptions",
@@ -59,6 +66,8 @@ __all__ = [
     "PairOptions",
     "Phase",
     "PretrainConfig",
+    "Restart",
+    "SearchOptions",
     "ShowConfig",
     "SizeOptions",
     "TaskOptions",
