@@ -42,6 +42,7 @@ from bothways.tasks.predict import (
     write_predictions,
 )
 from bothways.tasks.report import FinetuneResult, SeedResult
+from bothways.tasks.runpage import DEV_REPORT, describe, write_reports, write_search_reports
 from bothways.tasks.search import SEARCH_VERB, search
 from bothways.tasks.task import Outputs, Part, Task, task_loss
 from bothways.training.engine import Trainer
@@ -49,7 +50,7 @@ from bothways.training.monitor import Monitor
 from bothways.training.precision import Choice, choose_precision, set_threads
 from bothways.training.runfolder import changed_numerics, open_run
 
-SCORES, REPORT = "metrics.json", "report.json"
+SCORES = "metrics.json"
 # Records in metrics.jsonl over a seed, about.
 _RECORDS = 200
 
@@ -128,7 +129,7 @@ def finetune(config: FinetuneConfig) -> FinetuneResult:
         return train_setting(setting, loaded, data, own, say)
 
     found = search(config, train, say)
-    write_json(run.folder / REPORT, found.report())
+    write_search_reports(found)
     return dataclasses.replace(found.chosen, search=found)
 
 
@@ -163,7 +164,7 @@ def train_setting(
         notes=data.notes,
         setting=config.setting,
     )
-    write_json(run.folder / REPORT, result.report())
+    write_reports(result)
     return result
 
 
@@ -236,6 +237,7 @@ def train_seed(
     )
     save_model(folder / "model", model, loaded.tokenizer, _about(config, task, run, result))
     write_predictions(folder / "dev_predictions.tsv", task, data.dev, found)
+    write_json(folder / DEV_REPORT, describe(task, data.dev, found))
     if data.test is not None:
         outputs = predict_outputs(model, data.test.examples, dtype=run.precision.dtype)
         found = task.decode(data.test, outputs)
