@@ -27,13 +27,14 @@ from bothways.model.heads import Bert
 from bothways.pretraining.objective import measure
 from bothways.pretraining.plan import unfit
 from bothways.pretraining.run import evaluation_batches
+from bothways.tasks.ensemble import load_ensemble
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
 from bothways.tasks.predict import (
     Prediction,
     check_length,
     check_segments,
     evaluate_file,
-    predict_outputs,
+    outputs_of,
     predict_texts,
     read_part,
 )
@@ -69,13 +70,20 @@ class Filling:
     text: str
 
 
-def load(folder: str | Path) -> Model:
+def load(folder: str | Path, *others: str | Path) -> Model:
     """A model folder, ours or transformers', ready for use on the CPU.
 
+    Args:
+        folder: a model folder; or a run folder of :func:`bothways.finetune`, which stands for the
+            models of all its seeds.
+        others: more of them: an ensemble, whose predictions are averaged
+            (:mod:`bothways.tasks.ensemble`). What is no prediction of a task is the first's.
+
     Raises:
-        ModelError: the folder is damaged, incomplete or holds another architecture.
+        ModelError: the folder is damaged, incomplete or holds another architecture; or the models
+            of an ensemble differ in vocabulary, task, labels or length.
     """
-    return Model(load_model(folder))
+    return Model(load_ensemble([folder, *others]))
 
 
 class Model:
@@ -276,7 +284,7 @@ def next_sentence(options: NextSentenceOptions) -> str:
 
 def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
-    model = _open(options.model)
+    model = _open(options.model, *options.ensemble)
     if options.file is not None:
         lines = _predict_file(model.loaded, options.file)
     else:
@@ -295,7 +303,7 @@ def _predict_file(loaded: Loaded, path: str) -> list[str]:
     task, part = read_part(loaded, path, labelled=False)
     for note in part.notes:
         _note(note)
-    outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
+    outputs = outputs_of(loaded, task, part.examples, dtype=torch.float32)
     return ["\t".join(row) for row in task.table(part, task.decode(part, outputs))]
 
 
@@ -328,7 +336,7 @@ def embed(options: EmbedOptions) -> str:
 
 def evaluate(options: EvaluateModelOptions) -> list[str]:
     """Lines for `bothways evaluate`: a task head on a file, or pre-training on a corpus."""
-    model = _open(options.model)
+    model = _open(options.model, *options.ensemble)
     if Path(options.file).is_dir():
         return [evaluate_pretraining(model.loaded, options.file)]
     found = evaluate_file(model.loaded, options.file)
@@ -410,9 +418,9 @@ def convert(options: ConvertOptions) -> str:
     return f"model: {out}"
 
 
-def _open(folder: str) -> Model:
+def _open(folder: str, *others: str) -> Model:
     set_threads(0)
-    return load(folder)
+    return load(folder, *others)
 
 
 def _note(text: str) -> None:
