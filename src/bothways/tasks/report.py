@@ -308,11 +308,12 @@ class SearchResult:
     def lines(self) -> list[str]:
         """What is to be said below the table of settings."""
         runs = sum(len(s.seeds) for s in self.settings)
-        chosen = self.chosen
+        minutes = sum(run.seconds for s in self.settings for run in s.seeds) / 60
+        rule = {"mean": "mean over seeds", "best": "best single run"}[self.select]
         said = [
-            f"{len(self.settings)} settings, {runs} runs; chosen on dev by the "
-            f"{'mean over seeds' if self.select == 'mean' else 'best single run'}: {chosen.name} "
-            "(the best of several on dev is above what new data will give)",
+            f"{len(self.settings)} settings, {runs} runs, {minutes:.1f} minutes of training and "
+            f"measuring; chosen on dev by the {rule}: {self.chosen.name} (the best of several on "
+            "dev is above what new data will give)",
             f"collapsed: {', '.join(self.collapsed)}" if self.collapsed else "no run collapsed",
         ]
         for option, values in self.options().items():
