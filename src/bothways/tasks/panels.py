@@ -87,6 +87,7 @@ def worst(mistakes: Sequence[Mistake], limit: int = SHOWN_ERRORS) -> list[dict[s
     shown = [asdict(mistake) for mistake in ranked]
     for record in shown:
         record["texts"] = [[name, shorten(text, _SHOWN_TEXT)] for name, text in record["texts"]]
+        record["weight"] = float(record["weight"])
     return shown
 
 
@@ -170,8 +171,9 @@ def length_panel(lengths: NDArray[np.int64], each: Each, bins: int = 5) -> Panel
 
 
 def panel_record(panel: Panel) -> dict[str, Any]:
-    """As JSON-able data."""
-    return asdict(panel)
+    """As JSON-able data; NumPy's numbers become Python's."""
+    rows = [[c.item() if isinstance(c, np.generic) else c for c in row] for row in panel.rows]
+    return {**asdict(panel), "rows": rows}
 
 
 def panel_from_record(record: dict[str, Any]) -> Panel:

@@ -66,14 +66,14 @@ def write_reports(result: FinetuneResult) -> None:
     shown = read_dev_report(result.best.folder)
     record = {**result.report(), "curves": curves, "best_run": {"name": result.best.name, **shown}}
     write_json(result.run / REPORT, record)
-    score = result.mean()
+    main, runs = result.metrics[0], len(result.seeds)
     pieces = [
         page.heading(f"{result.task}: fine-tuning", 1),
         page.paragraph(
-            f"{len(result.seeds)} runs, measured on {result.dev_examples:,} dev examples: "
-            f"{result.metrics[0]} {score:.4f} on average, {result.baseline[result.metrics[0]]:.4f} "
-            "for always giving the same answer. The best run is chosen on dev, so its score is "
-            "above what new data will give."
+            f"{runs} run{'' if runs == 1 else 's'}, measured on {result.dev_examples:,} dev "
+            f"examples: {main} {result.mean():.4f} on average, {result.baseline[main]:.4f} for "
+            "always giving the same answer. The best run is chosen on dev, so its score is above "
+            "what new data will give."
         ),
         page.table(result.cells()[0], [*result.cells()[1:], *result.summary()]),
         page.listing(result.lines()),
@@ -127,17 +127,19 @@ def read_dev_report(folder: Path) -> dict[str, Any]:
 
 
 def _curve_pieces(result: FinetuneResult, curves: dict[str, dict[str, Points]]) -> list[str]:
-    """Loss and scores of all runs over the steps, as one picture."""
+    """Loss and main scores of all runs over the steps, as one picture; scores from two epochs on,
+    for those of one are in the table."""
     drawn: dict[str, Curves] = {}
-    for name, title in {"loss": "training loss", **{f"dev_{m}": m for m in result.metrics}}.items():
-        lines = {
-            run: list(zip(*own[name], strict=True)) for run, own in curves.items() if name in own
-        }
-        panel = {run: (points[0], points[1]) for run, points in lines.items()}
-        if name != "loss" and panel:
-            panel["always the same"] = ((0,), (result.baseline[title],))
-        if panel:
-            drawn[title if name == "loss" else f"{title} on dev"] = panel
+    for name, title in [("loss", "training loss"), *((f"dev_{m}", m) for m in result.metrics[:2])]:
+        points = {run: own[name] for run, own in curves.items() if len(own.get(name, ())) > 1}
+        if not points:
+            continue
+        panel = {run: ([x for x, _ in own], [y for _, y in own]) for run, own in points.items()}
+        if name == "loss":
+            drawn[title] = panel
+        else:
+            always = ([0.0], [result.baseline[title]])
+            drawn[f"{title} on dev"] = {**panel, "always the same": always}
     if not drawn:
         return []
     return [page.heading("Curves"), page.picture(draw_panels(drawn), "loss and scores by step")]
@@ -153,7 +155,8 @@ def _shown_pieces(name: str, shown: dict[str, Any]) -> list[str]:
     errors = shown["errors"]
     if errors:
         title = f"Errors: the worst {len(errors)} of {shown['errors_total']:,}"
-        pieces.append(page.heading(title))
+        note = "With the number of the example, from 0, as in the run's dev_predictions."
+        pieces += [page.heading(title), page.paragraph(note)]
     for error in errors:
         texts = "<br>".join(
             page.long_text(f"{column}: {text}" if len(error["texts"]) > 1 else text)
