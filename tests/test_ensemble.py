@@ -204,3 +204,10 @@ def test_an_unfinished_run_names_the_remedy(run: Path, tmp_path: Path) -> None:
     assert (
         task_of(load_ensemble([run])).options == task_of(load_model(run / "seed-0/model")).options
     )
+
+
+def test_only_predictions_take_run_folders(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The vectors of the first of some models would be passed off as those of all."""
+    assert cli.main(["embed", str(run), "w7", "--out", str(run / "vectors.npz")]) == 1
+    assert "config.json does not exist" in capsys.readouterr().err
+    assert not (run / "vectors.npz").exists()

@@ -284,7 +284,7 @@ def next_sentence(options: NextSentenceOptions) -> str:
 
 def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
-    model = _open(options.model, *options.ensemble)
+    model = _open_task(options)
     if options.file is not None:
         lines = _predict_file(model.loaded, options.file)
     else:
@@ -336,7 +336,7 @@ def embed(options: EmbedOptions) -> str:
 
 def evaluate(options: EvaluateModelOptions) -> list[str]:
     """Lines for `bothways evaluate`: a task head on a file, or pre-training on a corpus."""
-    model = _open(options.model, *options.ensemble)
+    model = _open_task(options)
     if Path(options.file).is_dir():
         return [evaluate_pretraining(model.loaded, options.file)]
     found = evaluate_file(model.loaded, options.file)
@@ -418,9 +418,15 @@ def convert(options: ConvertOptions) -> str:
     return f"model: {out}"
 
 
-def _open(folder: str, *others: str) -> Model:
+def _open(folder: str) -> Model:
     set_threads(0)
-    return load(folder, *others)
+    return Model(load_model(folder))
+
+
+def _open_task(options: PredictOptions | EvaluateModelOptions) -> Model:
+    """A model or an ensemble; a run folder is one too."""
+    set_threads(0)
+    return load(options.model, *options.ensemble)
 
 
 def _note(text: str) -> None:

@@ -56,7 +56,7 @@ class PredictOptions:
     out: str | None = None
     """File to write the predictions to (.tsv); printed if not given."""
     ensemble: tuple[str, ...] = ()
-    """More model or run folders of the same task; their outputs are averaged."""
+    """More model or run folders of the same task, named last; their outputs are averaged."""
 
     def __post_init__(self) -> None:
         _one_source(self.texts, self.file)
@@ -99,7 +99,7 @@ class EvaluateModelOptions:
     """Labelled file (.tsv or .jsonl) with the columns the model was fine-tuned on; or a corpus
     folder, whose held-out part measures masked LM and next sentence."""
     ensemble: tuple[str, ...] = ()
-    """More model or run folders of the same task; their outputs are averaged."""
+    """More model or run folders of the same task, named last; their outputs are averaged."""
 
 
 @dataclass(frozen=True)
