@@ -306,6 +306,16 @@ def test_spread_is_between_means(tmp_path: Path) -> None:
     }
 
 
+def test_the_grid_of_the_paper(config: FinetuneConfig) -> None:
+    asked = dataclasses.replace(config, search=SearchOptions(paper=True, batch=(8,)))
+    found = [(c.optimizer.lr, c.batch, c.epochs) for c in asked.settings()]
+    assert found == [(lr, 8, n) for lr in (5e-5, 3e-5, 2e-5) for n in (2, 3, 4)]
+    full = dataclasses.replace(config, search=SearchOptions(paper=True))
+    assert len(list(full.settings())) == 18
+    assert not any(c.search.asked for c in full.settings())
+    assert not config.search.asked
+
+
 def test_names(config: FinetuneConfig) -> None:
     assert setting_name(config) == "lr-0.003-batch-96-epochs-1"
     assert Restart(2).name == "seed 2"

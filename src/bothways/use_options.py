@@ -57,11 +57,51 @@ class PredictOptions:
     """File to write the predictions to (.tsv); printed if not given."""
     ensemble: tuple[str, ...] = ()
     """More model or run folders of the same task, named last; their outputs are averaged."""
+    task: str | None = None
+    """Declared task, or a file of the same form, that says which columns --file has; for folders
+    that do not say, such as those of transformers."""
+    submission: bool = False
+    """Write number and prediction alone, as GLUE's evaluation server reads them."""
 
     def __post_init__(self) -> None:
         _one_source(self.texts, self.file)
+        if self.file is None and (self.task is not None or self.submission):
+            raise ConfigError("task and submission go with --file.")
         if self.file is not None and self.text_b is not None:
             raise ConfigError("text_b goes with texts; with --file the second text is a column.")
+
+
+@dataclass(frozen=True)
+class TasksOptions:
+    """List the declared tasks, or print one's declaration to copy and change."""
+
+    name: str | None = None
+    """Declared task to print."""
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """Part a labelled file into one to train on and one to measure on.
+
+    By a hash of the text: copies fall on the same side, and neither the order of the lines nor
+    other lines change where one goes.
+    """
+
+    file: str
+    """File to part (.tsv or .txt with columns, .jsonl, .json)."""
+    out: str
+    """Folder to write train and dev to, with the ending of the file (.jsonl for .json)."""
+    share: float = 0.8
+    """Share of the examples to train on, about."""
+    by: str | None = None
+    """Column (or key) whose text decides, so that examples that share it stay together; the whole
+    line if not given. In a file without a line of column names: its number, from 0."""
+    header: bool = True
+    """TSV files start with a line of column names."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ConfigError(f"share is {self.share:g}; it must be in (0, 1).")
 
 
 @dataclass(frozen=True)
@@ -100,6 +140,9 @@ class EvaluateModelOptions:
     folder, whose held-out part measures masked LM and next sentence."""
     ensemble: tuple[str, ...] = ()
     """More model or run folders of the same task, named last; their outputs are averaged."""
+    task: str | None = None
+    """Declared task, or a file of the same form, that says which columns and labels the file has;
+    for folders that do not say, such as those of transformers."""
 
 
 @dataclass(frozen=True)

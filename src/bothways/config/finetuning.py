@@ -5,11 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
+from pathlib import Path
 from typing import Any, Literal
 
 from bothways.config.fields import free, numerics, require
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A published score of a task."""
+
+    model: str = ""
+    """Which model, such as BERT-base."""
+    metric: str = ""
+    """The task's name of the metric."""
+    score: float = 0.0
+    """As printed: of 100."""
+    split: str = "test"
+    """What it was measured on: the name of a file of the task, without its ending."""
+    source: str = ""
+    """Publication and table."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +41,11 @@ class TaskOptions:
     """File to measure on."""
     test: str | None = free(None)
     """File to predict; needs no labels."""
+    measure: tuple[str, ...] = free(())
+    """More labelled files to measure on at the end, such as MNLI's mismatched ones, or a test file
+    with labels; nothing is chosen on them."""
+    predict: tuple[str, ...] = free(())
+    """More files to predict."""
     text_a: str = "sentence"
     """Column of the (first) text. In a file without a header: its number, from 0."""
     text_b: str | None = None
@@ -39,15 +61,31 @@ class TaskOptions:
     not given."""
     header: bool = True
     """TSV files start with a line of column names."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of TSV files without such a line; a file whose first line holds the
+    names that are needed has one (as CoLA's test file, unlike its others)."""
+    broken: Literal["error", "skip"] = "error"
+    """A labelled line that cannot be read (too few columns, no label): stop, or leave it out and
+    count it."""
+    submission: tuple[str, ...] = free(())
+    """Names of the files that an evaluation server wants the predictions of test and predict in."""
+    reference: tuple[Reference, ...] = free(())
+    """Published scores, for tables."""
+    notes: str = free("")
+    """What one should know of the task."""
+
+
+PAPER_GRID = {"lr": (5e-5, 3e-5, 2e-5), "batch": (16, 32), "epochs": (2, 3, 4)}
+"""Devlin et al. 2019, Appendix A.3."""
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Settings to try, every combination with every seed, and how one is chosen on dev.
+    """Settings to try, every combination with every seed, and how one is chosen on dev."""
 
-    The paper's grid (Appendix A.3) is ``lr`` 5e-5 3e-5 2e-5, ``batch`` 16 32, ``epochs`` 2 3 4.
-    """
-
+    paper: bool = False
+    """The paper's grid (Appendix A.3): lr 5e-5 3e-5 2e-5, batch 16 32, epochs 2 3 4; what is given
+    below takes the place of its values."""
     lr: tuple[float, ...] = ()
     """Peak learning rates to try, such as 5e-5 3e-5 2e-5; optimizer.lr alone if not given."""
     batch: tuple[int, ...] = ()
@@ -71,9 +109,16 @@ class SearchOptions:
                 require(f"search.{name}", value, 0 if name in ("lr", "bias_correction") else 1)
 
     @property
+    def values(self) -> dict[str, tuple[Any, ...]]:
+        """What is to be tried of each option; nothing where it is not searched."""
+        paper: dict[str, tuple[Any, ...]] = PAPER_GRID if self.paper else {}
+        names = ("lr", "batch", "epochs", "bias_correction")
+        return {name: getattr(self, name) or paper.get(name, ()) for name in names}
+
+    @property
     def asked(self) -> bool:
         """Something is to be searched."""
-        return bool(self.lr or self.batch or self.epochs or self.bias_correction)
+        return any(self.values.values())
 
 
 SEARCHED = ("optimizer.lr", "batch", "epochs", "optimizer.bias_correction")
@@ -122,6 +167,8 @@ class FinetuneConfig:
 
     task: TaskOptions = field(default_factory=TaskOptions)
     """The data and what to predict."""
+    data: str = free("")
+    """Folder that the task's file names are relative to."""
     model: str = free("")
     """Model folder to start from."""
     run: str = free("")
@@ -191,7 +238,7 @@ class FinetuneConfig:
 
     def settings(self) -> Iterator[FinetuneConfig]:
         """The configs of a search, one for each setting, with nothing more to search."""
-        given = [getattr(self.search, name) or (now,) for name, now in self.setting.items()]
+        given = [self.search.values[name] or (now,) for name, now in self.setting.items()]
         for lr, batch, epochs, corrected in product(*given):
             optimizer = replace(self.optimizer, lr=lr, bias_correction=corrected)
             yield replace(
@@ -201,3 +248,50 @@ class FinetuneConfig:
                 optimizer=optimizer,
                 search=SearchOptions(select=self.search.select),
             )
+
+    def located(self) -> FinetuneConfig:
+        """The same with the task's files where ``data`` says they are."""
+        task, folder = self.task, Path(self.data)
+
+        def find(name: str) -> str:
+            return str(folder / name) if name and self.data else name
+
+        found = replace(
+            task,
+            train=find(task.train),
+            dev=find(task.dev),
+            test=None if task.test is None else find(task.test),
+            measure=tuple(map(find, task.measure)),
+            predict=tuple(map(find, task.predict)),
+        )
+        return replace(self, data="", task=found)
+
+
+@dataclass(frozen=True)
+class GlueConfig:
+    """Fine-tune on several declared tasks, one after the other, and make a table over them."""
+
+    data: str
+    """Folder with the tasks' folders (CoLA, SST-2 ...), as GLUE is distributed."""
+    model: str
+    """Model folder to start from."""
+    run: str
+    """Folder for a run folder of each task, the table and the submission; the same command again
+    continues there."""
+    tasks: tuple[str, ...] = ()
+    """Declared tasks (`bothways tasks`) or files of the same form; if not given, those of GLUE that
+    the data folder has."""
+    seeds: tuple[int, ...] = (0,)
+    """One model of each task for each seed."""
+    epochs: int | None = None
+    """Passes over each training file; what each task declares (3, as in the paper) if not given."""
+    batch: int | None = None
+    """Examples of a step; what each task declares (32) if not given."""
+    lr: float | None = None
+    """Peak learning rate; what each task declares (2e-5) if not given."""
+    length: int | None = None
+    """Longest sequence in tokens; what each task declares (128) if not given."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
+    threads: int = 0
+    """CPU threads; 0: one per core."""

@@ -29,6 +29,7 @@ class SeedResult:
         measurement: scores on dev after the last epoch.
         folder: where model and predictions are.
         seconds: of training, measuring and drawing weights.
+        further: scores on the files of ``task.measure``, by the file's name.
         order: seed of the data order, where it has one of its own.
         head: seed of the new weights, where they have one of their own.
     """
@@ -37,6 +38,7 @@ class SeedResult:
     measurement: Measurement
     folder: Path
     seconds: float
+    further: dict[str, Measurement] = field(default_factory=dict)
     order: int | None = None
     head: int | None = None
 
@@ -57,15 +59,13 @@ class SeedResult:
 
     def record(self) -> dict[str, Any]:
         """As JSON-able data."""
-        found = self.measurement
         own = {"order": self.order, "head": self.head}
         return {
             "seed": self.seed,
             **{name: seed for name, seed in own.items() if seed is not None},
-            "scores": found.scores,
-            "notes": list(found.notes),
-            "collapsed": found.collapsed,
+            **self.measurement.record(),
             "seconds": self.seconds,
+            "further": {name: more.record() for name, more in self.further.items()},
         }
 
     @staticmethod
@@ -75,11 +75,16 @@ class SeedResult:
         Raises:
             KeyError, ValueError, TypeError: the record is damaged.
         """
-        seeds = (int(record["seed"]), record.get("order"), record.get("head"))
-        scores = {str(k): float(v) for k, v in record["scores"].items()}
-        found = Measurement(scores, tuple(record["notes"]), bool(record["collapsed"]))
+        found = Measurement.from_record(record)
+        more = record.get("further", {})
         return SeedResult(
-            seeds[0], found, folder, float(record["seconds"]), order=seeds[1], head=seeds[2]
+            int(record["seed"]),
+            found,
+            folder,
+            float(record["seconds"]),
+            {str(k): Measurement.from_record(v) for k, v in more.items()},
+            order=record.get("order"),
+            head=record.get("head"),
         )
 
 

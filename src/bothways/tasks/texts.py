@@ -68,6 +68,11 @@ class TextTask(Task[Rows, Outputs]):
             )
         if rows.empty:
             notes.append(f"{rows.path.name}: {rows.empty:,} of {len(rows):,} examples have no text")
+        if rows.broken:
+            lines = ", ".join(map(str, rows.broken[:8])) + (" ..." if len(rows.broken) > 8 else "")
+            notes.append(
+                f"{rows.path.name}: {len(rows.broken):,} broken lines were left out: {lines}"
+            )
         return Part(rows, examples, tuple(notes))
 
     def shown(self, rows: Rows, example: int) -> tuple[tuple[str, str], ...]:
