@@ -44,6 +44,10 @@ class OtherProcessError(BothwaysError):
     """Another process of the same run has failed, and has said why."""
 
 
+class DivergenceError(RunError):
+    """Training whose gradient is no finite number any more."""
+
+
 class LengthError(BothwaysError):
     """A sequence longer than the encoder's positions."""
 

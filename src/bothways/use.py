@@ -27,12 +27,13 @@ from bothways.pretraining.heldout import evaluation_batches
 from bothways.pretraining.objective import measure
 from bothways.pretraining.plan import unfit
 from bothways.tasks.catalogue import task as declared_task
+from bothways.tasks.ensemble import load_ensemble
 from bothways.tasks.entities import Tagged, tag_text
 from bothways.tasks.predict import (
     Prediction,
     check_segments,
     evaluate_file,
-    predict_outputs,
+    outputs_of,
     predict_texts,
     read_part,
 )
@@ -80,21 +81,22 @@ class Filling:
     text: str
 
 
-def load(folder: str | Path, *, device: DeviceName = "auto") -> Model:
+def load(folder: str | Path, *others: str | Path, device: DeviceName = "auto") -> Model:
     """A model folder, ours or transformers', ready for use, in fp32.
 
     Args:
-        folder: the model folder.
+        folder: a model folder; or a run folder of :func:`bothways.finetune`, which stands for the
+            models of all its seeds.
+        others: more of them: an ensemble, whose predictions are averaged
+            (:mod:`bothways.tasks.ensemble`). What is no prediction of a task is the first's.
         device: what computes; ``auto`` takes a GPU where torch sees one.
 
     Raises:
-        ModelError: the folder is damaged, incomplete or holds another architecture.
+        ModelError: the folder is damaged, incomplete or holds another architecture; or the models
+            of an ensemble differ in vocabulary, task, labels or length.
         ConfigError: a GPU is asked for, and torch sees none.
     """
-    chosen = choose_device(device)
-    loaded = load_model(folder)
-    loaded.model.to(chosen.torch)
-    return Model(loaded)
+    return _put(load_ensemble([folder, *others]), device)
 
 
 class Model:
@@ -326,7 +328,7 @@ def next_sentence(options: NextSentenceOptions) -> str:
 
 def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
-    model = _open(options.model, options.device)
+    model = _open_task(options)
     if options.file is not None:
         lines, count = _predict_file(model.loaded, options)
     elif model.bert.tagger is not None and options.text_b is None:
@@ -348,7 +350,7 @@ def _predict_file(loaded: Loaded, options: PredictOptions) -> tuple[list[str], i
     task, part = read_part(loaded, options.file or "", labelled=False, options=columns)
     for note in part.notes:
         _note(note)
-    outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
+    outputs = outputs_of(loaded, task, part.examples, dtype=torch.float32)
     table = task.table(part, task.decode(part, outputs))
     rows = submission_rows(table) if options.submission else table
     return ["\t".join(row) for row in rows], len(part.rows)
@@ -413,7 +415,7 @@ def embed(options: EmbedOptions) -> str:
 
 def evaluate(options: EvaluateModelOptions) -> list[str]:
     """Lines for `bothways evaluate`: a task head on a file, or pre-training on a corpus."""
-    model = _open(options.model, options.device)
+    model = _open_task(options)
     if Path(options.file).is_dir():
         if options.task is not None:
             raise InputError("is a folder; --task goes with a labelled file.", path=options.file)
@@ -500,7 +502,18 @@ def convert(options: ConvertOptions) -> str:
 
 def _open(folder: str, device: DeviceName) -> Model:
     set_threads(0)
-    return load(folder, device=device)
+    return _put(load_model(folder), device)
+
+
+def _put(loaded: Loaded, device: DeviceName) -> Model:
+    loaded.model.to(choose_device(device).torch)
+    return Model(loaded)
+
+
+def _open_task(options: PredictOptions | EvaluateModelOptions) -> Model:
+    """A model or an ensemble; a run folder is one too."""
+    set_threads(0)
+    return load(options.model, *options.ensemble, device=options.device)
 
 
 def _note(text: str) -> None:

@@ -51,7 +51,8 @@ class PredictOptions:
     """Label texts with a fine-tuned model."""
 
     model: str
-    """Model folder, as `bothways finetune` writes it."""
+    """Model folder, as `bothways finetune` writes it; a run folder of it stands for the models of
+    all its seeds, averaged."""
     texts: tuple[str, ...] = ()
     """Texts to label; '-' or none, without --file: lines of standard input."""
     text_b: str | None = None
@@ -63,6 +64,8 @@ class PredictOptions:
     """File to write the predictions to (.tsv; CoNLL columns for tags); printed if not given."""
     device: DeviceName = "auto"
     """What computes; auto takes a GPU where torch sees one."""
+    ensemble: tuple[str, ...] = ()
+    """More model or run folders of the same task, named last; their outputs are averaged."""
     task: str | None = None
     """Declared task, or a file of the same form, that says which columns --file has; for folders
     that do not say, such as those of transformers."""
@@ -150,12 +153,15 @@ class EvaluateModelOptions:
     """Measure a fine-tuned model on labelled data, or a pre-trained one on a corpus."""
 
     model: str
-    """Model folder, as `bothways finetune` or `bothways pretrain` writes it."""
+    """Model folder, as `bothways finetune` or `bothways pretrain` writes it; a run folder of the
+    first stands for the models of all its seeds, averaged."""
     file: str
     """Labelled file (.tsv or .jsonl, CoNLL for tags) with the columns of fine-tuning; or a corpus
     folder, whose held-out part measures masked LM and next sentence."""
     device: DeviceName = "auto"
     """What computes; auto takes a GPU where torch sees one."""
+    ensemble: tuple[str, ...] = ()
+    """More model or run folders of the same task, named last; their outputs are averaged."""
     task: str | None = None
     """Declared task, or a file of the same form, that says which columns and labels the file has;
     for folders that do not say, such as those of transformers."""

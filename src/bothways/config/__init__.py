@@ -26,7 +26,15 @@ from bothways.config.fields import (
     to_dict,
     to_dict_value,
 )
-from bothways.config.finetuning import FinetuneConfig, GlueConfig, Reference, TaskOptions
+from bothways.config.finetuning import (
+    SEARCHED,
+    FinetuneConfig,
+    GlueConfig,
+    Reference,
+    Restart,
+    SearchOptions,
+    TaskOptions,
+)
 from bothways.config.model import SIZES, ModelConfig, SizeOptions
 from bothways.config.planning import PlanConfig
 from bothways.config.pretraining import (
@@ -47,6 +55,7 @@ from bothways.config.vocabulary import ExtendConfig, LearningOptions, Vocabulary
 
 __all__ = [
     "LAYER_CHOICES",
+    "SEARCHED",
     "SIZES",
     "CheckpointOptions",
     "ClockOptions",
@@ -68,7 +77,9 @@ __all__ = [
     "PlanConfig",
     "PretrainConfig",
     "Reference",
+    "Restart",
     "Scheme",
+    "SearchOptions",
     "ShowConfig",
     "SizeOptions",
     "TaggingOptions",

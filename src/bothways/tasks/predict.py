@@ -20,6 +20,7 @@ from bothways.errors import InputError, LengthError, ModelError
 from bothways.files import write_text
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
+from bothways.tasks.ensemble import Ensemble, combine
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
 from bothways.tasks.kinds import task_of
 from bothways.tasks.metrics import Measurement
@@ -79,12 +80,35 @@ def predict_texts(
     check_pairs(loaded, pair=b is not None)
     length = choose_length(loaded, length)
     examples = encode_examples(loaded.tokenizer, a, b, length=length)
-    logits_NC = predict_outputs(loaded.model, examples, dtype=dtype).astype(np.float64)
+    logits_NC = outputs_of(loaded, task, examples, dtype=dtype).astype(np.float64)
     if not isinstance(task, ClassificationTask):
         return Prediction([], logits_NC, ("score",), examples.cut, length)
     values = softmax(logits_NC, axis=-1)
     labels = [task.labels[i] for i in values.argmax(-1)]
     return Prediction(labels, values, task.labels, examples.cut, length)
+
+
+def outputs_of(
+    loaded: Loaded, task: Task[Any, Any], examples: Examples, *, dtype: torch.dtype
+) -> Outputs:
+    """Outputs of a model folder's task head, or of all of an ensemble, averaged.
+
+    Args:
+        loaded: of :func:`load_model` or :func:`load_ensemble`.
+        task: says what is averaged.
+        examples: encoded for that task.
+        dtype: arithmetic of the layers.
+
+    Returns:
+        float32 [R, C], as :func:`predict_outputs`.
+
+    Raises:
+        ModelError: an output is not finite, or a folder of the ensemble cannot be loaded.
+    """
+    if not isinstance(loaded, Ensemble):
+        return predict_outputs(loaded.model, examples, dtype=dtype)
+    outputs = [predict_outputs(model, examples, dtype=dtype) for model in loaded.models()]
+    return combine(task.loss, outputs, examples)
 
 
 def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> Outputs:
@@ -211,7 +235,7 @@ def evaluate_file(
         ModelError, InputError: see :func:`read_part`.
     """
     task, part = read_part(loaded, path, labelled=True, options=options, length=length)
-    outputs = predict_outputs(loaded.model, part.examples, dtype=dtype)
+    outputs = outputs_of(loaded, task, part.examples, dtype=dtype)
     found = task.measure(part, task.decode(part, outputs))
     return replace(found, notes=(*found.notes, *part.notes))
 

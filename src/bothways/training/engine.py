@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bothways.config import OptimizerOptions
-from bothways.errors import RunError
+from bothways.errors import DivergenceError
 from bothways.model.heads import Bert
 from bothways.randomness import Purpose, derived_seed
 from bothways.training.optimizer import make_optimizer
@@ -83,7 +83,8 @@ class Trainer(Generic[M]):
             ``grad_norm`` (before clipping).
 
         Raises:
-            RunError: the gradient is not finite; nothing was updated. On a GPU :meth:`check` tells.
+            DivergenceError: the gradient is not finite; nothing was updated. On a GPU
+                :meth:`check` tells.
         """
         sums = self._add_gradients(step, micro_batches, loss)
         norm = self._clip()
@@ -105,7 +106,7 @@ class Trainer(Generic[M]):
         """Wait for the steps so far; call it wherever their numbers are read or kept.
 
         Raises:
-            RunError: a gradient was not finite. That step's update was left out.
+            DivergenceError: a gradient was not finite. That step's update was left out.
         """
         if not self._waits and (first := int(self._first_bad)) >= 0:
             self._first_bad.fill_(-1)
@@ -148,8 +149,8 @@ class Trainer(Generic[M]):
         return norm
 
 
-def _diverged(step: int, gradient: str) -> RunError:
-    return RunError(
+def _diverged(step: int, gradient: str) -> DivergenceError:
+    return DivergenceError(
         f"step {step + 1}: the gradient is {gradient}; training diverged. Lower "
         "optimizer.lr or lengthen optimizer.warmup, in a new run folder (--run)."
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -50,6 +50,7 @@ def open_run(
     inputs: Mapping[str, str],
     resolve: Callable[[], dict[str, Any]],
     ranks: Ranks = ALONE,
+    without: Collection[str] = (),
 ) -> Run:
     """Create a run folder, or open the one there if it holds the same recipe.
 
@@ -63,12 +64,14 @@ def open_run(
         resolve: decides what is decided once (steps of a clock, precision); called for a new run,
             by every process.
         ranks: the processes of the run.
+        without: recipe fields that may differ in this folder, by dotted name: those of a search.
 
     Raises:
         ConfigError: no folder was given.
         RunError: the folder holds another run (the difference is shown) or other files.
     """
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
+    recipe = {name: value for name, value in recipe.items() if name not in without}
     found = ranks.first_does(lambda: _find_run(folder, recipe, verb))
     if found is not None:
         return found
