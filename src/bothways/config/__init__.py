@@ -25,7 +25,7 @@ from bothways.config.fields import (
     to_dict,
     to_dict_value,
 )
-from bothways.config.finetuning import FinetuneConfig, TaskOptions
+from bothways.config.finetuning import FinetuneConfig, SpanOptions, TaskOptions
 from bothways.config.model import SIZES, ModelConfig, SizeOptions
 from bothways.config.pretraining import (
     CheckpointOptions,
@@ -61,6 +61,7 @@ __all__ = [
     "PretrainConfig",
     "ShowConfig",
     "SizeOptions",
+    "SpanOptions",
     "TaskOptions",
     "VocabularyConfig",
     "digest",

@@ -5,9 +5,41 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bothways.config.fields import free, numerics
+from bothways.config.fields import free, numerics, require
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class SpanOptions:
+    """Questions whose answers are passages' own words (SQuAD 1.1 and 2.0)."""
+
+    stride: int = 128
+    """Pieces of the passage from the start of a window to that of the next."""
+    query_length: int = 64
+    """Longest question in tokens; the rest is cut and reported."""
+    answer_length: int = 30
+    """Longest answer in tokens."""
+    n_best: int = 20
+    """Answers kept for each question, with probabilities."""
+    no_answer: bool | None = None
+    """Questions may have no answer (SQuAD 2.0); by whether the training file has such questions, if
+    not given."""
+    tune: bool = True
+    """Choose the threshold on dev, so that F1 there is highest."""
+    threshold: float = 0.0
+    """No answer is given where the score of none is more than this above the best answer's. With
+    tune, what dev says takes its place."""
+    misaligned: Literal["skip", "search", "error"] = "skip"
+    """A training answer that is not where answer_start says: passed over in training, looked for
+    nearest to that place, or refused. The first two are reported."""
+    convention: Literal["squad", "korean"] = "squad"
+    """How answers are compared: by words, without English articles, as SQuAD does; or by
+    characters, as KorQuAD does."""
+
+    def __post_init__(self) -> None:
+        for name in ("stride", "query_length", "answer_length", "n_best"):
+            require(f"task.spans.{name}", getattr(self, name), 1)
 
 
 @dataclass(frozen=True)
@@ -17,7 +49,7 @@ class TaskOptions:
     name: str = "task"
     """Name for reports."""
     train: str = free("")
-    """Training file (.tsv or .jsonl)."""
+    """Training file (.tsv or .jsonl; for spans SQuAD's .json)."""
     dev: str = free("")
     """File to measure on."""
     test: str | None = free(None)
@@ -28,20 +60,22 @@ class TaskOptions:
     """Column of the second text, for pairs."""
     label: str = "label"
     """Column of the label, or of the score for regression."""
-    kind: Literal["classification", "regression"] = "classification"
-    """What the label is."""
+    kind: Literal["classification", "regression", "spans"] = "classification"
+    """What is predicted: a label, a score, or a question's answer within a passage."""
     labels: tuple[str, ...] = ()
     """The labels in order; found in the training file, sorted, if not given."""
     metrics: tuple[str, ...] = ()
-    """accuracy, f1, matthews, pearson, spearman; the first is the main one; by kind if
-    not given."""
+    """accuracy, f1, matthews, pearson, spearman; for spans f1, exact_match, no_answer_precision,
+    no_answer_recall. The first is the main one; by kind if not given."""
     header: bool = True
     """TSV files start with a line of column names."""
+    spans: SpanOptions = field(default_factory=SpanOptions)
+    """For the kind spans."""
 
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """Fine-tune an encoder on single sentences or sentence pairs (Devlin et al. 2019, 4.1)."""
+    """Fine-tune an encoder on a task (Devlin et al. 2019, section 4)."""
 
     task: TaskOptions = field(default_factory=TaskOptions)
     """The data and what to predict."""
@@ -55,9 +89,9 @@ class FinetuneConfig:
     """Passes over the training file."""
     batch: int = 32
     """Examples of a step."""
-    length: int = 128
-    """Longest sequence in tokens; the longer text of a pair is cut first, and what was cut is
-    reported."""
+    length: int = 0
+    """Longest sequence in tokens; 0: 128, and for spans 384. The longer text of a pair is cut
+    first, and what was cut is reported; a longer passage is read in windows."""
     optimizer: OptimizerOptions = field(
         default_factory=lambda: OptimizerOptions(lr=2e-5, warmup=0.1, bias_correction=True)
     )
@@ -65,6 +99,9 @@ class FinetuneConfig:
     dropout: float | None = None
     """Dropout everywhere while fine-tuning (attention and the new head included); the model's own
     if not given."""
+    new_head: bool = False
+    """Draw a new head even where the model folder has one for a task of the same kind and
+    labels."""
     seeds: tuple[int, ...] = free((0,))
     """One run for each seed (data order, new head, dropout). Seeds may be added to a run folder
     later; those finished are kept."""
@@ -77,6 +114,8 @@ class FinetuneConfig:
     """CPU threads; 0: one per core."""
 
     def __post_init__(self) -> None:
+        if not self.length:
+            object.__setattr__(self, "length", 384 if self.task.kind == "spans" else 128)
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")

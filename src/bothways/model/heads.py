@@ -173,3 +173,11 @@ class Bert(nn.Module):
         """C: outputs of the task head; 0 without one."""
         head = self.classifier or self.tagger or self.span
         return 0 if head is None else head.output.out_features
+
+    @property
+    def task_head(self) -> ClassifierHead | TokenHead:
+        """The task head."""
+        head = self.classifier or self.tagger or self.span
+        if head is None:
+            raise ValueError("this model has no task head")
+        return head

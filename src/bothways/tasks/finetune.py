@@ -30,13 +30,12 @@ from bothways.files import explain_disk_errors, sha256, write_json
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
 from bothways.tasks.examples import TRAIN_TOKENS, TaskBatch, cut_by_tokens, step_batches
-from bothways.tasks.kinds import KINDS
+from bothways.tasks.kinds import KINDS, has_head_for
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import (
     check_length,
     check_segments,
     predict_outputs,
-    write_predictions,
 )
 from bothways.tasks.report import FinetuneResult, SeedResult
 from bothways.tasks.task import Outputs, Part, Task, task_loss
@@ -105,11 +104,14 @@ def finetune(config: FinetuneConfig) -> FinetuneResult:
     say = Console(markup=False, highlight=False, soft_wrap=True).print
     loaded = load_model(config.model)
     data = load_data(config, loaded)
-    run = _open(config, loaded, say)
+    kept = keeps_head(loaded, config, data.task)
+    run = _open(config, loaded, kept, say)
     say(
         f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
         f"examples, {run.threads} threads, {run.precision.reason}"
     )
+    if kept:
+        say("the head of the model folder is kept, for it is of the same kind and labels")
     for note in data.notes:
         say(note)
     results = []
@@ -154,7 +156,8 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> Data:
 
 
 def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed: int) -> Bert:
-    """The encoder with a new output layer; other heads are dropped.
+    """The encoder with a new output layer, or with the folder's if :func:`keeps_head` says so;
+    other heads are dropped.
 
     Weights that the model folder lacked (a pooler) are drawn by the seed too, and with
     ``from_scratch`` all are.
@@ -174,7 +177,15 @@ def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed
         theirs = loaded.model.encoder.state_dict()
         known = {n: v for n, v in theirs.items() if f"encoder.{n}" not in loaded.fresh}
         model.encoder.load_state_dict(known, strict=False)
+    if keeps_head(loaded, config, task):
+        model.task_head.load_state_dict(loaded.model.task_head.state_dict())
     return model
+
+
+def keeps_head(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any]) -> bool:
+    """Go on with the head that the model folder has, as with the encoder: it was fine-tuned on
+    other data for a task of the same kind and labels."""
+    return not (config.new_head or config.from_scratch) and has_head_for(loaded, task)
 
 
 def train_seed(
@@ -194,11 +205,11 @@ def train_seed(
     scores = task.measure(data.dev, found)
     result = SeedResult(seed, scores, folder, round(time.monotonic() - start, 2))
     save_model(folder / "model", model, loaded.tokenizer, _about(config, task, run, result))
-    write_predictions(folder / "dev_predictions.tsv", task, data.dev, found)
+    task.write(folder / f"dev_predictions{task.predictions_suffix}", data.dev, found)
     if data.test is not None:
         outputs = predict_outputs(model, data.test.examples, dtype=run.precision.dtype)
         found = task.decode(data.test, outputs)
-        write_predictions(folder / "test_predictions.tsv", task, data.test, found)
+        task.write(folder / f"test_predictions{task.predictions_suffix}", data.test, found)
     # Written last: a seed is finished when its scores are there.
     write_json(
         folder / SCORES,
@@ -281,7 +292,7 @@ def _means(records: list[dict[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([r[name] for r in records])) for name in records[0]}
 
 
-def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) -> Opened:
+def _open(config: FinetuneConfig, loaded: Loaded, head: bool, say: Callable[[str], None]) -> Opened:
     """Start or continue the run folder; files and starting model count by content."""
     threads = set_threads(config.threads)
     numerics = {"threads": threads, "kernels": config.kernels}
@@ -290,7 +301,7 @@ def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) ->
         for name in ("train", "dev", "test")
         for path in [getattr(config.task, name)]
     }
-    inputs["model"] = model_digest(loaded, weights=not config.from_scratch)
+    inputs["model"] = model_digest(loaded, weights=not config.from_scratch, head=head)
     reasons = []
 
     def resolve() -> dict[str, Any]:
@@ -307,13 +318,15 @@ def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) ->
     return Opened(run.folder, digest(run.record["recipe"]), Choice(name, reason), threads)
 
 
-def model_digest(loaded: Loaded, *, weights: bool) -> str:
-    """A digest of what a model folder brings: shape, vocabulary and (if asked) encoder weights."""
+def model_digest(loaded: Loaded, *, weights: bool, head: bool = False) -> str:
+    """A digest of what a model folder brings: shape, vocabulary and (if asked) the weights of the
+    encoder and of the task head."""
     content = hashlib.sha256()
     shape = dataclasses.asdict(loaded.model.config)
     content.update(json.dumps([shape, loaded.tokenizer.fingerprint]).encode())
-    if weights:
-        for name, value in loaded.model.encoder.state_dict().items():
+    parts = [loaded.model.encoder] * weights + [loaded.model.task_head] * head
+    for part in parts:
+        for name, value in part.state_dict().items():
             content.update(name.encode())
             content.update(value.contiguous().numpy())
     return content.hexdigest()[:16]

@@ -17,7 +17,6 @@ from scipy.special import softmax
 
 from bothways.config import TaskOptions
 from bothways.errors import InputError, LengthError, ModelError
-from bothways.files import write_text
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
@@ -137,7 +136,7 @@ def read_part(
         InputError: the file or a line of it cannot be read as asked.
     """
     task = task_of(loaded)
-    if options is None and not loaded.about.get("options"):
+    if options is None and task.needs_columns and not loaded.about.get("options"):
         raise ModelError(
             "the model folder does not say which columns its task has (bothways.json: options), as "
             "folders that `bothways finetune` wrote do; give the texts themselves to "
@@ -178,22 +177,6 @@ def evaluate_file(
     outputs = predict_outputs(loaded.model, part.examples, dtype=dtype)
     found = task.measure(part, task.decode(part, outputs))
     return replace(found, notes=(*found.notes, *part.notes))
-
-
-def write_predictions(path: Path, task: Task[Any, Any], part: Part[Any], predictions: Any) -> None:
-    """Write a TSV under a header, a line an example.
-
-    Args:
-        path: replaced whole.
-        task: whose predictions they are.
-        part: the file predicted.
-        predictions: as the task decodes them.
-
-    Raises:
-        DiskError: it could not be written.
-    """
-    lines = ["\t".join(row) for row in task.table(part, predictions)]
-    write_text(path, "\n".join(lines) + "\n")
 
 
 def check_pairs(loaded: Loaded, *, pair: bool) -> None:

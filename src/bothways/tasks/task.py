@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.config import ModelConfig, TaskOptions
+from bothways.files import write_text
 from bothways.model.heads import Bert
 from bothways.model.losses import class_loss, place_loss, regression_loss
 from bothways.tasks.examples import Examples, TaskBatch
@@ -75,6 +76,8 @@ class Task(ABC, Generic[R, P]):
     """What a row of outputs is trained on: a class, a score, or one place among the item's rows."""
     head: HeadKind
     """Which head of the model gives the outputs."""
+    needs_columns: bool = True
+    """Its files have columns that the options name."""
 
     def __init__(self, options: TaskOptions):
         self.options = options
@@ -147,6 +150,26 @@ class Task(ABC, Generic[R, P]):
     @abstractmethod
     def table(self, part: Part[R], predictions: P) -> list[list[str]]:
         """Predictions as rows of text under a header, one row an example, for TSV files."""
+
+    @property
+    def predictions_suffix(self) -> str:
+        """What names of files of predictions end in."""
+        return ".tsv"
+
+    def write(self, path: Path, part: Part[R], predictions: P) -> None:
+        """Write predictions: a TSV under a header, a line an example, or a form of the kind's own,
+        which may have more files beside this one.
+
+        Args:
+            path: replaced whole.
+            part: the file predicted.
+            predictions: as decoded.
+
+        Raises:
+            DiskError: it could not be written.
+        """
+        lines = ["\t".join(row) for row in self.table(part, predictions)]
+        write_text(path, "\n".join(lines) + "\n")
 
     def tuned(self, part: Part[R], outputs: Outputs) -> Self:  # noqa: ARG002
         """The task with what is chosen on dev after training, such as a threshold."""
