@@ -224,6 +224,24 @@ def _predict(argv: Sequence[str]) -> int:
     return _show(predict(chosen))
 
 
+def _answer(argv: Sequence[str]) -> int:
+    from bothways.use_options import AnswerOptions
+
+    chosen = _options(AnswerOptions, "answer", argv, "model")
+    from bothways.use import answer
+
+    return _show(answer(chosen))
+
+
+def _score(argv: Sequence[str]) -> int:
+    from bothways.use_options import ScoreOptions
+
+    chosen = _options(ScoreOptions, "score", argv, "predictions", "data")
+    from bothways.use import score
+
+    return _show(score(chosen))
+
+
 def _embed(argv: Sequence[str]) -> int:
     from bothways.use_options import EmbedOptions
 
@@ -277,9 +295,11 @@ VERBS: dict[str, Verb] = {
     "pretrain": Verb("train an encoder with masked LM and next sentence", _pretrain),
     "fill-mask": Verb("predict the pieces at [MASK]", _fill_mask),
     "next-sentence": Verb("tell whether a text follows another", _next_sentence),
-    "finetune": Verb("train an encoder on labelled sentences or pairs", _finetune),
+    "finetune": Verb("train an encoder on a labelled task", _finetune),
     "evaluate": Verb("measure a model on labelled data or on a corpus", _evaluate),
     "predict": Verb("label texts with a fine-tuned model", _predict),
+    "answer": Verb("answer a question in the words of a text", _answer),
+    "score": Verb("score a file of answers, of any system", _score),
     "embed": Verb("turn texts into vectors", _embed),
     "convert": Verb("rewrite a model that can be loaded as a model folder", _convert),
     "bench": Verb("measure speed and memory beside the usual tools", _bench),

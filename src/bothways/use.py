@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,9 +28,11 @@ from bothways.model.heads import Bert
 from bothways.pretraining.objective import measure
 from bothways.pretraining.plan import unfit
 from bothways.pretraining.run import evaluation_batches
+from bothways.tasks.answers import score_file
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
 from bothways.tasks.predict import (
     Prediction,
+    answer_question,
     check_length,
     check_segments,
     evaluate_file,
@@ -37,15 +40,18 @@ from bothways.tasks.predict import (
     predict_texts,
     read_part,
 )
+from bothways.tasks.spans import Answer
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
 from bothways.training.precision import set_threads
 from bothways.use_options import (
+    AnswerOptions,
     ConvertOptions,
     EmbedOptions,
     EvaluateModelOptions,
     FillMaskOptions,
     NextSentenceOptions,
     PredictOptions,
+    ScoreOptions,
 )
 
 Pooling = Literal["mean", "cls"]
@@ -188,6 +194,22 @@ class Model:
         """
         return predict_texts(self.loaded, a, b)
 
+    def answer(self, question: str, context: str, *, top: int = 1) -> list[Answer]:
+        """Answers in the words of a text of any length, with probabilities and places.
+
+        Args:
+            question: what is asked.
+            context: the text; ``context[answer.start:answer.end] == answer.text``.
+            top: how many answers, at most.
+
+        Returns:
+            Best first. Where the model says that there is none, an empty text comes first.
+
+        Raises:
+            ModelError: the model was not fine-tuned on questions.
+        """
+        return answer_question(self.loaded, question, context)[:top]
+
     def embed(
         self,
         texts: Sequence[str],
@@ -278,25 +300,28 @@ def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
     model = _open(options.model)
     if options.file is not None:
-        lines = _predict_file(model.loaded, options.file)
-    else:
-        b = None if options.text_b is None else [options.text_b] * len(options.texts)
-        prediction = model.predict(options.texts, b)
-        _note_cut(prediction.cut, len(options.texts), prediction.length)
-        lines = _prediction_lines(prediction)
+        return _predict_file(model.loaded, options.file, options.out)
+    b = None if options.text_b is None else [options.text_b] * len(options.texts)
+    prediction = model.predict(options.texts, b)
+    _note_cut(prediction.cut, len(options.texts), prediction.length)
+    lines = _prediction_lines(prediction)
     if options.out is None:
         return lines
     write_text(Path(options.out), "\n".join(lines) + "\n")
     return [f"{len(lines) - 1} predictions: {options.out}"]
 
 
-def _predict_file(loaded: Loaded, path: str) -> list[str]:
-    """A header, and a line for each example of a file in the task's format."""
+def _predict_file(loaded: Loaded, path: str, out: str | None) -> list[str]:
+    """A header, and a line for each example of a file in the task's format; or where they are."""
     task, part = read_part(loaded, path, labelled=False)
     for note in part.notes:
         _note(note)
     outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
-    return ["\t".join(row) for row in task.table(part, task.decode(part, outputs))]
+    found = task.decode(part, outputs)
+    if out is None:
+        return ["\t".join(row) for row in task.table(part, found)]
+    task.write(Path(out), part, found)
+    return [f"{len(part.rows)} predictions: {out}"]
 
 
 def _prediction_lines(prediction: Prediction) -> list[str]:
@@ -306,6 +331,30 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
     header = "\t".join(["label", *(f"p({name})" for name in prediction.names)])
     rows = zip(prediction.labels, prediction.values.tolist(), strict=True)
     return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
+
+
+def answer(options: AnswerOptions) -> list[str]:
+    """Lines for `bothways answer`: probability, place and words of each answer."""
+    context = options.context
+    if options.file is not None:
+        lines = read_lines(Path(options.file), max_line_mib=LONGEST_TEXT_MIB)
+        context = "\n".join(line for _, line in lines)
+    if not (context or "").strip():
+        raise InputError("there is no text to look for an answer in.", path=options.file)
+    found = _open(options.model).answer(options.question, context or "", top=options.top)
+    return [
+        f"{a.probability:6.1%}  {f'{a.start}-{a.end}':>11}  "
+        + (" ".join(a.text.split()) or "(no answer)")
+        for a in found
+    ]
+
+
+def score(options: ScoreOptions) -> str:
+    """The scores for `bothways score`, as JSON."""
+    found, notes = score_file(options.predictions, options.data, convention=options.convention)
+    for note in notes:
+        _note(note)
+    return json.dumps(found, indent=2)
 
 
 def embed(options: EmbedOptions) -> str:

@@ -51,14 +51,52 @@ class PredictOptions:
     text_b: str | None = None
     """Second text of the pair, the same for each text."""
     file: str | None = None
-    """File to label (.tsv or .jsonl) with the columns the model was fine-tuned on."""
+    """File to label (.tsv or .jsonl) with the columns the model was fine-tuned on; or questions to
+    answer (SQuAD's .json)."""
     out: str | None = None
-    """File to write the predictions to (.tsv); printed if not given."""
+    """File to write the predictions to (.tsv; answers: .json in SQuAD's form, with the n-best
+    answers beside it); printed if not given."""
 
     def __post_init__(self) -> None:
         _one_source(self.texts, self.file)
         if self.file is not None and self.text_b is not None:
             raise ConfigError("text_b goes with texts; with --file the second text is a column.")
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """Answer a question in the words of a text."""
+
+    model: str
+    """Model folder that was fine-tuned on questions (task.kind spans)."""
+    question: str
+    """What is asked."""
+    context: str | None = None
+    """Text that holds the answer."""
+    file: str | None = None
+    """Text file that holds the answer, of any length."""
+    top: int = 3
+    """Answers shown, best first."""
+
+    def __post_init__(self) -> None:
+        if (self.context is None) == (self.file is None):
+            raise ConfigError("give the text that holds the answer by --context or by --file.")
+        if self.top < 1:
+            raise ConfigError(f"top is {self.top}; it must be at least 1.")
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """Score a file of answers, of any system, as the official scripts of SQuAD 1.1, SQuAD 2.0 and
+    KorQuAD do."""
+
+    predictions: str
+    """JSON file: an object of question id to answer; an empty answer is none."""
+    data: str
+    """The questions and their answers (SQuAD's .json)."""
+    convention: Literal["squad", "korean"] = "squad"
+    """How answers are compared: by words, without English articles, as SQuAD does; or by
+    characters, as KorQuAD does."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +130,9 @@ class EvaluateModelOptions:
     model: str
     """Model folder, as `bothways finetune` or `bothways pretrain` writes it."""
     file: str
-    """Labelled file (.tsv or .jsonl) with the columns the model was fine-tuned on; or a corpus
-    folder, whose held-out part measures masked LM and next sentence."""
+    """Labelled file (.tsv or .jsonl) with the columns the model was fine-tuned on; questions with
+    answers (SQuAD's .json); or a corpus folder, whose held-out part measures masked LM and next
+    sentence."""
 
 
 @dataclass(frozen=True)

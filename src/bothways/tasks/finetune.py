@@ -178,6 +178,8 @@ def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed
         known = {n: v for n, v in theirs.items() if f"encoder.{n}" not in loaded.fresh}
         model.encoder.load_state_dict(known, strict=False)
     if keeps_head(loaded, config, task):
+        assert model.task_head is not None
+        assert loaded.model.task_head is not None
         model.task_head.load_state_dict(loaded.model.task_head.state_dict())
     return model
 
@@ -324,8 +326,8 @@ def model_digest(loaded: Loaded, *, weights: bool, head: bool = False) -> str:
     content = hashlib.sha256()
     shape = dataclasses.asdict(loaded.model.config)
     content.update(json.dumps([shape, loaded.tokenizer.fingerprint]).encode())
-    parts = [loaded.model.encoder] * weights + [loaded.model.task_head] * head
-    for part in parts:
+    parts = ((loaded.model.encoder, weights), (loaded.model.task_head, head))
+    for part in (part for part, wanted in parts if wanted and part is not None):
         for name, value in part.state_dict().items():
             content.update(name.encode())
             content.update(value.contiguous().numpy())

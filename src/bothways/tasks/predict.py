@@ -22,6 +22,8 @@ from bothways.model.heads import Bert
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
 from bothways.tasks.kinds import task_of
 from bothways.tasks.metrics import Measurement
+from bothways.tasks.questions import Questions
+from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import Outputs, Part, Task, read_outputs
 from bothways.tasks.texts import ClassificationTask, TextTask
 
@@ -83,6 +85,45 @@ def predict_texts(
     values = softmax(logits_NC, axis=-1)
     labels = [task.labels[i] for i in values.argmax(-1)]
     return Prediction(labels, values, task.labels, examples.cut, length)
+
+
+def answer_question(
+    loaded: Loaded,
+    question: str,
+    passage: str,
+    *,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> list[Answer]:
+    """Answers to a question in a passage of any length, best first, with probabilities.
+
+    "No answer", with an empty text, is among them if the model was fine-tuned on questions that may
+    have none; it is the first where it passes the folder's threshold, and only there.
+
+    Args:
+        loaded: a model folder with a span head.
+        question: what is asked.
+        passage: where the answer is looked for; read in windows if need be.
+        length: as for :func:`predict_texts`.
+        dtype: arithmetic of the layers.
+
+    Raises:
+        ModelError: the model has another head or none, or its output is not finite.
+        InputError: something that is no text.
+        LengthError: ``length`` is beyond the encoder's positions, or leaves the passage no room.
+    """
+    task = task_of(loaded)
+    if not isinstance(task, SpanTask):
+        raise ModelError(
+            f"this model's task is of the kind {task.options.kind!r}; answers are found by one "
+            "that was fine-tuned on questions (task.kind spans)."
+        )
+    check_segments(loaded.model, pair=True)
+    rows = Questions(Path("question"), [passage], ["1"], [question], [0])
+    part = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
+    found = task.decode(part, predict_outputs(loaded.model, part.examples, dtype=dtype))
+    (given,) = task.texts(found)
+    return sorted(found[0].answers, key=lambda answer: answer.text != given)
 
 
 def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> Outputs:
