@@ -5,6 +5,7 @@ Q questions, N windows of all of them, R their tokens (every token is read).
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -263,9 +264,22 @@ def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Pieces]:
     for start in range(0, len(texts), _CHUNK):
         for encoding in tokenizer.encode_batch(texts[start : start + _CHUNK]):
             offsets = np.array(encoding.offsets[1:-1], np.int32).reshape(-1, 2)
-            ids = np.array(encoding.tokens[1:-1], np.int32)
-            found.append(Pieces(ids, offsets[:, 0].copy(), offsets[:, 1].copy()))
+            starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
+            _take_in_marks(texts[len(found)], starts, ends)
+            found.append(Pieces(np.array(encoding.tokens[1:-1], np.int32), starts, ends))
     return found
+
+
+def _take_in_marks(text: str, starts: NDArray[np.int32], ends: NDArray[np.int32]) -> None:
+    """Move the end of a piece behind the marks of its last character, where normalisation has
+    stripped them, so that a decomposed letter is given back whole."""
+    if text.isascii():
+        return
+    for at in (i for i, c in enumerate(text) if unicodedata.category(c)[0] == "M"):
+        piece = int(np.searchsorted(ends, at, side="left"))
+        alone = piece + 1 == len(starts) or starts[piece + 1] > at
+        if piece < len(ends) and ends[piece] == at and alone:
+            ends[piece] = at + 1
 
 
 def _notes(rows: Questions, examples: Examples, cut: int) -> list[str]:
