@@ -194,6 +194,9 @@ def test_it_learns_and_the_folder_answers(tuned: FinetuneConfig) -> None:
     assert all(sum(a["probability"] for a in found) == pytest.approx(1) for found in best.values())
     assert not (folder / "dev_predictions_null_odds.json").exists()
     assert len(json.loads((folder / "test_predictions.json").read_text())) == 20
+    lines = (folder / "dev_predictions.tsv").read_text().splitlines()
+    assert lines[0] == "id\tprediction\tgold\tprobability"
+    assert [line.split("\t")[:2] for line in lines[1:]] == [[*item] for item in given.items()]
 
     content = json.loads(Path(tuned.task.dev).read_text())["data"][0]["paragraphs"][5]
     passage, asked = content["context"], content["qas"][0]

@@ -39,6 +39,7 @@ from bothways.tasks.predict import (
     predict_outputs,
     predict_texts,
     read_part,
+    write_predictions,
 )
 from bothways.tasks.spans import Answer
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
@@ -320,7 +321,7 @@ def _predict_file(loaded: Loaded, path: str, out: str | None) -> list[str]:
     found = task.decode(part, outputs)
     if out is None:
         return ["\t".join(row) for row in task.table(part, found)]
-    task.write(Path(out), part, found)
+    write_predictions(Path(out), task, part, found)
     return [f"{len(part.rows)} predictions: {out}"]
 
 

@@ -36,6 +36,7 @@ from bothways.tasks.predict import (
     check_length,
     check_segments,
     predict_outputs,
+    write_predictions,
 )
 from bothways.tasks.report import FinetuneResult, SeedResult
 from bothways.tasks.task import Outputs, Part, Task, task_loss
@@ -207,11 +208,11 @@ def train_seed(
     scores = task.measure(data.dev, found)
     result = SeedResult(seed, scores, folder, round(time.monotonic() - start, 2))
     save_model(folder / "model", model, loaded.tokenizer, _about(config, task, run, result))
-    task.write(folder / f"dev_predictions{task.predictions_suffix}", data.dev, found)
+    write_predictions(folder / "dev_predictions.tsv", task, data.dev, found)
     if data.test is not None:
         outputs = predict_outputs(model, data.test.examples, dtype=run.precision.dtype)
         found = task.decode(data.test, outputs)
-        task.write(folder / f"test_predictions{task.predictions_suffix}", data.test, found)
+        write_predictions(folder / "test_predictions.tsv", task, data.test, found)
     # Written last: a seed is finished when its scores are there.
     write_json(
         folder / SCORES,

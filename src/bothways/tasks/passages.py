@@ -260,7 +260,7 @@ class _Layout:
 
 
 def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Pieces]:
-    found = []
+    found: list[Pieces] = []
     for start in range(0, len(texts), _CHUNK):
         for encoding in tokenizer.encode_batch(texts[start : start + _CHUNK]):
             offsets = np.array(encoding.offsets[1:-1], np.int32).reshape(-1, 2)

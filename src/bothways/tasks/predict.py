@@ -220,6 +220,22 @@ def evaluate_file(
     return replace(found, notes=(*found.notes, *part.notes))
 
 
+def write_predictions(path: Path, task: Task[Any, Any], part: Part[Any], predictions: Any) -> None:
+    """Write predictions as the task has it: a TSV under a header, a line an example, and what forms
+    of its own its kind has.
+
+    Args:
+        path: replaced whole.
+        task: whose predictions they are.
+        part: the file predicted.
+        predictions: as the task decodes them.
+
+    Raises:
+        DiskError: it could not be written.
+    """
+    task.write(path, part, predictions)
+
+
 def check_pairs(loaded: Loaded, *, pair: bool) -> None:
     """Refuse pairs where single texts were learned, and the reverse.
 

@@ -84,11 +84,6 @@ class SpanTask(Task[Questions, list[Answered]]):
         return True
 
     @property
-    def predictions_suffix(self) -> str:
-        """SQuAD's predictions are JSON."""
-        return ".json"
-
-    @property
     def no_answer(self) -> bool:
         """Questions may have no answer."""
         return bool(self.options.spans.no_answer)
@@ -240,11 +235,11 @@ class SpanTask(Task[Questions, list[Answered]]):
 
     def write(self, path: Path, part: Part[Questions], predictions: list[Answered]) -> None:
         """SQuAD's official form, an object of question id to answer; beside it the n-best answers
-        and, where a question may have no answer, the odds of that. A TSV if the name asks for it.
-        """
+        and, where a question may have no answer, the odds of that. All that beside a TSV if the
+        name asks for one."""
         if path.suffix == ".tsv":
             super().write(path, part, predictions)
-            return
+            path = path.with_suffix(".json")
         ids = part.rows.ids
         write_json(path, dict(zip(ids, self.texts(predictions), strict=True)))
         best = {id: [_record(a) for a in p.answers] for id, p in zip(ids, predictions, strict=True)}

@@ -151,14 +151,9 @@ class Task(ABC, Generic[R, P]):
     def table(self, part: Part[R], predictions: P) -> list[list[str]]:
         """Predictions as rows of text under a header, one row an example, for TSV files."""
 
-    @property
-    def predictions_suffix(self) -> str:
-        """What names of files of predictions end in."""
-        return ".tsv"
-
     def write(self, path: Path, part: Part[R], predictions: P) -> None:
-        """Write predictions: a TSV under a header, a line an example, or a form of the kind's own,
-        which may have more files beside this one.
+        """Write predictions: a TSV under a header, a line an example. A kind may have a form of its
+        own beside that, or instead of it where the name asks for it.
 
         Args:
             path: replaced whole.
