@@ -297,10 +297,10 @@ def test_going_on_from_a_tuned_folder(
     )
     before = json.loads((Path(tuned.run) / "seed-0" / "metrics.json").read_text())["scores"]
     assert finetune(again).seeds[0].measurement.scores == before
-    assert "the head of the model folder is kept" in capsys.readouterr().out
-    fresh = dataclasses.replace(again, run=str(tmp_path / "new"), new_head=True, seeds=(7,))
+    assert "goes on with the head of the model folder" in capsys.readouterr().out
+    fresh = dataclasses.replace(again, run=str(tmp_path / "new"), head="new", seeds=(7,))
     assert finetune(fresh).mean() < before["f1"] / 2
-    assert "is kept" not in capsys.readouterr().out
+    assert "goes on with the head" not in capsys.readouterr().out
 
 
 def test_the_verbs(

@@ -99,9 +99,10 @@ class FinetuneConfig:
     dropout: float | None = None
     """Dropout everywhere while fine-tuning (attention and the new head included); the model's own
     if not given."""
-    new_head: bool = False
-    """Draw a new head even where the model folder has one for a task of the same kind and
-    labels."""
+    head: Literal["auto", "keep", "new"] = "auto"
+    """The task head: go on with that of the model folder, which was trained on the same kind and
+    labels, or draw a new one. auto keeps it for spans (other data first, then these), and not where
+    equal labels may mean something else."""
     seeds: tuple[int, ...] = free((0,))
     """One run for each seed (data order, new head, dropout). Seeds may be added to a run folder
     later; those finished are kept."""

@@ -112,7 +112,7 @@ def finetune(config: FinetuneConfig) -> FinetuneResult:
         f"examples, {run.threads} threads, {run.precision.reason}"
     )
     if kept:
-        say("the head of the model folder is kept, for it is of the same kind and labels")
+        say("goes on with the head of the model folder too (head: new draws another)")
     for note in data.notes:
         say(note)
     results = []
@@ -186,9 +186,20 @@ def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed
 
 
 def keeps_head(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any]) -> bool:
-    """Go on with the head that the model folder has, as with the encoder: it was fine-tuned on
-    other data for a task of the same kind and labels."""
-    return not (config.new_head or config.from_scratch) and has_head_for(loaded, task)
+    """Whether to go on with the head that the model folder has, as with its encoder.
+
+    Raises:
+        ConfigError: that is asked for, and the folder has none of this kind and these labels.
+    """
+    if config.head == "new" or config.from_scratch:
+        return False
+    fits = has_head_for(loaded, task)
+    if config.head == "keep" and not fits:
+        raise ConfigError(
+            "head is keep, but the model folder has no head that was fine-tuned on a task of this "
+            "kind and these labels; set head to new."
+        )
+    return fits and (config.head == "keep" or task.loss == "place")
 
 
 def train_seed(

@@ -75,11 +75,7 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
 
 def has_head_for(loaded: Loaded, task: Task[Any, Any]) -> bool:
     """Whether a model folder has a head that was trained on a task of the same kind and labels."""
-    if not loaded.model.task_outputs:
+    if not loaded.model.task_outputs or loaded.about.get("kind") != task.options.kind:
         return False
     own = task_of(loaded)
-    return (own.options.kind, own.options.labels, own.outputs) == (
-        task.options.kind,
-        task.options.labels,
-        task.outputs,
-    )
+    return (own.options.labels, own.outputs) == (task.options.labels, task.outputs)
