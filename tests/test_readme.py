@@ -30,6 +30,7 @@ from bothways.config import (
 from bothways.options import load_recipe, read_recipe
 from bothways.tokenization import Tokenizer
 from bothways.tokenization.learning import ALPHABET, WIDE_ALPHABET
+from question_examples import question, squad_file
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -74,7 +75,11 @@ OUTPUTS = [
     "runs/reviews/seed-2/test_predictions.tsv",
     "runs/similar/seed-0/metrics.json",
     "runs/mrpc/seed-4/dev_predictions.tsv",
+    "runs/squad/seed-0/dev_predictions.json",
+    "runs/squad/seed-0/dev_predictions_nbest.json",
     "predictions.tsv",
+    "answers.json",
+    "answers_nbest.json",
     "vectors.npz",
     "minilm/bothways.json",
     "runs/python/model/model.safetensors",
@@ -101,7 +106,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory, tiny_text_file: Path) -> I
     """The folder README speaks of, as the working folder: a clone's recipes, and a user's files."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "recipes").symlink_to(ROOT / "recipes")
-    for name in ("texts", "reviews", "similar", "MRPC"):
+    for name in ("texts", "reviews", "similar", "MRPC", "squad"):
         (folder / name).mkdir()
     text = tiny_text_file.read_text()
     (folder / "texts" / "stories.txt").write_text(text)
@@ -130,6 +135,11 @@ def _write_tables(folder: Path, sentences: list[str]) -> None:
         (folder / f"MRPC/{name}.tsv").write_text(
             "\n".join([header, *mrpc]).replace("Story", '"Story') + "\n", encoding="utf-8-sig"
         )
+        paragraphs = [
+            {"context": s, "qas": [question(str(i), "Who was it?", (s[:5], 0))]}
+            for i, s in enumerate(sentences[chosen])
+        ]
+        squad_file(folder / f"squad/{name}.json", paragraphs)
     (folder / "reviews/test.tsv").write_text("\n".join(["sentence", *sentences[72:80]]) + "\n")
 
 
