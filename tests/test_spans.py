@@ -150,6 +150,24 @@ def test_no_answer_competes_at_cls() -> None:
     assert "" not in [a.text for a in decoded("w1 w2", outputs, no_answer=False).answers]  # type: ignore[attr-defined]
 
 
+def test_over_windows() -> None:
+    """No answer by the window that is least for it; an answer by that with the most context."""
+    words = [f"w{10 + i}" for i in range(10)]
+    rows = rows_of(" ".join(words))
+    options = TaskOptions(kind="spans", spans=SpanOptions(no_answer=True, stride=3))
+    task = SpanTask.define(options, rows)
+    part = task.encode(small_tokenizer(VOCABULARY), rows, length=11)
+    assert part.texts.tolist() == [[3, 10], [3, 10]]  # words 0 to 6, and 3 to 9
+    outputs = np.zeros((22, 2), np.float32)
+    outputs[[0, 11]] = 2.5, 1.0
+    outputs[3 + 6, 0] = 9.0  # the last word of the first window, which the second shows better
+    outputs[11 + 3 + 2] = 3.0  # word 5, at its best in the second window
+    (found,) = task.decode(part, outputs)
+    assert (found.best, found.answers[0].score) == ("w15", 6.0)
+    assert found.odds == 2.0 - 6.0
+    assert "w16" not in [a.text for a in found.answers if a.score > 3]
+
+
 def test_an_empty_passage_has_no_answer() -> None:
     found = decoded("", {}, no_answer=False)
     assert [a.text for a in found.answers] == [""]  # type: ignore[attr-defined]
@@ -325,6 +343,9 @@ def test_the_verbs(
     assert cli.main(["evaluate", model, dev]) == 0
     shown = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
     assert float(shown["f1"]) == pytest.approx(scores["f1"] / 100, abs=1e-4)
+    assert cli.main(["evaluate", model, dev, "--precision", "bf16"]) == 0
+    rounded = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
+    assert float(rounded["f1"]) == pytest.approx(scores["f1"] / 100, abs=0.1)
 
     text = tmp_path / "text.txt"
     text.write_text("w50 w51 w1 w33\nw6")

@@ -43,7 +43,7 @@ from bothways.tasks.predict import (
 )
 from bothways.tasks.spans import Answer
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
-from bothways.training.precision import set_threads
+from bothways.training.precision import choose_precision, set_threads
 from bothways.use_options import (
     AnswerOptions,
     ConvertOptions,
@@ -301,7 +301,8 @@ def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
     model = _open(options.model)
     if options.file is not None:
-        return _predict_file(model.loaded, options.file, options.out)
+        dtype = choose_precision(options.precision).dtype
+        return _predict_file(model.loaded, options.file, options.out, dtype)
     b = None if options.text_b is None else [options.text_b] * len(options.texts)
     prediction = model.predict(options.texts, b)
     _note_cut(prediction.cut, len(options.texts), prediction.length)
@@ -312,12 +313,12 @@ def predict(options: PredictOptions) -> list[str]:
     return [f"{len(lines) - 1} predictions: {options.out}"]
 
 
-def _predict_file(loaded: Loaded, path: str, out: str | None) -> list[str]:
+def _predict_file(loaded: Loaded, path: str, out: str | None, dtype: torch.dtype) -> list[str]:
     """A header, and a line for each example of a file in the task's format; or where they are."""
     task, part = read_part(loaded, path, labelled=False)
     for note in part.notes:
         _note(note)
-    outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
+    outputs = predict_outputs(loaded.model, part.examples, dtype=dtype)
     found = task.decode(part, outputs)
     if out is None:
         return ["\t".join(row) for row in task.table(part, found)]
@@ -381,7 +382,8 @@ def evaluate(options: EvaluateModelOptions) -> list[str]:
     model = _open(options.model)
     if Path(options.file).is_dir():
         return [evaluate_pretraining(model.loaded, options.file)]
-    found = evaluate_file(model.loaded, options.file)
+    dtype = choose_precision(options.precision).dtype
+    found = evaluate_file(model.loaded, options.file, dtype=dtype)
     for note in found.notes:
         _note(note)
     return [f"{name}: {value:.4f}" for name, value in found.scores.items()]

@@ -56,6 +56,8 @@ class PredictOptions:
     out: str | None = None
     """File to write the predictions to (.tsv; answers: .json in SQuAD's form, with the n-best
     answers beside it); printed if not given."""
+    precision: Literal["auto", "bf16", "fp32"] = "fp32"
+    """Arithmetic of the layers for a file; auto takes bf16 where a probe finds it fast."""
 
     def __post_init__(self) -> None:
         _one_source(self.texts, self.file)
@@ -133,6 +135,8 @@ class EvaluateModelOptions:
     """Labelled file (.tsv or .jsonl) with the columns the model was fine-tuned on; questions with
     answers (SQuAD's .json); or a corpus folder, whose held-out part measures masked LM and next
     sentence."""
+    precision: Literal["auto", "bf16", "fp32"] = "fp32"
+    """Arithmetic of the layers for a labelled file; auto takes bf16 where a probe finds it fast."""
 
 
 @dataclass(frozen=True)
