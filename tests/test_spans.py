@@ -159,7 +159,7 @@ def test_over_windows() -> None:
     part = task.encode(small_tokenizer(VOCABULARY), rows, length=11)
     assert part.texts.tolist() == [[3, 10], [3, 10]]  # words 0 to 6, and 3 to 9
     outputs = np.zeros((22, 2), np.float32)
-    outputs[[0, 11]] = 2.5, 1.0
+    outputs[0], outputs[11] = 2.5, 1.0
     outputs[3 + 6, 0] = 9.0  # the last word of the first window, which the second shows better
     outputs[11 + 3 + 2] = 3.0  # word 5, at its best in the second window
     (found,) = task.decode(part, outputs)
