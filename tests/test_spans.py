@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,15 @@ def test_no_answer_competes_at_cls() -> None:
     assert found.odds == 0.5  # type: ignore[attr-defined]
     assert found.best == "w1"  # type: ignore[attr-defined]
     assert "" not in [a.text for a in decoded("w1 w2", outputs, no_answer=False).answers]  # type: ignore[attr-defined]
+
+
+def test_a_damaged_record_of_options(tuned: FinetuneConfig, tmp_path: Path) -> None:
+    shutil.copytree(model_of(tuned), tmp_path / "m")
+    about = json.loads((tmp_path / "m" / "bothways.json").read_text())
+    about["options"]["spans"] = {"threshhold": 1.0}
+    (tmp_path / "m" / "bothways.json").write_text(json.dumps(about))
+    with pytest.raises(ModelError, match=r"options cannot be read .*threshhold"):
+        bw.load(tmp_path / "m").answer("w3", "w4")
 
 
 def test_over_windows() -> None:
@@ -354,7 +364,18 @@ def test_the_verbs(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert cli.main([*given, "--context", "w50 w51 w1 w33\nw6"]) == 0
-    assert capsys.readouterr().out.splitlines() == lines
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == lines
+    assert "cut" not in shown.err
+    long = ["--question", "w3 " * 65, "--context", "w50 w51 w52 w53"]
+    assert cli.main(["answer", model, *long]) == 1
+    assert "no room for the passage" in capsys.readouterr().err
+    shutil.copytree(model, tmp_path / "short")
+    about = json.loads((tmp_path / "short" / "bothways.json").read_text())
+    about["options"]["spans"]["query_length"] = 4
+    (tmp_path / "short" / "bothways.json").write_text(json.dumps(about))
+    assert cli.main(["answer", str(tmp_path / "short"), *long]) == 0
+    assert "the question was cut to 4 tokens" in capsys.readouterr().err
     assert cli.main(given) == 1
     assert "--context or by --file" in capsys.readouterr().err
     text.write_text(" \n")

@@ -30,6 +30,7 @@ from bothways.pretraining.plan import unfit
 from bothways.pretraining.run import evaluation_batches
 from bothways.tasks.answers import score_file
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
+from bothways.tasks.kinds import task_of
 from bothways.tasks.predict import (
     Prediction,
     answer_question,
@@ -343,7 +344,11 @@ def answer(options: AnswerOptions) -> list[str]:
         context = "\n".join(line for _, line in lines)
     if not (context or "").strip():
         raise InputError("there is no text to look for an answer in.", path=options.file)
-    found = _open(options.model).answer(options.question, context or "", top=options.top)
+    model = _open(options.model)
+    found = model.answer(options.question, context or "", top=options.top)
+    limit = task_of(model.loaded).options.spans.query_length
+    if len(model.tokenizer.encode(options.question).tokens) - 2 > limit:
+        _note(f"the question was cut to {limit} tokens; what is beyond is not read")
     return [
         f"{a.probability:6.1%}  {f'{a.start}-{a.end}':>11}  "
         + (" ".join(a.text.split()) or "(no answer)")
