@@ -187,17 +187,17 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the functions of bothways.use are called with."""
+    """What the functions of bothways.verbs are called with."""
     seen: list[Any] = []
 
     def note(options: Any) -> str:
         seen.append(options)
         return "done"
 
-    module = types.ModuleType("bothways.use")
+    module = types.ModuleType("bothways.verbs")
     for name in ("fill_mask", "next_sentence", "evaluate", "predict", "embed", "convert"):
         setattr(module, name, note)
-    monkeypatch.setitem(sys.modules, "bothways.use", module)
+    monkeypatch.setitem(sys.modules, "bothways.verbs", module)
     return seen
 
 

@@ -324,6 +324,32 @@ def test_what_is_drawn_and_what_is_kept(config: FinetuneConfig, start: Path) -> 
     assert (shape.dropout, shape.attention_dropout) == (0.3, 0.3)
 
 
+def test_a_head_is_kept_where_asked(
+    config: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError, match="head is keep, but the model folder has no head"):
+        finetune(dataclasses.replace(config, head="keep"))
+    first = dataclasses.replace(config, run=str(tmp_path / "first"))
+    loaded = load_model(finetune(first).best.model)
+    head = loaded.model.state_dict()["classifier.output.weight"]
+    task = ClassificationTask(TaskOptions(labels=("with", "without")))
+    kept = new_model(loaded, dataclasses.replace(config, head="keep"), task, 5)
+    assert torch.equal(kept.state_dict()["classifier.output.weight"], head)
+    # Equal labels may mean something else, so it is for the user to say.
+    drawn = new_model(loaded, config, task, 5)
+    assert not torch.equal(drawn.state_dict()["classifier.output.weight"], head)
+    with pytest.raises(ConfigError, match="head is keep"):
+        new_model(loaded, dataclasses.replace(config, head="keep"), THREE, 5)
+    # What goes on with a head depends on it.
+    capsys.readouterr()
+    again = dataclasses.replace(config, model=str(tmp_path / "first/seed-0/model"), head="keep")
+    finetune(again)
+    assert "goes on with the head" in capsys.readouterr().out
+    assert module.model_digest(loaded, weights=True, head=True) != module.model_digest(
+        loaded, weights=True
+    )
+
+
 def test_scratch_differs_from_the_start_model(config: FinetuneConfig, tmp_path: Path) -> None:
     finetune(config)
     scratch = dataclasses.replace(config, from_scratch=True, run=str(tmp_path / "scratch"))

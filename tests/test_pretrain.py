@@ -46,7 +46,7 @@ from bothways.tokenization import Tokenizer
 from bothways.training.engine import Trainer
 from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.runfolder import read_run
-from bothways.use import evaluate_pretraining
+from bothways.verbs import evaluate_pretraining
 from pretraining_examples import memory_store, small_disk
 
 Make = Callable[..., PretrainConfig]

@@ -33,6 +33,7 @@ from bothways.config import (
 from bothways.options import load_recipe, read_recipe
 from bothways.tokenization import Tokenizer
 from bothways.tokenization.learning import ALPHABET, WIDE_ALPHABET
+from question_examples import question, squad_file
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -92,11 +93,15 @@ OUTPUTS = [
     "runs/glue/submission/RTE.tsv",
     "RTE.tsv",
     "parts/RTE/dev.tsv",
-    "predictions.tsv",
     "runs/ner/seed-0/model/model.safetensors",
     "tagged.conll",
     "runs/layers/features/train/layers.npy",
     "runs/layers/report.json",
+    "runs/squad/seed-0/dev_predictions.json",
+    "runs/squad/seed-0/dev_predictions_nbest.json",
+    "predictions.tsv",
+    "answers.json",
+    "answers_nbest.json",
     "vectors.npz",
     "tokens.arrow",
     "minilm/bothways.json",
@@ -141,7 +146,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory, tiny_text_file: Path) -> I
     """The folder README speaks of, as the working folder: a clone's recipes, and a user's files."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "recipes").symlink_to(ROOT / "recipes")
-    for name in ("texts", "reviews", "similar", "ner"):
+    for name in ("texts", "reviews", "similar", "ner", "squad"):
         (folder / name).mkdir()
     text = tiny_text_file.read_text()
     (folder / "texts" / "stories.txt").write_text(text)
@@ -165,6 +170,11 @@ def _write_tables(folder: Path, sentences: list[str]) -> None:
             f'{{"first": "{a}", "second": "{b}", "score": {len(b) / 10}}}' for a, b in pairs[chosen]
         ]
         (folder / f"similar/{name}.jsonl").write_text("\n".join(scored) + "\n")
+        paragraphs = [
+            {"context": s, "qas": [question(str(i), "Who was it?", (s[:5], 0))]}
+            for i, s in enumerate(sentences[chosen])
+        ]
+        squad_file(folder / f"squad/{name}.json", paragraphs)
     for name, part in (("train", sentences[:40]), ("dev", sentences[40:60])):
         tags = [[f"{w} {'I-WHO' if w[0].isupper() else 'O'}" for w in s.split()] for s in part]
         (folder / f"ner/{name}.conll").write_text("\n\n".join(map("\n".join, tags)) + "\n")

@@ -21,7 +21,7 @@ FLOORS = (
     {"training"},
     {"pretraining", "tasks"},
     {"use", "doctor", "bench", "extend"},
-    {"demo"},
+    {"demo", "verbs"},
     {"cli"},
     {"__main__"},
 )

@@ -24,7 +24,8 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import InputError, LengthError, ModelError, StoreError
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
-from bothways.use import Model, evaluate_pretraining, load
+from bothways.use import Model, load
+from bothways.verbs import evaluate_pretraining
 from model_examples import POSITIONS, small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97  # no multiple of 64: the padding rows must never be proposed
@@ -402,7 +403,9 @@ def test_evaluate_verb_on_a_corpus_and_what_it_refuses(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("bothways.use.evaluate_pretraining", lambda _, corpus: f"measured {corpus}")
+    monkeypatch.setattr(
+        "bothways.verbs.evaluate_pretraining", lambda _, corpus: f"measured {corpus}"
+    )
     out, _ = run("evaluate", of_corpus, tiny_corpus, capsys=capsys)
     assert out == f"measured {tiny_corpus}\n"
     monkeypatch.undo()

@@ -263,7 +263,7 @@ def _fill_mask(argv: Sequence[str]) -> int:
 
     chosen = _options(FillMaskOptions, "fill-mask", argv, "model", "texts")
     chosen = _with_texts(chosen)
-    from bothways.use import fill_mask
+    from bothways.verbs import fill_mask
 
     return _show(fill_mask(chosen))
 
@@ -272,7 +272,7 @@ def _next_sentence(argv: Sequence[str]) -> int:
     from bothways.use_options import NextSentenceOptions
 
     chosen = _options(NextSentenceOptions, "next-sentence", argv, "model", "text_a", "text_b")
-    from bothways.use import next_sentence
+    from bothways.verbs import next_sentence
 
     return _show(next_sentence(chosen))
 
@@ -281,7 +281,7 @@ def _evaluate(argv: Sequence[str]) -> int:
     from bothways.use_options import EvaluateModelOptions
 
     chosen = _options(EvaluateModelOptions, "evaluate", argv, "model", "file")
-    from bothways.use import evaluate
+    from bothways.verbs import evaluate
 
     return _show(evaluate(chosen))
 
@@ -291,9 +291,27 @@ def _predict(argv: Sequence[str]) -> int:
 
     chosen = _options(PredictOptions, "predict", argv, "model", "texts")
     chosen = chosen if chosen.file else _with_texts(chosen)
-    from bothways.use import predict
+    from bothways.verbs import predict
 
     return _show(predict(chosen))
+
+
+def _answer(argv: Sequence[str]) -> int:
+    from bothways.use_options import AnswerOptions
+
+    chosen = _options(AnswerOptions, "answer", argv, "model")
+    from bothways.verbs import answer
+
+    return _show(answer(chosen))
+
+
+def _score(argv: Sequence[str]) -> int:
+    from bothways.use_options import ScoreOptions
+
+    chosen = _options(ScoreOptions, "score", argv, "predictions", "data")
+    from bothways.verbs import score
+
+    return _show(score(chosen))
 
 
 def _embed(argv: Sequence[str]) -> int:
@@ -301,7 +319,7 @@ def _embed(argv: Sequence[str]) -> int:
 
     chosen = _options(EmbedOptions, "embed", argv, "model", "texts")
     chosen = chosen if chosen.file else _with_texts(chosen)
-    from bothways.use import embed
+    from bothways.verbs import embed
 
     return _show(embed(chosen))
 
@@ -310,7 +328,7 @@ def _convert(argv: Sequence[str]) -> int:
     from bothways.use_options import ConvertOptions
 
     chosen = _options(ConvertOptions, "convert", argv, "source", "out")
-    from bothways.use import convert
+    from bothways.verbs import convert
 
     return _show(convert(chosen))
 
@@ -350,13 +368,15 @@ VERBS: dict[str, Verb] = {
     "plan": Verb("what a pre-training run needs: memory, disk, hours on this machine", _plan),
     "fill-mask": Verb("predict the pieces at [MASK]", _fill_mask),
     "next-sentence": Verb("tell whether a text follows another", _next_sentence),
-    "finetune": Verb("train an encoder on labelled sentences or pairs", _finetune),
+    "finetune": Verb("train an encoder on a labelled task", _finetune),
     "tasks": Verb("list the declared tasks, or print one to copy", _tasks),
     "glue": Verb("fine-tune on several declared tasks, with a table over them", _glue),
     "split": Verb("part a labelled file in two, by a hash of its text", _split),
     "features": Verb("tag words by a frozen encoder's layers and a BiLSTM", _features),
     "evaluate": Verb("measure a model on labelled data or on a corpus", _evaluate),
     "predict": Verb("label texts with a fine-tuned model", _predict),
+    "answer": Verb("answer a question in the words of a text", _answer),
+    "score": Verb("score a file of answers, of any system", _score),
     "embed": Verb("turn texts into vectors", _embed),
     "convert": Verb("rewrite a model that can be loaded as a model folder", _convert),
     "bench": Verb("measure speed and memory beside the usual tools", _bench),

@@ -1,11 +1,7 @@
-"""Using a model folder: fill masks, judge next sentences, predict, embed, convert, measure.
-
-:func:`load` gives a :class:`Model` for Python; the functions below it serve the command line.
-"""
+"""A model folder in use, from Python: fill masks, judge next sentences, predict, tag, embed."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,55 +11,32 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bothways.config import MaskOptions, PairOptions, PretrainConfig
-from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
-from bothways.corpus.store import TokenStore
-from bothways.errors import InputError, ModelError, StoreError
-from bothways.files import write_text
+from bothways.errors import InputError, ModelError
 from bothways.model.batch import Inputs, collate
-from bothways.model.folder import Loaded, load_model, save_model
+from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
-from bothways.pretraining.heldout import evaluation_batches
-from bothways.pretraining.objective import measure
-from bothways.pretraining.plan import unfit
-from bothways.tasks.catalogue import task as declared_task
 from bothways.tasks.ensemble import load_ensemble
 from bothways.tasks.entities import Tagged, tag_text
 from bothways.tasks.predict import (
     Prediction,
+    answer_question,
     check_segments,
-    evaluate_file,
-    outputs_of,
     predict_texts,
-    read_part,
 )
-from bothways.tasks.schemes import OUTSIDE
-from bothways.tasks.submission import submission_rows
+from bothways.tasks.spans import Answer
 from bothways.tasks.vectors import (
     Combine,
     Long,
     TokenVectors,
-    check_format,
     embed_texts,
-    write_vectors,
 )
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
 from bothways.training.device import choose_device
-from bothways.training.precision import set_threads
 from bothways.use_options import (
-    ConvertOptions,
     DeviceName,
-    EmbedOptions,
-    EvaluateModelOptions,
-    FillMaskOptions,
-    NextSentenceOptions,
-    PredictOptions,
 )
 
 Pooling = Literal["mean", "cls"]
-
-_EVALUATION_SEQUENCES = 10_000
-_EVALUATION_LENGTH = 128
 
 
 @dataclass(frozen=True)
@@ -96,7 +69,7 @@ def load(folder: str | Path, *others: str | Path, device: DeviceName = "auto") -
             of an ensemble differ in vocabulary, task, labels or length.
         ConfigError: a GPU is asked for, and torch sees none.
     """
-    return _put(load_ensemble([folder, *others]), device)
+    return put(load_ensemble([folder, *others]), device)
 
 
 class Model:
@@ -219,6 +192,22 @@ class Model:
         """
         return tag_text(self.loaded, text)
 
+    def answer(self, question: str, context: str, *, top: int = 1) -> list[Answer]:
+        """Answers in the words of a text of any length, with probabilities and places.
+
+        Args:
+            question: what is asked.
+            context: the text; ``context[answer.start:answer.end] == answer.text``.
+            top: how many answers, at most.
+
+        Returns:
+            Best first. Where the model says that there is none, an empty text comes first.
+
+        Raises:
+            ModelError: the model was not fine-tuned on questions.
+        """
+        return answer_question(self.loaded, question, context)[:top]
+
     def embed(
         self,
         texts: Sequence[str],
@@ -299,228 +288,11 @@ class Model:
         )
 
 
-# ------------------------------------------------------------------------------------- the verbs
-
-
-def fill_mask(options: FillMaskOptions) -> list[str]:
-    """Lines for `bothways fill-mask`."""
-    model = _open(options.model, options.device)
-    lines = []
-    for text in options.texts:
-        lines.append(text)
-        for place in model.fill_mask(text, top=options.top):
-            lines += [f"  {f.probability:6.1%}  {f.piece:<16} {f.text}" for f in place] + [""]
-    cut = sum(model.tokens_cut(text) > 0 for text in options.texts)
-    _note_cut(cut, len(options.texts), model.bert.config.positions)
-    return lines
-
-
-def next_sentence(options: NextSentenceOptions) -> str:
-    """The line for `bothways next-sentence`."""
-    model = _open(options.model, options.device)
-    probability = model.next_sentence(options.text_a, options.text_b)
-    cut = model.tokens_cut(options.text_a, options.text_b)
-    if cut:
-        _note(f"{cut} tokens of the pair were cut to fit into {model.bert.config.positions}")
-    other = "swapped" if model.loaded.about.get("pairs") == "order" else "random"
-    return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
-
-
-def predict(options: PredictOptions) -> list[str]:
-    """Lines for `bothways predict`; a file is written if one is asked for."""
-    model = _open_task(options)
-    if options.file is not None:
-        lines, count = _predict_file(model.loaded, options)
-    elif model.bert.tagger is not None and options.text_b is None:
-        lines, count = _tag_lines(model, options.texts), len(options.texts)
-    else:
-        b = None if options.text_b is None else [options.text_b] * len(options.texts)
-        prediction = model.predict(options.texts, b)
-        _note_cut(prediction.cut, len(options.texts), prediction.length)
-        lines, count = _prediction_lines(prediction), len(options.texts)
-    if options.out is None:
-        return lines
-    write_text(Path(options.out), "\n".join(lines) + "\n")
-    return [f"{count} predictions: {options.out}"]
-
-
-def _predict_file(loaded: Loaded, options: PredictOptions) -> tuple[list[str], int]:
-    """The lines of a file of predictions, and of how many examples."""
-    columns = None if options.task is None else declared_task(options.task).task
-    task, part = read_part(loaded, options.file or "", labelled=False, options=columns)
-    for note in part.notes:
-        _note(note)
-    outputs = outputs_of(loaded, task, part.examples, dtype=torch.float32)
-    table = task.table(part, task.decode(part, outputs))
-    rows = submission_rows(table) if options.submission else table
-    return ["\t".join(row) for row in rows], len(part.rows)
-
-
-def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
-    """Tab-separated, with a header: each text's entities, or where the tags mark none, words."""
-    lines = ["text\ttype\tstart\tend\tprobability\tcharacters"]
-    for number, text in enumerate(texts):
-        found = model.tag(text)
-        rows = [(e.type, e.start, e.end, e.probability, e.text) for e in found.entities]
-        if set(found.tags) - {OUTSIDE} and not rows:
-            words = zip(found.tags, found.spans, found.probabilities, found.words, strict=True)
-            rows = [(tag, *span, sure, word) for tag, span, sure, word in words]
-        lines += [f"{number}\t{t}\t{a}\t{b}\t{p:.6f}\t{word}" for t, a, b, p, word in rows]
-    return lines
-
-
-def _prediction_lines(prediction: Prediction) -> list[str]:
-    """Tab-separated, with a header: label and a probability for each label, or the score."""
-    if not prediction.labels:
-        return ["score", *(f"{value:.6g}" for (value,) in prediction.values.tolist())]
-    header = "\t".join(["label", *(f"p({name})" for name in prediction.names)])
-    rows = zip(prediction.labels, prediction.values.tolist(), strict=True)
-    return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
-
-
-def embed(options: EmbedOptions) -> str:
-    """Write the vectors for `bothways embed`."""
-    check_format(Path(options.out))
-    model = _open(options.model, options.device)
-    texts = options.texts
-    if options.file is not None:
-        lines = read_lines(Path(options.file), max_line_mib=LONGEST_TEXT_MIB)
-        texts = tuple(text for _, text in lines)
-    if not texts:
-        raise InputError("no text to embed; the file is empty.", path=options.file)
-    found = embed_texts(
-        model.loaded,
-        texts,
-        layers=options.layers,
-        combine=options.combine,
-        pooling=options.pooling,
-        normalize=options.normalize,
-        length=options.length,
-        long=options.long,
-    )
-    write_vectors(Path(options.out), texts, found)
-    limit = options.length or model.bert.config.positions
-    _note_cut(found.cut, len(texts), limit)
-    if found.long:
-        _note(
-            f"{found.long:,} of {len(texts):,} texts are longer than {limit} tokens and were "
-            "read in windows that overlap"
-        )
-    if found.pooled is None:
-        width = found.tokens[0].vectors.shape[1]
-        count = sum(len(own.tokens) for own in found.tokens)
-        return f"{count} vectors of {width}, for the tokens of {len(texts)} texts: {options.out}"
-    return f"{len(found.pooled)} vectors of {found.pooled.shape[1]}: {options.out}"
-
-
-def evaluate(options: EvaluateModelOptions) -> list[str]:
-    """Lines for `bothways evaluate`: a task head on a file, or pre-training on a corpus."""
-    model = _open_task(options)
-    if Path(options.file).is_dir():
-        if options.task is not None:
-            raise InputError("is a folder; --task goes with a labelled file.", path=options.file)
-        return [evaluate_pretraining(model.loaded, options.file)]
-    columns = None if options.task is None else declared_task(options.task).task
-    found = evaluate_file(model.loaded, options.file, options=columns)
-    for note in found.notes:
-        _note(note)
-    return [f"{name}: {value:.4f}" for name, value in found.scores.items()]
-
-
-def evaluate_pretraining(
-    loaded: Loaded, corpus: str | Path, *, sequences: int = _EVALUATION_SEQUENCES
-) -> str:
-    """What the model was pre-trained for, masked LM and next sentence or their variants, measured
-    on a corpus's held-out part, or on all of it if it has none.
-
-    Args:
-        loaded: a model with a masked-LM head.
-        corpus: a corpus folder of the same vocabulary.
-        sequences: how many to draw, at most one pass over the text, of 128 tokens (or what the
-            encoder has positions for).
+def put(loaded: Loaded, device: DeviceName) -> Model:
+    """A loaded folder on a device.
 
     Raises:
-        ModelError: the model lacks a pre-training head.
-        StoreError: the corpus is damaged, too small, or of another vocabulary.
+        ConfigError: a GPU is asked for, and torch sees none.
     """
-    if loaded.model.masked_lm is None:
-        raise ModelError(
-            "this model lacks the pre-training heads that a corpus is measured with; use a folder "
-            "that `bothways pretrain` wrote, or name a labelled file (.tsv or .jsonl)."
-        )
-    recipe = _pretraining_recipe(loaded)
-    kind = recipe.pairs.kind
-    store = TokenStore.open(corpus, "heldout")
-    part = "held-out part"
-    if unfit(store, kind):
-        store, part = TokenStore.open(corpus), "all documents, for it has no held-out part"
-    if store.tokenizer.fingerprint != loaded.tokenizer.fingerprint:
-        raise StoreError(
-            f"{corpus} was built with another vocabulary than the model has; build it again with "
-            "--tokenizer and the model folder."
-        )
-    length = min(_EVALUATION_LENGTH, loaded.model.config.positions)
-    batches = evaluation_batches(store, length, sequences, recipe)
-    result = measure(loaded.model, batches, torch.float32, kind)
-    what = "sequences" if result.pairs is None else "pairs"
-    line = (
-        f"{corpus} ({part}), {result.sequences:,} {what}, {result.targets:,} "
-        f"{'' if result.causal else 'masked '}tokens: {result.sentence()}"
-    )
-    if result.pairs is None:
-        return line
-    accuracy = result.pairs.accuracy
-    error = (accuracy * (1 - accuracy) / result.sequences) ** 0.5
-    return f"{line} (standard error {error:.2%})"
-
-
-def _pretraining_recipe(loaded: Loaded) -> PretrainConfig:
-    """The kinds of sequences and targets that a model was pre-trained on; the paper's, or without a
-    next-sentence head single segments, where its folder does not say."""
-    default = "single" if loaded.model.next_sentence is None else "next"
-    pairs = PairOptions(kind=loaded.about.get("pairs", default))
-    return PretrainConfig(
-        pairs=pairs, masking=MaskOptions(kind=loaded.about.get("masking", "pieces"))
-    )
-
-
-def convert(options: ConvertOptions) -> str:
-    """Rewrite what can be loaded as a model folder of ours, for `bothways convert`."""
-    source, out = Path(options.source), Path(options.out)
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        raise ModelError(f"{out} exists already; choose a new folder.")
-    loaded = load_model(source, vocabulary=options.vocab)
-    about = {k: v for k, v in loaded.about.items() if k != "format"}
-    about["converted_from"] = source.resolve().name
-    save_model(out, loaded.model, loaded.tokenizer, about)
-    if loaded.unused:
-        _note(f"left out, not used here: {', '.join(loaded.unused)}")
-    if loaded.fresh:
-        _note(f"not in the source, newly drawn: {', '.join(loaded.fresh)}")
-    return f"model: {out}"
-
-
-def _open(folder: str, device: DeviceName) -> Model:
-    set_threads(0)
-    return _put(load_model(folder), device)
-
-
-def _put(loaded: Loaded, device: DeviceName) -> Model:
     loaded.model.to(choose_device(device).torch)
     return Model(loaded)
-
-
-def _open_task(options: PredictOptions | EvaluateModelOptions) -> Model:
-    """A model or an ensemble; a run folder is one too."""
-    set_threads(0)
-    return load(options.model, *options.ensemble, device=options.device)
-
-
-def _note(text: str) -> None:
-    """What a user must know beside the result; on standard error, as results are piped on."""
-    print(f"note: {text}", file=sys.stderr)
-
-
-def _note_cut(cut: int, texts: int, limit: int) -> None:
-    if cut:
-        _note(f"{cut:,} of {texts:,} texts were cut to {limit} tokens; what is beyond is not read")

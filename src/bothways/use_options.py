@@ -59,9 +59,12 @@ class PredictOptions:
     """Second text of the pair, the same for each text."""
     file: str | None = None
     """File to label (.tsv or .jsonl; CoNLL columns for tags) with the columns the model was
-    fine-tuned on."""
+    fine-tuned on; or questions to answer (SQuAD's .json)."""
     out: str | None = None
-    """File to write the predictions to (.tsv; CoNLL columns for tags); printed if not given."""
+    """File to write the predictions to (.tsv; CoNLL columns for tags; answers: .json in SQuAD's
+    form, with the n-best answers beside it); printed if not given."""
+    precision: Literal["auto", "bf16", "fp32"] = "fp32"
+    """Arithmetic of the layers for a file; auto takes bf16 where a probe finds it fast."""
     device: DeviceName = "auto"
     """What computes; auto takes a GPU where torch sees one."""
     ensemble: tuple[str, ...] = ()
@@ -114,6 +117,44 @@ class SplitOptions:
 
 
 @dataclass(frozen=True)
+class AnswerOptions:
+    """Answer a question in the words of a text."""
+
+    model: str
+    """Model folder that was fine-tuned on questions (task.kind spans)."""
+    question: str
+    """What is asked."""
+    context: str | None = None
+    """Text that holds the answer."""
+    file: str | None = None
+    """Text file that holds the answer, of any length."""
+    top: int = 3
+    """Answers shown, best first."""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
+
+    def __post_init__(self) -> None:
+        if (self.context is None) == (self.file is None):
+            raise ConfigError("give the text that holds the answer by --context or by --file.")
+        if self.top < 1:
+            raise ConfigError(f"top is {self.top}; it must be at least 1.")
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """Score a file of answers, of any system, as the official scripts of SQuAD 1.1, SQuAD 2.0 and
+    KorQuAD do."""
+
+    predictions: str
+    """JSON file: an object of question id to answer; an empty answer is none."""
+    data: str
+    """The questions and their answers (SQuAD's .json)."""
+    convention: Literal["squad", "korean"] = "squad"
+    """How answers are compared: by words, without English articles, as SQuAD does; or by
+    characters, as KorQuAD does."""
+
+
+@dataclass(frozen=True)
 class EmbedOptions:
     """Turn texts into vectors."""
 
@@ -156,8 +197,11 @@ class EvaluateModelOptions:
     """Model folder, as `bothways finetune` or `bothways pretrain` writes it; a run folder of the
     first stands for the models of all its seeds, averaged."""
     file: str
-    """Labelled file (.tsv or .jsonl, CoNLL for tags) with the columns of fine-tuning; or a corpus
-    folder, whose held-out part measures masked LM and next sentence."""
+    """Labelled file (.tsv or .jsonl, CoNLL for tags) with the columns of fine-tuning; questions
+    with answers (SQuAD's .json); or a corpus folder, whose held-out part measures masked LM and
+    next sentence."""
+    precision: Literal["auto", "bf16", "fp32"] = "fp32"
+    """Arithmetic of the layers for a labelled file; auto takes bf16 where a probe finds it fast."""
     device: DeviceName = "auto"
     """What computes; auto takes a GPU where torch sees one."""
     ensemble: tuple[str, ...] = ()

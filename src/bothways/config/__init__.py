@@ -49,6 +49,7 @@ from bothways.config.pretraining import (
     PretrainConfig,
     ShowConfig,
 )
+from bothways.config.spans import SpanOptions
 from bothways.config.tagging import Scheme, TaggingOptions
 from bothways.config.training import OptimizerOptions
 from bothways.config.vocabulary import ExtendConfig, LearningOptions, VocabularyConfig
@@ -82,6 +83,7 @@ __all__ = [
     "SearchOptions",
     "ShowConfig",
     "SizeOptions",
+    "SpanOptions",
     "TaggingOptions",
     "TaskOptions",
     "VocabularyConfig",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bothways.config.fields import free, numerics, require
+from bothways.config.spans import SpanOptions
 from bothways.config.tagging import TaggingOptions
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
@@ -37,7 +38,7 @@ class TaskOptions:
     name: str = "task"
     """Name for reports."""
     train: str = free("")
-    """Training file (.tsv or .jsonl; for tagging, CoNLL columns)."""
+    """Training file (.tsv or .jsonl; for tagging CoNLL columns, for spans SQuAD's .json)."""
     dev: str = free("")
     """File to measure on."""
     test: str | None = free(None)
@@ -53,13 +54,15 @@ class TaskOptions:
     """Column of the second text, for pairs."""
     label: str = "label"
     """Column of the label, or of the score for regression."""
-    kind: Literal["classification", "regression", "tagging"] = "classification"
-    """What the label is: a class or a score of a text or pair, or a tag for each word."""
+    kind: Literal["classification", "regression", "tagging", "spans"] = "classification"
+    """What is predicted: a class or a score of a text or pair, a tag for each word, or a question's
+    answer within a passage."""
     labels: tuple[str, ...] = ()
     """The labels in order; found in the training file, sorted, if not given."""
     metrics: tuple[str, ...] = ()
-    """accuracy, f1, matthews, pearson, spearman, for tagging also precision, recall; the first is
-    the main one; by kind if not given."""
+    """accuracy, f1, matthews, pearson, spearman; for tagging also precision, recall; for spans f1,
+    exact_match, no_answer_precision, no_answer_recall. The first is the main one; by kind if not
+    given."""
     header: bool = True
     """TSV files start with a line of column names."""
     columns: tuple[str, ...] = ()
@@ -76,6 +79,8 @@ class TaskOptions:
     """What one should know of the task."""
     tagging: TaggingOptions = field(default_factory=TaggingOptions)
     """CoNLL files, for the kind tagging."""
+    spans: SpanOptions = field(default_factory=SpanOptions)
+    """For the kind spans."""
 
 
 PAPER_GRID = {"lr": (5e-5, 3e-5, 2e-5), "batch": (16, 32), "epochs": (2, 3, 4)}
@@ -166,7 +171,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """Fine-tune an encoder on single sentences or sentence pairs (Devlin et al. 2019, 4.1)."""
+    """Fine-tune an encoder on a task (Devlin et al. 2019, section 4)."""
 
     task: TaskOptions = field(default_factory=TaskOptions)
     """The data and what to predict."""
@@ -182,9 +187,9 @@ class FinetuneConfig:
     """Passes over the training file."""
     batch: int = 32
     """Examples of a step."""
-    length: int = 128
-    """Longest sequence in tokens; the longer text of a pair is cut first, and what was cut is
-    reported."""
+    length: int = 0
+    """Longest sequence in tokens; 0: 128, and for spans 384. The longer text of a pair is cut
+    first, and what was cut is reported; a longer passage is read in windows."""
     optimizer: OptimizerOptions = field(
         default_factory=lambda: OptimizerOptions(lr=2e-5, warmup=0.1, bias_correction=True)
     )
@@ -192,6 +197,10 @@ class FinetuneConfig:
     dropout: float | None = None
     """Dropout everywhere while fine-tuning (attention and the new head included); the model's own
     if not given."""
+    head: Literal["auto", "keep", "new"] = "auto"
+    """The task head: go on with that of the model folder, which was trained on the same kind and
+    labels, or draw a new one. auto keeps it for spans (other data first, then these), and not where
+    equal labels may mean something else."""
     seeds: tuple[int, ...] = free((0,))
     """One run for each seed (data order, new head, dropout). Seeds may be added to a run folder
     later; those finished are kept."""
@@ -216,6 +225,8 @@ class FinetuneConfig:
     memory, about a third more work, the same bits."""
 
     def __post_init__(self) -> None:
+        if not self.length:
+            object.__setattr__(self, "length", 384 if self.task.kind == "spans" else 128)
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")

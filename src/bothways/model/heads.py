@@ -191,5 +191,9 @@ class Bert(nn.Module):
     @property
     def task_outputs(self) -> int:
         """C: outputs of the task head; 0 without one."""
-        head = self.classifier or self.tagger or self.span
-        return 0 if head is None else head.output.out_features
+        return 0 if self.task_head is None else self.task_head.output.out_features
+
+    @property
+    def task_head(self) -> ClassifierHead | TokenHead | None:
+        """The task head; None without one."""
+        return self.classifier or self.tagger or self.span

@@ -40,7 +40,7 @@ from bothways.tasks.further import (
     measure_further,
     read_further,
 )
-from bothways.tasks.kinds import KINDS
+from bothways.tasks.kinds import KINDS, has_head_for
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import (
     check_length,
@@ -127,11 +127,14 @@ def finetune(config: FinetuneConfig) -> FinetuneResult:
     say = Console(markup=False, highlight=False, soft_wrap=True).print
     loaded = load_model(config.model)
     data = load_data(config, loaded)
-    run = _open(config, loaded, say)
+    kept = keeps_head(loaded, config, data.task)
+    run = _open(config, loaded, kept, say)
     say(
         f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
         f"examples, {run.threads} threads, {run.device.reason}, {run.precision.reason}"
     )
+    if kept:
+        say("goes on with the head of the model folder too (head: new draws another)")
     form = describe_attention(
         loaded.model.config,
         run.device.torch,
@@ -144,7 +147,7 @@ def finetune(config: FinetuneConfig) -> FinetuneResult:
         return train_setting(config, loaded, data, run, say)
 
     def train(setting: FinetuneConfig) -> FinetuneResult:
-        own = _open(setting, loaded, say, precision=run.precision)
+        own = _open(setting, loaded, kept, say, precision=run.precision)
         return train_setting(setting, loaded, data, own, say)
 
     found = search(config, train, say)
@@ -210,7 +213,8 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> Data:
 
 
 def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed: int) -> Bert:
-    """The encoder with a new output layer; other heads are dropped.
+    """The encoder with a new output layer, or with the folder's if :func:`keeps_head` says so;
+    other heads are dropped.
 
     Weights that the model folder lacked (a pooler) are drawn by the seed too, and with
     ``from_scratch`` all are.
@@ -231,7 +235,28 @@ def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed
         theirs = loaded.model.encoder.state_dict()
         known = {n: v for n, v in theirs.items() if f"encoder.{n}" not in loaded.fresh}
         model.encoder.load_state_dict(known, strict=False)
+    if keeps_head(loaded, config, task):
+        assert model.task_head is not None
+        assert loaded.model.task_head is not None
+        model.task_head.load_state_dict(loaded.model.task_head.state_dict())
     return model
+
+
+def keeps_head(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any]) -> bool:
+    """Whether to go on with the head that the model folder has, as with its encoder.
+
+    Raises:
+        ConfigError: that is asked for, and the folder has none of this kind and these labels.
+    """
+    if config.head == "new" or config.from_scratch:
+        return False
+    fits = has_head_for(loaded, task)
+    if config.head == "keep" and not fits:
+        raise ConfigError(
+            "head is keep, but the model folder has no head that was fine-tuned on a task of this "
+            "kind and these labels; set head to new."
+        )
+    return fits and (config.head == "keep" or task.loss == "place")
 
 
 def train_seed(
@@ -367,6 +392,7 @@ def _means(records: list[Stats]) -> dict[str, float]:
 def _open(
     config: FinetuneConfig,
     loaded: Loaded,
+    kept: bool,
     say: Callable[[str], None],
     precision: Choice | None = None,
 ) -> Opened:
@@ -375,13 +401,14 @@ def _open(
     Args:
         config: with something to search, the folder is that of the search.
         loaded: the starting model.
+        kept: the head is the starting model's, too.
         say: hears what changed since the run began.
         precision: what a new folder computes in; by config if not given.
     """
     threads, device = set_threads(config.threads), choose_device(config.device)
     numerics = {"device": device.name, "threads": threads, "kernels": config.kernels}
     inputs = file_digests(config.located().task)
-    inputs["model"] = model_digest(loaded, weights=not config.from_scratch)
+    inputs["model"] = model_digest(loaded, weights=not config.from_scratch, head=kept)
     reasons = []
 
     def resolve() -> dict[str, Any]:
@@ -399,13 +426,15 @@ def _open(
     return Opened(run.folder, digest(run.record["recipe"]), Choice(name, reason), threads, device)
 
 
-def model_digest(loaded: Loaded, *, weights: bool) -> str:
-    """A digest of what a model folder brings: shape, vocabulary and (if asked) encoder weights."""
+def model_digest(loaded: Loaded, *, weights: bool, head: bool = False) -> str:
+    """A digest of what a model folder brings: shape, vocabulary and (if asked) the weights of the
+    encoder and of the task head."""
     content = hashlib.sha256()
     shape = dataclasses.asdict(loaded.model.config)
     content.update(json.dumps([shape, loaded.tokenizer.fingerprint]).encode())
-    if weights:
-        for name, value in loaded.model.encoder.state_dict().items():
+    parts = ((loaded.model.encoder, weights), (loaded.model.task_head, head))
+    for part in (part for part, wanted in parts if wanted and part is not None):
+        for name, value in part.state_dict().items():
             content.update(name.encode())
             content.update(value.contiguous().numpy())
     return content.hexdigest()[:16]

@@ -8,6 +8,7 @@ from typing import Any
 from bothways.config import TaskOptions, from_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.model.folder import Loaded
+from bothways.tasks.spans import SpanTask
 from bothways.tasks.tagging import TaggingTask
 from bothways.tasks.task import Task
 from bothways.tasks.texts import ClassificationTask, RegressionTask
@@ -16,6 +17,7 @@ KINDS: dict[str, type[Task[Any, Any]]] = {
     "classification": ClassificationTask,
     "regression": RegressionTask,
     "tagging": TaggingTask,
+    "spans": SpanTask,
 }
 
 
@@ -71,3 +73,11 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
             f"bothways.json: the task's options cannot be read ({error}); it is damaged, or was "
             "written by another version of bothways."
         ) from None
+
+
+def has_head_for(loaded: Loaded, task: Task[Any, Any]) -> bool:
+    """Whether a model folder has a head that was trained on a task of the same kind and labels."""
+    if not loaded.model.task_outputs or loaded.about.get("kind") != task.options.kind:
+        return False
+    own = task_of(loaded)
+    return (own.options.labels, own.outputs) == (task.options.labels, task.outputs)

@@ -17,14 +17,15 @@ from scipy.special import softmax
 
 from bothways.config import TaskOptions
 from bothways.errors import InputError, LengthError, ModelError
-from bothways.files import write_text
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
 from bothways.tasks.ensemble import Ensemble, combine
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
 from bothways.tasks.kinds import task_of
 from bothways.tasks.metrics import Measurement
+from bothways.tasks.questions import Questions
 from bothways.tasks.readers import listed
+from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import Outputs, Part, Task, read_outputs
 from bothways.tasks.texts import ClassificationTask, TextTask
 
@@ -86,6 +87,45 @@ def predict_texts(
     values = softmax(logits_NC, axis=-1)
     labels = [task.labels[i] for i in values.argmax(-1)]
     return Prediction(labels, values, task.labels, examples.cut, length)
+
+
+def answer_question(
+    loaded: Loaded,
+    question: str,
+    passage: str,
+    *,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> list[Answer]:
+    """Answers to a question in a passage of any length, best first, with probabilities.
+
+    "No answer", with an empty text, is among them if the model was fine-tuned on questions that may
+    have none; it is the first where it passes the folder's threshold, and only there.
+
+    Args:
+        loaded: a model folder with a span head.
+        question: what is asked.
+        passage: where the answer is looked for; read in windows if need be.
+        length: as for :func:`predict_texts`.
+        dtype: arithmetic of the layers.
+
+    Raises:
+        ModelError: the model has another head or none, or its output is not finite.
+        InputError: something that is no text.
+        LengthError: ``length`` is beyond the encoder's positions, or leaves the passage no room.
+    """
+    task = task_of(loaded)
+    if not isinstance(task, SpanTask):
+        raise ModelError(
+            f"this model's task is of the kind {task.options.kind!r}; answers are found by one "
+            "that was fine-tuned on questions (task.kind spans)."
+        )
+    check_segments(loaded.model, pair=True)
+    rows = Questions(Path("question"), [passage], ["1"], [question], [0])
+    part = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
+    found = task.decode(part, outputs_of(loaded, task, part.examples, dtype=dtype))
+    (given,) = task.texts(found)
+    return sorted(found[0].answers, key=lambda answer: answer.text != given)
 
 
 def outputs_of(
@@ -163,7 +203,7 @@ def read_part(
         InputError: the file or a line of it cannot be read as asked.
     """
     task = task_of(loaded)
-    if options is None and not loaded.about.get("options"):
+    if options is None and task.needs_columns and not loaded.about.get("options"):
         raise ModelError(
             "the model folder does not say which columns its task has (bothways.json: options), as "
             "folders that `bothways finetune` wrote do; name the task (--task mrpc, or a .yaml "
@@ -241,7 +281,8 @@ def evaluate_file(
 
 
 def write_predictions(path: Path, task: Task[Any, Any], part: Part[Any], predictions: Any) -> None:
-    """Write a TSV under a header, a line an example.
+    """Write predictions as the task has it: a TSV under a header, a line an example, and what forms
+    of its own its kind has.
 
     Args:
         path: replaced whole.
@@ -252,8 +293,7 @@ def write_predictions(path: Path, task: Task[Any, Any], part: Part[Any], predict
     Raises:
         DiskError: it could not be written.
     """
-    lines = ["\t".join(row) for row in task.table(part, predictions)]
-    write_text(path, "\n".join(lines) + "\n")
+    task.write(path, part, predictions)
 
 
 def check_pairs(loaded: Loaded, *, pair: bool) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.config import ModelConfig, TaskOptions
+from bothways.files import write_text
 from bothways.model.heads import Bert
 from bothways.model.losses import class_loss, place_loss, regression_loss
 from bothways.tasks.examples import Examples, TaskBatch
@@ -76,6 +77,8 @@ class Task(ABC, Generic[R, P]):
     """What a row of outputs is trained on: a class, a score, or one place among the item's rows."""
     head: HeadKind
     """Which head of the model gives the outputs."""
+    needs_columns: bool = True
+    """Its files have columns that the options name."""
 
     def __init__(self, options: TaskOptions):
         self.options = options
@@ -148,6 +151,21 @@ class Task(ABC, Generic[R, P]):
     @abstractmethod
     def table(self, part: Part[R], predictions: P) -> list[list[str]]:
         """Predictions as rows of text under a header, one row an example, for TSV files."""
+
+    def write(self, path: Path, part: Part[R], predictions: P) -> None:
+        """Write predictions: a TSV under a header, a line an example. A kind may have a form of its
+        own beside that, or instead of it where the name asks for it.
+
+        Args:
+            path: replaced whole.
+            part: the file predicted.
+            predictions: as decoded.
+
+        Raises:
+            DiskError: it could not be written.
+        """
+        lines = ["\t".join(row) for row in self.table(part, predictions)]
+        write_text(path, "\n".join(lines) + "\n")
 
     def tuned(self, part: Part[R], outputs: Outputs) -> Self:  # noqa: ARG002
         """The task with what is chosen on dev after training, such as a threshold."""

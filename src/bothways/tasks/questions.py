@@ -1,0 +1,196 @@
+"""Questions on passages, from files in SQuAD's format.
+
+Versions 1.1 and 2.0 are one format: articles, their paragraphs, and each one's questions, which may
+have no answer. JSON has no lines that mean something, so messages name article, paragraph and
+question. Keys that are not used (``plausible_answers`` among them) may be there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bothways.errors import InputError
+
+
+@dataclass(frozen=True)
+class Gold:
+    """An answer as a file has it.
+
+    Attributes:
+        text: the answer.
+        start: where it begins in the passage, in characters, says the file.
+    """
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The questions of one file, in its order.
+
+    Attributes:
+        path: the file.
+        passages: each once.
+        ids, texts: of the questions.
+        passage_of: the place of each question's passage in ``passages``.
+        answers: of each question, none for one that has no answer; None where the file was read
+            without.
+    """
+
+    path: Path
+    passages: list[str] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    passage_of: list[int] = field(default_factory=list)
+    answers: list[tuple[Gold, ...]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def gold(self) -> list[tuple[str, ...]]:
+        """The texts of each question's answers."""
+        assert self.answers is not None, "the file was read without answers"
+        return [tuple(answer.text for answer in answers) for answers in self.answers]
+
+    @property
+    def some_unanswerable(self) -> bool:
+        """A question of a labelled file has no answer, as in SQuAD 2.0."""
+        return self.answers is not None and not all(self.answers)
+
+
+def read_questions(path: str | Path, *, labelled: bool) -> Questions:
+    """Read a file in SQuAD's format.
+
+    Args:
+        path: a ``.json`` file.
+        labelled: read the answers too. Without it none need be there.
+
+    Raises:
+        InputError: it is not JSON or not of this format, two questions have one id, or a text
+            cannot be read; file, and article, paragraph or question are named.
+    """
+    path = Path(path)
+    rows = Questions(path, answers=[] if labelled else None)
+    seen: dict[str, str] = {}
+    for where, paragraph in _paragraphs(path, read_json_file(path)):
+        rows.passages.append(_text(paragraph, "context", path, where))
+        for number, item in enumerate(_list(paragraph, "qas", path, where), start=1):
+            here = f"{where}, question {number}"
+            id = _text(item, "id", path, here)
+            here = f"{here} (id {id!r})"
+            if id in seen:
+                raise InputError(
+                    f"{here}: {seen[id]} has the same id; predictions are told apart by it.",
+                    path=path,
+                )
+            seen[id] = here
+            rows.ids.append(id)
+            rows.texts.append(_text(item, "question", path, here))
+            rows.passage_of.append(len(rows.passages) - 1)
+            if rows.answers is not None:
+                rows.answers.append(_answers(item, path, here))
+    if not len(rows):
+        raise InputError("holds no question.", path=path)
+    return rows
+
+
+def read_json_file(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        InputError: no such file, not UTF-8, or not JSON, with the line.
+    """
+    try:
+        return json.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}.", path=path) from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise InputError("is not UTF-8; convert it.", path=path, line=line) from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"is not JSON ({error.msg}).", path=path, line=error.lineno) from None
+    except RecursionError:
+        raise InputError("is nested too deeply to be a file of questions.", path=path) from None
+
+
+def _paragraphs(path: Path, content: Any) -> Iterator[tuple[str, Any]]:
+    """Each paragraph, and the words for where it stands."""
+    for a, article in enumerate(_list(content, "data", path, "the file"), start=1):
+        title = article.get("title") if isinstance(article, dict) else None
+        where = f"article {a}" + (f" ({title!r})" if title else "")
+        for p, paragraph in enumerate(_list(article, "paragraphs", path, where), start=1):
+            yield f"{where}, paragraph {p}", paragraph
+
+
+def _answers(item: Any, path: Path, where: str) -> tuple[Gold, ...]:
+    impossible = item.get("is_impossible", False)
+    if impossible is True and "answers" not in item:
+        return ()
+    answers = []
+    for number, answer in enumerate(_list(item, "answers", path, where), start=1):
+        here = f"{where}, answer {number}"
+        start = _value(answer, "answer_start", path, here)
+        if not isinstance(start, int) or isinstance(start, bool):
+            raise InputError(
+                f"{here}: answer_start is {_shown(start)}; it is a whole number of characters.",
+                path=path,
+            )
+        answers.append(Gold(_text(answer, "text", path, here), start))
+    if "is_impossible" in item and impossible != (not answers):
+        raise InputError(
+            f"{where}: is_impossible is {_shown(impossible)}, but it has {len(answers)} answers.",
+            path=path,
+        )
+    return tuple(answers)
+
+
+def _value(item: Any, key: str, path: Path, where: str) -> Any:
+    if not isinstance(item, dict):
+        raise InputError(
+            f"{where} is {_shown(item)} where an object with the key {key!r} is expected; is this "
+            "a file in SQuAD's format?",
+            path=path,
+        )
+    if key not in item:
+        known = ", ".join(repr(name) for name in list(item)[:12]) or "none"
+        raise InputError(f"{where} lacks the key {key!r}; its keys are {known}.", path=path)
+    return item[key]
+
+
+def _list(item: Any, key: str, path: Path, where: str) -> list[Any]:
+    value = _value(item, key, path, where)
+    if not isinstance(value, list):
+        raise InputError(f"{where}: {key!r} is {_shown(value)}; it must be a list.", path=path)
+    return value
+
+
+def _text(item: Any, key: str, path: Path, where: str) -> str:
+    value = _value(item, key, path, where)
+    if not isinstance(value, str):
+        raise InputError(f"{where}: {key!r} is {_shown(value)}; it must be a text.", path=path)
+    if "\0" in value:
+        raise InputError(
+            f"{where}: {key!r} holds a NUL character; the file is damaged. Remove it, and mind "
+            "that answer_start counts it.",
+            path=path,
+        )
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{where}: {key!r} holds half of a surrogate pair (\\u{ord(value[error.start]):04x}); "
+            "write the whole pair or the character itself.",
+            path=path,
+        ) from None
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 40 else text[:37] + "..."

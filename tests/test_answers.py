@@ -1,0 +1,140 @@
+"""Scores of answers: the official digits, the rules of each version, and the threshold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bothways.errors import InputError
+from bothways.tasks.answers import (
+    choose_threshold,
+    no_answer_rates,
+    normalize_answer,
+    score_answers,
+    score_file,
+)
+from question_examples import question, squad_file
+
+
+def one(answer: str, *gold: str, **rules: object) -> tuple[float, float]:
+    found = score_answers([answer], [gold], **rules)  # type: ignore[arg-type]
+    return float(found.exact[0]), float(found.f1[0])
+
+
+@pytest.mark.parametrize(
+    "system", ["bert-ensemble", "logistic-regression", "match-lstm-ensemble", "slqa-ensemble"]
+)
+def test_the_official_digits(shared_data: Callable[[str], Path], system: str) -> None:
+    folder = shared_data("squad/official-predictions")
+    expected = json.loads((folder / "expected.json").read_text())[f"{system}.json"]
+    found, _ = score_file(folder / f"{system}.json", shared_data("squad/v1.1/dev-v1.1.json"))
+    assert found == expected, "equal to the last digit"
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("The  Café,\n of an A.", "café of"),
+        ("theatre", "theatre"),
+        ("well-known", "wellknown"),
+        ("the", ""),
+        ("«the» end", "« » end"),  # only ASCII's punctuation goes
+    ],
+)
+def test_normalisation(text: str, normal: str) -> None:
+    assert normalize_answer(text) == normal
+
+
+def test_words_are_counted() -> None:
+    assert one("The Broncos", "Denver Broncos", "broncos") == (1.0, 1.0)
+    exact, f1 = one("in the year 1999", "1999")
+    assert (exact, f1) == (0.0, pytest.approx(2 * (1 / 3) / (1 / 3 + 1)))
+    assert one("b b c", "b c c")[1] == pytest.approx(2 / 3), "a word counts as often as it is there"
+    assert one("x", "y", "z") == (0.0, 0.0)
+
+
+def test_no_answer_is_right_or_wrong_as_a_whole() -> None:
+    assert one("", no_answer=True) == (1.0, 1.0)
+    assert one("x", no_answer=True) == (0.0, 0.0)
+    assert one("", "x", no_answer=True) == (0.0, 0.0)
+    assert one("the", "a", "x", no_answer=True) == (0.0, 0.0), "an answer of no words is left out"
+    assert one("", "the", no_answer=True) == (1.0, 1.0)
+    # Under the rules of 1.1, answers of which nothing is left are equal but share no word.
+    assert one("the", "a") == (1.0, 0.0)
+
+
+def test_korean_counts_characters() -> None:
+    assert one("임수경은", "임수경", convention="korean") == (0.0, pytest.approx(6 / 7))
+    assert one("임수경은", "임수경") == (0.0, 0.0)
+    assert one("《임수경》", "임수경", convention="korean") == (1.0, 1.0)
+    assert one("2월 15일", "2월15일", convention="korean") == (0.0, 1.0)
+    assert normalize_answer("'가'나 the", "korean") == "가 나 the"
+
+
+def test_precision_and_recall_of_no_answer() -> None:
+    rates = no_answer_rates(["", "", "x", "y"], [(), ("a",), (), ("b",)])
+    assert rates == {"no_answer_precision": 0.5, "no_answer_recall": 0.5}
+    assert set(no_answer_rates(["x"], [("x",)]).values()) == {0.0}
+
+
+QUESTIONS = st.lists(
+    st.tuples(st.integers(-4, 4), st.sampled_from([0.0, 0.5, 1.0]), st.booleans()), min_size=1
+)
+
+
+@given(QUESTIONS)
+def test_no_threshold_is_better(questions: list[tuple[int, float, bool]]) -> None:
+    odds = np.array([q[0] for q in questions], float)
+    answered = np.array([0.0 if q[2] else q[1] for q in questions])
+    unanswered = np.array([float(q[2]) for q in questions])
+
+    def sum_at(threshold: float) -> float:
+        return float(np.where(odds > threshold, unanswered, answered).sum())
+
+    found = choose_threshold(odds, answered, unanswered)
+    assert sum_at(found) == max(sum_at(t) for t in [-5.0, *(odds + 0.1).tolist()])
+
+
+def test_of_equal_thresholds_that_nearest_to_zero() -> None:
+    same = np.ones(4)
+    assert choose_threshold(np.array([-7.0, -1.0, 2.0, 9.0]), same, same) == 0.5
+
+
+def test_a_file_of_predictions(tmp_path: Path) -> None:
+    data = squad_file(
+        tmp_path / "data.json",
+        [
+            {
+                "context": "one two three",
+                "qas": [
+                    question("a", "?", ("one", 0)),
+                    question("b", "?", ("two three", 4)),
+                    question("c", "?", impossible=True),
+                    question("d", "?", impossible=True),
+                ],
+            }
+        ],
+    )
+    predictions = tmp_path / "predictions.json"
+    predictions.write_text(json.dumps({"a": "one", "b": "two", "c": "", "e": "x"}))
+    found, notes = score_file(predictions, data)
+    assert found["exact"] == 50.0
+    assert found["f1"] == pytest.approx(100 * (1 + 2 / 3 + 1) / 4)
+    assert (found["HasAns_total"], found["NoAns_total"]) == (2, 2)
+    assert (found["HasAns_exact"], found["NoAns_exact"]) == (50.0, 50.0)
+    assert "1 questions have no prediction and score 0 ('d')" in notes
+    assert "1 predictions are for no question of data.json" in notes
+    for content, message in (
+        ("[]", "no object"),
+        ('{"a": 3}', "prediction for 'a' is '3'"),
+        ("{", "not JSON"),
+    ):
+        predictions.write_text(content)
+        with pytest.raises(InputError, match=message):
+            score_file(predictions, data)

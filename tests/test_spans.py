@@ -1,0 +1,405 @@
+"""Answers in passages, end to end: scored, trained, saved, answered, chained."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bothways as bw
+from bothways import cli
+from bothways.config import FinetuneConfig, OptimizerOptions, SpanOptions, TaskOptions
+from bothways.errors import ConfigError, InputError, ModelError
+from bothways.model.folder import load_model, save_model
+from bothways.model.heads import Bert
+from bothways.tasks.finetune import finetune
+from bothways.tasks.kinds import task_of
+from bothways.tasks.passages import PassagePart
+from bothways.tasks.predict import evaluate_file, predict_outputs, read_part
+from bothways.tasks.questions import Gold, Questions
+from bothways.tasks.spans import SpanTask, best_places, span_scores
+from model_examples import padded, small_config, small_tokenizer
+from question_examples import squad_file, word_questions
+
+VOCABULARY = 97
+SHAPE = (2, 32, 4, 64, VOCABULARY)
+FAST = OptimizerOptions(lr=4e-3, warmup=0.1, bias_correction=True)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("start") / "model"
+    model = Bert(small_config(SHAPE), pretraining=True, seed=11)
+    save_model(folder, model, small_tokenizer(VOCABULARY))
+    return folder
+
+
+def setting(start: Path, folder: Path, *, no_answer: bool = False, **changes: object) -> object:
+    """Windows of 20 tokens, so that some passages have two."""
+    task = TaskOptions(
+        name="between",
+        kind="spans",
+        train=str(word_questions(folder / "train.json", 200, 0, no_answer=no_answer)),
+        dev=str(word_questions(folder / "dev.json", 60, 1, no_answer=no_answer)),
+        test=str(word_questions(folder / "test.json", 20, 2, no_answer=no_answer)),
+        spans=SpanOptions(stride=7, n_best=5),
+    )
+    return dataclasses.replace(
+        FinetuneConfig(
+            task=task, model=str(start), run=str(folder / "run"), epochs=6, batch=16, length=20,
+            dropout=0.0, optimizer=FAST, precision="fp32", threads=1,
+        ),
+        **changes,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tuned(start: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
+    """A finished run, read only."""
+    config = setting(start, tmp_path_factory.mktemp("v1"))
+    assert isinstance(config, FinetuneConfig)
+    finetune(config)
+    return config
+
+
+@pytest.fixture(scope="module")
+def tuned_v2(start: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
+    """A finished run on questions of which some have no answer, read only."""
+    config = setting(start, tmp_path_factory.mktemp("v2"), no_answer=True)
+    assert isinstance(config, FinetuneConfig)
+    finetune(config)
+    return config
+
+
+def model_of(config: FinetuneConfig) -> Path:
+    return Path(config.run) / "seed-0" / "model"
+
+
+# ----------------------------------------------------------------------------------------- scores
+
+
+def slowly(outputs: np.ndarray, best: np.ndarray, longest: int) -> dict[tuple[int, int], float]:
+    return {
+        (i, j): float(outputs[i, 0]) + float(outputs[j, 1])
+        for i in range(len(outputs))
+        for j in range(i, min(i + longest, len(outputs)))
+        if best[i]
+    }
+
+
+@given(st.integers(0, 12), st.integers(1, 15), st.integers(0, 10_000))
+def test_all_answers_of_a_window(pieces: int, longest: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    outputs = rng.integers(-3, 3, (pieces, 2)).astype(np.float32)
+    best = rng.random(pieces) < 0.7
+    expected = slowly(outputs, best, longest)
+    scores = span_scores(outputs, best, longest)
+    assert scores.shape == (pieces, longest)
+    found = {(int(i), int(i + n)): float(scores[i, n]) for i, n in np.argwhere(scores > -np.inf)}
+    assert found == expected
+    rows, columns = best_places(scores, 5)
+    top = [expected[int(i), int(i + n)] for i, n in zip(rows, columns, strict=True)]
+    assert top == sorted(expected.values(), reverse=True)[:5]
+
+
+def rows_of(passage: str, *golds: str) -> Questions:
+    gold = tuple(Gold(text, passage.index(text)) for text in golds)
+    return Questions(Path("q.json"), [passage], ["q"], ["w1"], [0], [gold] if golds else None)
+
+
+def decoded(passage: str, scores: dict[str, tuple[float, float]], **options: object) -> object:
+    """What is found where the outputs are 0 but for these words (the first of their kind)."""
+    rows = rows_of(passage)
+    task = SpanTask.define(TaskOptions(kind="spans", spans=SpanOptions(**options)), rows)  # type: ignore[arg-type]
+    part = task.encode(small_tokenizer(VOCABULARY), rows, length=64)
+    outputs = np.zeros((len(part.examples.places), 2), np.float32)
+    words = passage.split()
+    for word, values in scores.items():
+        outputs[0 if word == "[CLS]" else part.texts[0, 0] + words.index(word)] = values
+    return task.decode(part, outputs)[0]
+
+
+def test_the_best_answers_with_probabilities() -> None:
+    found = decoded("w1 w2 w3 w2", {"w1": (3, 0), "w3": (1, 2)}, no_answer=False, n_best=3)
+    best, *others = found.answers  # type: ignore[attr-defined]
+    assert (best.text, best.start, best.end, best.score) == ("w1 w2 w3", 0, 8, 5.0)
+    assert [a.score for a in others] == [3.0, 3.0]
+    weights = np.exp([5.0, 3.0, 3.0])
+    assert [a.probability for a in found.answers] == pytest.approx(weights / weights.sum())  # type: ignore[attr-defined]
+    assert found.odds == 0.0  # type: ignore[attr-defined]
+
+
+def test_equal_words_are_one_answer() -> None:
+    found = decoded("w1 w2 w1", {"w1": (2, 2)}, no_answer=False, n_best=20)
+    texts = [a.text for a in found.answers]  # type: ignore[attr-defined]
+    assert len(texts) == len(set(texts)) == 5
+
+
+def test_no_answer_competes_at_cls() -> None:
+    outputs = {"[CLS]": (2.0, 2.5), "w1": (3.0, 1.0)}
+    found = decoded("w1 w2", outputs, no_answer=True)
+    assert [(a.text, a.score) for a in found.answers][:2] == [("", 4.5), ("w1", 4.0)]  # type: ignore[attr-defined]
+    assert found.odds == 0.5  # type: ignore[attr-defined]
+    assert found.best == "w1"  # type: ignore[attr-defined]
+    assert "" not in [a.text for a in decoded("w1 w2", outputs, no_answer=False).answers]  # type: ignore[attr-defined]
+
+
+def test_a_damaged_record_of_options(tuned: FinetuneConfig, tmp_path: Path) -> None:
+    shutil.copytree(model_of(tuned), tmp_path / "m")
+    about = json.loads((tmp_path / "m" / "bothways.json").read_text())
+    about["options"]["spans"] = {"threshhold": 1.0}
+    (tmp_path / "m" / "bothways.json").write_text(json.dumps(about))
+    with pytest.raises(ModelError, match=r"options cannot be read .*threshhold"):
+        bw.load(tmp_path / "m").answer("w3", "w4")
+
+
+def test_over_windows() -> None:
+    """No answer by the window that is least for it; an answer by that with the most context."""
+    words = [f"w{10 + i}" for i in range(10)]
+    rows = rows_of(" ".join(words))
+    options = TaskOptions(kind="spans", spans=SpanOptions(no_answer=True, stride=3))
+    task = SpanTask.define(options, rows)
+    part = task.encode(small_tokenizer(VOCABULARY), rows, length=11)
+    assert part.texts.tolist() == [[3, 10], [3, 10]]  # words 0 to 6, and 3 to 9
+    outputs = np.zeros((22, 2), np.float32)
+    outputs[0], outputs[11] = 2.5, 1.0
+    outputs[3 + 6, 0] = 9.0  # the last word of the first window, which the second shows better
+    outputs[11 + 3 + 2] = 3.0  # word 5, at its best in the second window
+    (found,) = task.decode(part, outputs)
+    assert (found.best, found.answers[0].score) == ("w15", 6.0)
+    assert found.odds == 2.0 - 6.0
+    assert "w16" not in [a.text for a in found.answers if a.score > 3]
+
+
+def test_an_empty_passage_has_no_answer() -> None:
+    found = decoded("", {}, no_answer=False)
+    assert [a.text for a in found.answers] == [""]  # type: ignore[attr-defined]
+    assert found.best == ""  # type: ignore[attr-defined]
+
+
+def test_options_that_fit_no_file() -> None:
+    rows = rows_of("w1 w2", "w2")
+    with pytest.raises(ConfigError, match="spans have answers, not labels"):
+        SpanTask.define(TaskOptions(kind="spans", labels=("a", "b")), rows)
+    with pytest.raises(ConfigError, match="choose from f1, exact_match, each once"):
+        SpanTask.define(TaskOptions(kind="spans", metrics=("no_answer_recall",)), rows)
+    with pytest.raises(ConfigError, match=r"task\.spans\.stride is 0"):
+        SpanOptions(stride=0)
+    task = SpanTask.define(TaskOptions(kind="spans"), rows)
+    assert task.metrics == ("f1", "exact_match")
+    none = dataclasses.replace(rows, answers=[()])
+    with pytest.raises(InputError, match="question 'q' has no answer, but this task"):
+        task.encode(small_tokenizer(VOCABULARY), none, length=64)
+
+
+def test_the_length_by_kind() -> None:
+    assert FinetuneConfig().length == 128
+    assert FinetuneConfig(task=TaskOptions(kind="spans")).length == 384
+    assert FinetuneConfig(task=TaskOptions(kind="spans"), length=100).length == 100
+
+
+# --------------------------------------------------------------------------------------- training
+
+
+def test_it_learns_and_the_folder_answers(tuned: FinetuneConfig) -> None:
+    folder = Path(tuned.run) / "seed-0"
+    scores = json.loads((folder / "metrics.json").read_text())["scores"]
+    assert scores["f1"] > 0.8
+    loaded = load_model(folder / "model")
+    assert loaded.about["kind"] == "spans"
+    assert evaluate_file(loaded, tuned.task.dev).scores == scores
+
+    given = json.loads((folder / "dev_predictions.json").read_text())
+    best = json.loads((folder / "dev_predictions_nbest.json").read_text())
+    assert {id: answers[0]["text"] for id, answers in best.items()} == given
+    assert all(sum(a["probability"] for a in found) == pytest.approx(1) for found in best.values())
+    assert not (folder / "dev_predictions_null_odds.json").exists()
+    assert len(json.loads((folder / "test_predictions.json").read_text())) == 20
+    lines = (folder / "dev_predictions.tsv").read_text().splitlines()
+    assert lines[0] == "id\tprediction\tgold\tprobability"
+    assert [line.split("\t")[:2] for line in lines[1:]] == [[*item] for item in given.items()]
+
+    content = json.loads(Path(tuned.task.dev).read_text())["data"][0]["paragraphs"][5]
+    passage, asked = content["context"], content["qas"][0]
+    answers = bw.load(folder / "model").answer(asked["question"], passage, top=3)
+    assert [a.text for a in answers] == [a["text"] for a in best[asked["id"]][:3]]
+    assert all(passage[a.start : a.end] == a.text for a in answers)
+
+
+def test_transformers_gives_the_same_outputs(tuned: FinetuneConfig) -> None:
+    transformers = pytest.importorskip("transformers")
+    loaded = load_model(model_of(tuned))
+    _, part = read_part(loaded, tuned.task.dev, labelled=True)
+    outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
+    bounds = part.examples.bounds
+    tokens, segments = (
+        [row.tolist() for row in np.split(values, bounds[1:-1])][:9]
+        for values in (part.examples.tokens, part.examples.segments)
+    )
+    theirs = transformers.BertForQuestionAnswering.from_pretrained(model_of(tuned)).eval()
+    batch = padded(tokens, segments)
+    with torch.no_grad():
+        found = theirs(**batch)
+    kept = batch["attention_mask"].bool()
+    expected = torch.stack([found.start_logits[kept], found.end_logits[kept]], -1).numpy()
+    np.testing.assert_allclose(outputs[: len(expected)], expected, atol=2e-5)
+
+
+def test_no_answer_is_learned_and_its_threshold_kept(tuned_v2: FinetuneConfig) -> None:
+    folder = Path(tuned_v2.run) / "seed-0"
+    loaded = load_model(folder / "model")
+    task = task_of(loaded)
+    assert isinstance(task, SpanTask)
+    threshold = task.options.spans.threshold
+    assert task.no_answer
+    found = evaluate_file(loaded, tuned_v2.task.dev)
+    assert list(found.scores) == ["f1", "exact_match", "no_answer_precision", "no_answer_recall"]
+    assert found.scores["f1"] > 0.7
+    assert found.scores["no_answer_recall"] > 0.5
+
+    given = json.loads((folder / "dev_predictions.json").read_text())
+    odds = json.loads((folder / "dev_predictions_null_odds.json").read_text())
+    assert {id for id, answer in given.items() if not answer} == {
+        id for id, value in odds.items() if value > threshold
+    }
+
+    # The stored threshold is used, and none is better on dev.
+    def at(value: float) -> float:
+        spans = dataclasses.replace(task.options.spans, threshold=value)
+        loaded.about["options"]["spans"]["threshold"] = value
+        assert task_of(loaded).options.spans == spans
+        return evaluate_file(loaded, tuned_v2.task.dev).scores["f1"]
+
+    assert at(1e6) < found.scores["f1"]
+    assert max(at(value + 1e-6) for value in list(odds.values())[::6]) <= found.scores["f1"]
+
+
+def test_tuning_finds_the_threshold() -> None:
+    """Two questions with answers, of odds -1 and 3; one without, of odds 5."""
+    passages = ["w1 w2", "w3 w4", "w5 w6"]
+    golds = [(Gold("w1", 0),), (Gold("w3", 0),), ()]
+    rows = Questions(Path("q.json"), passages, ["a", "b", "c"], ["w9"] * 3, [0, 1, 2], [*golds])
+    task = SpanTask.define(TaskOptions(kind="spans"), rows)
+    part = task.encode(small_tokenizer(VOCABULARY), rows, length=20)
+    outputs = np.zeros((len(part.examples.places), 2), np.float32)
+    for n, null in enumerate((4.0, 8.0, 10.0)):
+        outputs[part.examples.rows[n]] = null / 2
+        outputs[part.examples.rows[n] + 3] = 2.5
+    assert [answered.odds for answered in task.decode(part, outputs)] == [-1.0, 3.0, 5.0]
+    tuned = task.tuned(part, outputs)
+    assert tuned.options.spans.threshold == 4.0
+    found = tuned.measure(part, tuned.decode(part, outputs))
+    assert found.scores["f1"] == 1.0
+    assert "threshold of no answer 4.000; at 0: f1 0.6667" in found.notes[0]
+    fixed = dataclasses.replace(task.options.spans, tune=False)
+    same = SpanTask(dataclasses.replace(task.options, spans=fixed))
+    assert same.tuned(part, outputs) is same
+    assert task.baseline(part, part).scores["f1"] == pytest.approx(1 / 3)
+
+
+def test_questions_on_long_texts(tuned: FinetuneConfig) -> None:
+    model = bw.load(model_of(tuned))
+    words = ["w50"] * 300
+    words[211:214] = ["w2", "w33", "w5"]
+    (answer,) = model.answer("w3 w4", " ".join(words))
+    assert answer.text == "w2 w33 w5"
+    assert answer.start == len("w50 " * 211)
+
+
+def test_going_on_from_a_tuned_folder(
+    tuned: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = dataclasses.replace(
+        tuned,
+        model=str(model_of(tuned)),
+        run=str(tmp_path / "kept"),
+        epochs=1,
+        optimizer=dataclasses.replace(FAST, lr=1e-9),
+    )
+    before = json.loads((Path(tuned.run) / "seed-0" / "metrics.json").read_text())["scores"]
+    assert finetune(again).seeds[0].measurement.scores == before
+    assert "goes on with the head of the model folder" in capsys.readouterr().out
+    fresh = dataclasses.replace(again, run=str(tmp_path / "new"), head="new", seeds=(7,))
+    assert finetune(fresh).mean() < before["f1"] / 2
+    assert "goes on with the head" not in capsys.readouterr().out
+
+
+def test_the_verbs(
+    tuned_v2: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, dev, out = str(model_of(tuned_v2)), tuned_v2.task.dev, tmp_path / "answers.json"
+    assert cli.main(["predict", model, "--file", dev, "--out", str(out)]) == 0
+    assert "60 predictions" in capsys.readouterr().out
+    trained = Path(tuned_v2.run) / "seed-0" / "dev_predictions.json"
+    assert json.loads(out.read_text()) == json.loads(trained.read_text())
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "answers.json",
+        "answers_nbest.json",
+        "answers_null_odds.json",
+    }
+    assert cli.main(["predict", model, "--file", dev]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "id\tprediction\tprobability"
+    assert len(lines) == 61
+    assert cli.main(["score", str(out), dev]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert cli.main(["evaluate", model, dev]) == 0
+    shown = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
+    assert float(shown["f1"]) == pytest.approx(scores["f1"] / 100, abs=1e-4)
+    assert cli.main(["evaluate", model, dev, "--precision", "bf16"]) == 0
+    rounded = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
+    assert float(rounded["f1"]) == pytest.approx(scores["f1"] / 100, abs=0.1)
+
+    text = tmp_path / "text.txt"
+    text.write_text("w50 w51 w1 w33\nw6")
+    given = ["answer", model, "--question", "w3 w4", "--top", "2"]
+    assert cli.main([*given, "--file", str(text)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert cli.main([*given, "--context", "w50 w51 w1 w33\nw6"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == lines
+    assert "cut" not in shown.err
+    long = ["--question", "w3 " * 65, "--context", "w50 w51 w52 w53"]
+    assert cli.main(["answer", model, *long]) == 1
+    assert "no room for the passage" in capsys.readouterr().err
+    shutil.copytree(model, tmp_path / "short")
+    about = json.loads((tmp_path / "short" / "bothways.json").read_text())
+    about["options"]["spans"]["query_length"] = 4
+    (tmp_path / "short" / "bothways.json").write_text(json.dumps(about))
+    assert cli.main(["answer", str(tmp_path / "short"), *long]) == 0
+    assert "the question was cut to 4 tokens" in capsys.readouterr().err
+    assert cli.main(given) == 1
+    assert "--context or by --file" in capsys.readouterr().err
+    text.write_text(" \n")
+    assert cli.main([*given, "--file", str(text)]) == 1
+    assert "no text to look for an answer in" in capsys.readouterr().err
+
+
+def test_other_models_do_not_answer(start: Path, tuned: FinetuneConfig) -> None:
+    with pytest.raises(ModelError, match="no task head"):
+        bw.load(start).answer("w1", "w2")
+    with pytest.raises(ModelError, match="'spans', which is not predicted for"):
+        bw.load(model_of(tuned)).predict(["w1"])
+
+
+def test_folders_of_transformers_answer(tmp_path: Path) -> None:
+    """They say nothing of columns, and spans need none."""
+    model = Bert(small_config(SHAPE), spans=True, seed=1)
+    save_model(tmp_path / "m", model, small_tokenizer(VOCABULARY))
+    (tmp_path / "m" / "bothways.json").unlink()
+    assert bw.load(tmp_path / "m").answer("w1", "w2 w3")[0].text in {"w2", "w3", "w2 w3"}
+    path = squad_file(
+        tmp_path / "q.json", [{"context": "w2", "qas": [{"id": "a", "question": "w1"}]}]
+    )
+    task, part = read_part(load_model(tmp_path / "m"), path, labelled=False)
+    assert isinstance(part, PassagePart)
+    outputs = np.zeros((len(part.examples.places), 2), np.float32)
+    assert task.texts(task.decode(part, outputs)) == ["w2"]
