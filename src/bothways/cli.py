@@ -224,6 +224,15 @@ def _predict(argv: Sequence[str]) -> int:
     return _show(predict(chosen))
 
 
+def _choose(argv: Sequence[str]) -> int:
+    from bothways.use_options import ChooseOptions
+
+    chosen = _options(ChooseOptions, "choose", argv, "model", "context", "choices")
+    from bothways.use import choose
+
+    return _show(choose(chosen))
+
+
 def _embed(argv: Sequence[str]) -> int:
     from bothways.use_options import EmbedOptions
 
@@ -277,9 +286,10 @@ VERBS: dict[str, Verb] = {
     "pretrain": Verb("train an encoder with masked LM and next sentence", _pretrain),
     "fill-mask": Verb("predict the pieces at [MASK]", _fill_mask),
     "next-sentence": Verb("tell whether a text follows another", _next_sentence),
-    "finetune": Verb("train an encoder on labelled sentences or pairs", _finetune),
+    "finetune": Verb("train an encoder on labelled sentences, pairs or choices", _finetune),
     "evaluate": Verb("measure a model on labelled data or on a corpus", _evaluate),
     "predict": Verb("label texts with a fine-tuned model", _predict),
+    "choose": Verb("tell which of some texts continues another", _choose),
     "embed": Verb("turn texts into vectors", _embed),
     "convert": Verb("rewrite a model that can be loaded as a model folder", _convert),
     "bench": Verb("measure speed and memory beside the usual tools", _bench),

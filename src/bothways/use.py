@@ -33,6 +33,7 @@ from bothways.tasks.predict import (
     check_length,
     check_segments,
     evaluate_file,
+    predict_choices,
     predict_outputs,
     predict_texts,
     read_part,
@@ -40,6 +41,7 @@ from bothways.tasks.predict import (
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
 from bothways.training.precision import set_threads
 from bothways.use_options import (
+    ChooseOptions,
     ConvertOptions,
     EmbedOptions,
     EvaluateModelOptions,
@@ -188,6 +190,20 @@ class Model:
         """
         return predict_texts(self.loaded, a, b)
 
+    def choose(self, context: str, choices: Sequence[str]) -> list[float]:
+        """Probability of each choice to be what continues the context.
+
+        Args:
+            context: the first text.
+            choices: two or more, whole: with the text that all begin with, if the task has one.
+
+        Raises:
+            ModelError: the model was not fine-tuned on choices.
+            InputError: fewer than two choices.
+        """
+        (found,), _ = predict_choices(self.loaded, [context], [choices])
+        return [float(p) for p in found]
+
     def embed(
         self,
         texts: Sequence[str],
@@ -272,6 +288,16 @@ def next_sentence(options: NextSentenceOptions) -> str:
         _note(f"{cut} tokens of the pair were cut to fit into {model.bert.config.positions}")
     other = "swapped" if model.loaded.about.get("pairs") == "order" else "random"
     return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
+
+
+def choose(options: ChooseOptions) -> list[str]:
+    """Lines for `bothways choose`: the choices, likeliest first."""
+    model = _open(options.model)
+    (found,), cut = predict_choices(model.loaded, [options.context], [options.choices])
+    if cut:
+        _note("the context or a choice was cut to the length the model was fine-tuned with")
+    order = np.argsort(-found, kind="stable")
+    return [f"{found[i]:6.1%}  {options.choices[i]}" for i in order]
 
 
 def predict(options: PredictOptions) -> list[str]:

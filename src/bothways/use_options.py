@@ -41,6 +41,18 @@ class NextSentenceOptions:
 
 
 @dataclass(frozen=True)
+class ChooseOptions:
+    """Which of some texts continues another."""
+
+    model: str
+    """Model folder fine-tuned with --task.kind choice."""
+    context: str
+    """The text that is continued."""
+    choices: tuple[str, ...]
+    """Two or more texts to choose from."""
+
+
+@dataclass(frozen=True)
 class PredictOptions:
     """Label texts with a fine-tuned model."""
 
@@ -51,7 +63,7 @@ class PredictOptions:
     text_b: str | None = None
     """Second text of the pair, the same for each text."""
     file: str | None = None
-    """File to label (.tsv or .jsonl) with the columns the model was fine-tuned on."""
+    """File to label (.tsv, .csv or .jsonl) with the columns the model was fine-tuned on."""
     out: str | None = None
     """File to write the predictions to (.tsv); printed if not given."""
 
@@ -92,8 +104,8 @@ class EvaluateModelOptions:
     model: str
     """Model folder, as `bothways finetune` or `bothways pretrain` writes it."""
     file: str
-    """Labelled file (.tsv or .jsonl) with the columns the model was fine-tuned on; or a corpus
-    folder, whose held-out part measures masked LM and next sentence."""
+    """Labelled file (.tsv, .csv or .jsonl) with the columns the model was fine-tuned on; or a
+    corpus folder, whose held-out part measures masked LM and next sentence."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ class TaskOptions:
     name: str = "task"
     """Name for reports."""
     train: str = free("")
-    """Training file (.tsv or .jsonl)."""
+    """Training file (.tsv, .csv or .jsonl)."""
     dev: str = free("")
     """File to measure on."""
     test: str | None = free(None)
@@ -25,18 +25,21 @@ class TaskOptions:
     text_a: str = "sentence"
     """Column of the (first) text. In a file without a header: its number, from 0."""
     text_b: str | None = None
-    """Column of the second text, for pairs."""
+    """Column of the second text, for pairs; for kind choice, of a text that begins each choice."""
     label: str = "label"
-    """Column of the label, or of the score for regression."""
-    kind: Literal["classification", "regression"] = "classification"
-    """What the label is."""
+    """Column of the label, or of the score for regression, or of the right choice."""
+    choices: tuple[str, ...] = ()
+    """Columns of the choices, for kind choice; or one column that holds them as a JSON list."""
+    kind: Literal["classification", "regression", "choice"] = "classification"
+    """What the label is: a class, a score, or which of some texts continues the first."""
     labels: tuple[str, ...] = ()
-    """The labels in order; found in the training file, sorted, if not given."""
+    """The labels in order; found in the training file, sorted, if not given. For kind choice: how
+    the label column names the choices, if not 0, 1, 2 ..."""
     metrics: tuple[str, ...] = ()
     """accuracy, f1, matthews, pearson, spearman; the first is the main one; by kind if
     not given."""
     header: bool = True
-    """TSV files start with a line of column names."""
+    """TSV and CSV files start with a line of column names."""
 
 
 @dataclass(frozen=True)

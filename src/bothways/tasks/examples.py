@@ -157,7 +157,12 @@ class Examples:
 
 
 def encode_examples(
-    tokenizer: Tokenizer, a: Sequence[str], b: Sequence[str] | None, *, length: int
+    tokenizer: Tokenizer,
+    a: Sequence[str],
+    b: Sequence[str] | None,
+    *,
+    length: int,
+    items: NDArray[np.int64] | None = None,
 ) -> Examples:
     """Encode texts or pairs; the longer text of a pair is cut first.
 
@@ -166,6 +171,8 @@ def encode_examples(
         a: the (first) texts.
         b: the second texts, as many; None for single texts.
         length: limit in tokens, [CLS] and [SEP] included.
+        items: int64 [N + 1]; item n is the texts ``items[n]:items[n + 1]``. Each text is one if
+            not given.
 
     Raises:
         LengthError: the limit leaves no room for a text.
@@ -180,19 +187,24 @@ def encode_examples(
     tokens: list[NDArray[np.int32]] = []
     segments: list[NDArray[np.int8]] = []
     lengths: list[int] = []
-    cut = 0
+    cut: list[bool] = []
     for start in range(0, len(a), _CHUNK):
         part = slice(start, start + _CHUNK)
         found = tokenizer.encode_batch(a[part], None if b is None else b[part], max_length=length)
         tokens.append(_joined([e.tokens for e in found], np.int32))
         segments.append(_joined([e.segments for e in found], np.int8))
         lengths.extend(len(e.tokens) for e in found)
-        cut += sum(e.cut > 0 for e in found)
-    return Examples.of_sequences(
+        cut.extend(e.cut > 0 for e in found)
+    items = np.arange(len(a) + 1) if items is None else items
+    bounds = np.cumsum([0, *lengths], dtype=np.int64)
+    return Examples(
         np.concatenate([np.zeros(0, np.int32), *tokens]),
         np.concatenate([np.zeros(0, np.int8), *segments]),
-        np.cumsum([0, *lengths], dtype=np.int64),
-        cut=cut,
+        bounds,
+        items=items,
+        places=bounds[:-1],
+        owners=np.arange(len(items) - 1),
+        cut=int((np.diff(np.cumsum([0, *cut])[items]) > 0).sum()),
     )
 
 

@@ -8,12 +8,14 @@ from typing import Any
 from bothways.config import TaskOptions, from_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.model.folder import Loaded
+from bothways.tasks.choice import ChoiceTask
 from bothways.tasks.task import Task
 from bothways.tasks.texts import ClassificationTask, RegressionTask
 
 KINDS: dict[str, type[Task[Any, Any]]] = {
     "classification": ClassificationTask,
     "regression": RegressionTask,
+    "choice": ChoiceTask,
 }
 
 

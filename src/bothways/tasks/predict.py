@@ -20,6 +20,7 @@ from bothways.errors import InputError, LengthError, ModelError
 from bothways.files import write_text
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
+from bothways.tasks.choice import ChoiceTask, Probabilities, encode_choices, probabilities
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
 from bothways.tasks.kinds import task_of
 from bothways.tasks.metrics import Measurement
@@ -84,6 +85,47 @@ def predict_texts(
     values = softmax(logits_NC, axis=-1)
     labels = [task.labels[i] for i in values.argmax(-1)]
     return Prediction(labels, values, task.labels, examples.cut, length)
+
+
+def predict_choices(
+    loaded: Loaded,
+    contexts: Sequence[str],
+    choices: Sequence[Sequence[str]],
+    *,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Probabilities, int]:
+    """Which of some texts continues another.
+
+    Args:
+        loaded: a model folder fine-tuned on choices.
+        contexts: the texts that are continued, N.
+        choices: of each, two or more; whole, with what they all begin with.
+        length: as for :func:`predict_texts`.
+        dtype: arithmetic of the layers.
+
+    Returns:
+        The probabilities of each context's choices, and how many contexts or choices were cut.
+
+    Raises:
+        ModelError: the model has another head or none, or its output is not finite.
+        InputError: a text that is none, or fewer than two choices.
+        LengthError: ``length`` is beyond the encoder's positions.
+    """
+    task = task_of(loaded)
+    if not isinstance(task, ChoiceTask):
+        raise ModelError(
+            f"this model's task is of the kind {task.options.kind!r}, not choice; use `bothways "
+            "predict`, or a model fine-tuned with --task.kind choice."
+        )
+    for n, own in enumerate(choices):
+        if len(own) < 2:
+            raise InputError(f"text {n + 1} has {len(own)} choices; give two or more.")
+    check_segments(loaded.model, pair=True)
+    length = choose_length(loaded, length)
+    examples = encode_choices(loaded.tokenizer, contexts, choices, length=length)
+    outputs = predict_outputs(loaded.model, examples, dtype=dtype)
+    return probabilities(examples, outputs), examples.cut
 
 
 def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> Outputs:

@@ -1,16 +1,19 @@
-"""Labelled and unlabelled examples from TSV and JSONL files.
+"""Labelled and unlabelled examples from TSV, CSV and JSONL files.
 
 TSV is read as GLUE writes it: tabs separate columns and nothing else has a meaning. Quotation marks
 are text (MRPC has lone ones), there is no escaping, and lines end at line feeds alone, so that the
-separators Unicode calls line breaks stay inside a text. JSONL has one object a line.
+separators Unicode calls line breaks stay inside a text. CSV is comma-separated with real quoting: a
+field in quotation marks may hold commas, line breaks and doubled quotation marks. JSONL has one
+object a line.
 
-Both are UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
+All are UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
 ignored. An empty text is an example like any other (files to predict need one answer a line); how
 many there are is reported, and a column in which every text is empty is refused.
 """
 
 from __future__ import annotations
 
+import csv
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,28 +69,49 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
         ConfigError: a column number that is none.
     """
     path = Path(path)
-    reader = {".tsv": _tsv_rows, ".jsonl": _jsonl_rows}.get(path.suffix.lower())
-    if reader is None:
-        raise InputError(
-            f"examples are read from .tsv and .jsonl files, not from {path.suffix or 'this'!r}; "
-            "rename it if it is one of these.",
-            path=path,
-        )
     names = [options.text_a]
     if options.text_b is not None:
         names.append(options.text_b)
     if labelled:
         names.append(options.label)
     rows = Rows(path, b=None if options.text_b is None else [], labels=[] if labelled else None)
-    for number, values in reader(path, names, options):
+    for number, values in read_values(path, names, options):
         rows.lines.append(number)
         rows.a.append(values[0])
         if rows.b is not None:
             rows.b.append(values[1])
         if rows.labels is not None:
-            rows.labels.append(_label(values[-1], path, number))
+            rows.labels.append(clean_label(values[-1], path, number))
     _check_filled(rows, options)
     return rows
+
+
+def read_values(
+    path: Path, names: list[str], options: TaskOptions
+) -> Iterator[tuple[int, list[str]]]:
+    """The values of some columns, row by row.
+
+    Args:
+        path: a ``.tsv``, ``.csv`` or ``.jsonl`` file.
+        names: of the columns, or their numbers in a file without a header.
+        options: whether the file has a header, which column is the label, and which hold choices.
+
+    Yields:
+        The line of the row, and its values in the order of ``names``.
+
+    Raises:
+        InputError: the file or a line of it cannot be read as asked; file and line are named.
+        ConfigError: a column number that is none.
+    """
+    readers = {".tsv": _tsv_rows, ".csv": _csv_rows, ".jsonl": _jsonl_rows}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(
+            f"examples are read from {listed(list(readers))} files, not from "
+            f"{path.suffix or 'this'!r}; rename it if it is one of these.",
+            path=path,
+        )
+    yield from reader(path, names, options)
 
 
 def text_lines(path: Path) -> list[Line]:
@@ -175,17 +199,62 @@ def _columns_by_number(path: Path, names: list[str], width: int) -> list[int]:
     return [int(name) for name in names]
 
 
+# ------------------------------------------------------------------------------------------- CSV
+
+
+def _csv_rows(
+    path: Path, names: list[str], options: TaskOptions
+) -> Iterator[tuple[int, list[str]]]:
+    rows = _csv_records(path)
+    start, first = next(rows)
+    if options.header:
+        at = _columns_by_name(path, names, [name.strip() for name in first])
+    else:
+        at = _columns_by_number(path, names, len(first))
+        yield start, [first[i] for i in at]
+    for number, values in rows:
+        if len(values) != len(first):
+            raise InputError(
+                f"has {len(values)} comma-separated columns where line {start} has {len(first)}; a "
+                "text with commas or line breaks stands in quotation marks.",
+                path=path,
+                line=number,
+            )
+        yield number, [values[i] for i in at]
+
+
+def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The line on which each record starts, and its fields."""
+    limit = csv.field_size_limit(int(LONGEST_TEXT_MIB * 2**20))
+    reader = csv.reader((line + "\n" for _, line in text_lines(path)), strict=True)
+    try:
+        while True:
+            start = reader.line_num + 1
+            values = next(reader, None)
+            if values is None:
+                return
+            yield start, values
+    except csv.Error as error:
+        raise InputError(
+            f"a quotation mark opens or closes a field where none should ({error}). A field that "
+            "holds one stands in quotation marks, with each of its own written twice.",
+            path=path,
+            line=start,
+        ) from None
+    finally:
+        csv.field_size_limit(limit)  # the library keeps one for the whole process
+
+
 # ----------------------------------------------------------------------------------------- JSONL
 
 
 def _jsonl_rows(
     path: Path, names: list[str], options: TaskOptions
 ) -> Iterator[tuple[int, list[str]]]:
-    texts = 1 if options.text_b is None else 2
     for number, line in text_lines(path):
         item = _json_object(line, path, number)
         values = []
-        for i, name in enumerate(names):
+        for name in names:
             if item.get(name) is None:
                 problem = "is null" if name in item else "is missing"
                 raise InputError(
@@ -195,7 +264,9 @@ def _jsonl_rows(
                     line=number,
                 )
             value = item[name]
-            as_text = _json_text if i < texts else _json_label
+            as_text = _json_label if name == options.label else _json_text
+            if isinstance(value, list) and name in options.choices:
+                value, as_text = json.dumps(value), _json_text
             values.append(as_text(value, name, path, number))
         yield number, values
 
@@ -251,7 +322,12 @@ def _json_label(value: Any, name: str, path: Path, number: int) -> str:
 # ---------------------------------------------------------------------------------------- checks
 
 
-def _label(text: str, path: Path, number: int) -> str:
+def clean_label(text: str, path: Path, number: int) -> str:
+    """A label without the white space around it.
+
+    Raises:
+        InputError: it is empty, or holds what a TSV file cannot.
+    """
     label = text.strip()
     if not label:
         raise InputError("the label is empty.", path=path, line=number)
