@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bothways.errors import BothwaysError as BothwaysError
     from bothways.options import load_recipe as load_recipe
     from bothways.pretraining.run import pretrain as pretrain
+    from bothways.tasks.catalogue import task as task
     from bothways.tasks.finetune import finetune as finetune
     from bothways.tokenization.learning import learn_vocabulary as learn_vocabulary
     from bothways.tokenization.tokenizer import Tokenizer as Tokenizer
@@ -42,6 +43,7 @@ _HOMES = {
     "BothwaysError": "errors",
     "load_recipe": "options",
     "pretrain": "pretraining.run",
+    "task": "tasks.catalogue",
     "finetune": "tasks.finetune",
     "learn_vocabulary": "tokenization.learning",
     "Tokenizer": "tokenization.tokenizer",

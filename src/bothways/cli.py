@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bothways import options
@@ -180,10 +181,39 @@ def _pretrain(argv: Sequence[str]) -> int:
 def _finetune(argv: Sequence[str]) -> int:
     from bothways.config import FinetuneConfig
 
-    config = _options(FinetuneConfig, "finetune", argv)
+    from bothways.tasks.catalogue import declared
+
+    config = _options(FinetuneConfig, "finetune", argv, recipes=declared())
     from bothways.tasks.finetune import finetune
 
     return _show(finetune(config).table())
+
+
+def _tasks(argv: Sequence[str]) -> int:
+    from bothways.use_options import TasksOptions
+
+    chosen = _options(TasksOptions, "tasks", argv, "name")
+    from bothways.tasks.catalogue import show_tasks
+
+    return _show(show_tasks(chosen.name))
+
+
+def _glue(argv: Sequence[str]) -> int:
+    from bothways.config import GlueConfig
+
+    config = _options(GlueConfig, "glue", argv)
+    from bothways.tasks.glue import glue
+
+    return _show(glue(config).text())
+
+
+def _split(argv: Sequence[str]) -> int:
+    from bothways.use_options import SplitOptions
+
+    chosen = _options(SplitOptions, "split", argv, "file")
+    from bothways.tasks.split import split
+
+    return _show(split(chosen))
 
 
 def _fill_mask(argv: Sequence[str]) -> int:
@@ -287,6 +317,9 @@ VERBS: dict[str, Verb] = {
     "fill-mask": Verb("predict the pieces at [MASK]", _fill_mask),
     "next-sentence": Verb("tell whether a text follows another", _next_sentence),
     "finetune": Verb("train an encoder on labelled sentences, pairs or choices", _finetune),
+    "tasks": Verb("list the declared tasks, or print one to copy", _tasks),
+    "glue": Verb("fine-tune on several declared tasks, with a table over them", _glue),
+    "split": Verb("part a labelled file in two, by a hash of its text", _split),
     "evaluate": Verb("measure a model on labelled data or on a corpus", _evaluate),
     "predict": Verb("label texts with a fine-tuned model", _predict),
     "choose": Verb("tell which of some texts continues another", _choose),
@@ -311,10 +344,20 @@ def _action(verb: str, actions: Mapping[str, Verb], argv: Sequence[str]) -> int:
     return next(iter(actions.values())).run(argv)
 
 
-def _options(cls: type[T], verb: str, argv: Sequence[str], *positional: str) -> T:
-    description = (cls.__doc__ or "").strip()
+def _options(
+    cls: type[T],
+    verb: str,
+    argv: Sequence[str],
+    *positional: str,
+    recipes: Mapping[str, Path] | None = None,
+) -> T:
     return options.parse(
-        cls, argv, prog=f"bothways {verb}", description=description, positional=positional
+        cls,
+        argv,
+        prog=f"bothways {verb}",
+        description=(cls.__doc__ or "").strip(),
+        positional=positional,
+        recipes=recipes,
     )
 
 

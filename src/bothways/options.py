@@ -45,6 +45,7 @@ def parse(
     prog: str,
     description: str,
     positional: Sequence[str] = (),
+    recipes: Mapping[str, Path] | None = None,
 ) -> T:
     """Read a command line.
 
@@ -55,6 +56,7 @@ def parse(
         description: one paragraph, for the help.
         positional: fields given by place instead of by name, in order. The last may be a tuple and
             then takes all remaining words. Without any, the first word names a YAML recipe.
+        recipes: recipes that can be named without their path.
 
     Returns:
         A ``cls``. ``--help`` and ``--print_config`` print and raise ``SystemExit(0)`` instead.
@@ -63,9 +65,10 @@ def parse(
         UsageError: an unknown option, a word too many, a value of the wrong type.
         ConfigError: a recipe that cannot be read, or values that do not go together.
     """
-    line = _CommandLine(cls, argv, tuple(positional), prog)
+    line = _CommandLine(cls, argv, tuple(positional), prog, recipes or {})
     if line.help is not None:
-        _parser(cls, prog, description, positional).parse_args([line.help])  # prints and exits
+        parser = _parser(cls, prog, description, positional, named=bool(recipes))
+        parser.parse_args([line.help])  # prints and exits
     values = {} if line.recipe is None else read_recipe(cls, line.recipe)
     values |= line.values
     missing = [name for name in _required(cls) if name not in values]
@@ -243,13 +246,19 @@ class _CommandLine:
     """
 
     def __init__(
-        self, cls: type[Any], argv: Sequence[str], positional: tuple[str, ...], prog: str
+        self,
+        cls: type[Any],
+        argv: Sequence[str],
+        positional: tuple[str, ...],
+        prog: str,
+        recipes: Mapping[str, Path],
     ) -> None:
         self.help: str | None = None
         self.print_config = False
         self.recipe: Path | None = None
         self.values: dict[str, Any] = {}
         self._cls, self._positional, self._prog = cls, positional, prog
+        self._recipes = recipes
         self._kinds = leaves(cls)
         self._helped = {
             f"{name}.help" for name, kind in self._kinds.items() if _is_list_of_groups(kind)
@@ -330,6 +339,15 @@ class _CommandLine:
         if self.recipe is not None:
             raise UsageError(f"unexpected {word!r}: the recipe is {self.recipe} already.")
         if not word.endswith((".yaml", ".yml")):
+            if word in self._recipes:
+                self.recipe = self._recipes[word]
+                return
+            if self._recipes:
+                found = nearest(word, list(self._recipes))
+                hint = (
+                    f"did you mean {found!r}?" if found else f"known: {', '.join(self._recipes)}."
+                )
+                raise UsageError(f"{word!r} is neither a .yaml file nor a declared name; {hint}")
             raise UsageError(
                 f"unexpected {word!r}: the one word without a name is the recipe, a .yaml file; "
                 f"{_see_help(self._prog)}."
@@ -341,7 +359,12 @@ class _CommandLine:
 
 
 def _parser(
-    cls: type[Any], prog: str, description: str, positional: Sequence[str] = ()
+    cls: type[Any],
+    prog: str,
+    description: str,
+    positional: Sequence[str] = (),
+    *,
+    named: bool = False,
 ) -> ArgumentParser:
     """The parser that knows the fields, their help and their defaults."""
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
@@ -353,7 +376,7 @@ def _parser(
         parser_mode="json",
     )
     parser.add_class_arguments(cls, as_group=False)
-    places = ["[RECIPE.yaml]"] * (not positional)
+    places = ["[RECIPE.yaml | NAME]" if named else "[RECIPE.yaml]"] * (not positional)
     for action in parser._actions:
         kind = _fields(cls).get(action.dest)
         if dataclasses.is_dataclass(kind):

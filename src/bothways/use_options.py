@@ -74,6 +74,39 @@ class PredictOptions:
 
 
 @dataclass(frozen=True)
+class TasksOptions:
+    """List the declared tasks, or print one's declaration to copy and change."""
+
+    name: str | None = None
+    """Declared task to print."""
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """Part a labelled file into one to train on and one to measure on.
+
+    By a hash of the text: copies fall on the same side, and neither the order of the lines nor other
+    lines change where one goes.
+    """
+
+    file: str
+    """File to part (.tsv or .txt with columns, .jsonl, .json)."""
+    out: str
+    """Folder to write train and dev to, with the ending of the file (.jsonl for .json)."""
+    share: float = 0.8
+    """Share of the examples to train on, about."""
+    by: str | None = None
+    """Column (or key) whose text decides, so that examples that share it stay together; the whole
+    line if not given. In a file without a line of column names: its number, from 0."""
+    header: bool = True
+    """TSV files start with a line of column names."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ConfigError(f"share is {self.share:g}; it must be in (0, 1).")
+
+
+@dataclass(frozen=True)
 class EmbedOptions:
     """Turn texts into vectors."""
 

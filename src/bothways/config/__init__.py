@@ -25,7 +25,7 @@ from bothways.config.fields import (
     to_dict,
     to_dict_value,
 )
-from bothways.config.finetuning import FinetuneConfig, TaskOptions
+from bothways.config.finetuning import FinetuneConfig, GlueConfig, Reference, TaskOptions
 from bothways.config.model import SIZES, ModelConfig, SizeOptions
 from bothways.config.pretraining import (
     CheckpointOptions,
@@ -50,6 +50,7 @@ __all__ = [
     "EvaluateOptions",
     "ExtendConfig",
     "FinetuneConfig",
+    "GlueConfig",
     "LearningOptions",
     "MaskKind",
     "MaskOptions",
@@ -59,6 +60,7 @@ __all__ = [
     "PairOptions",
     "Phase",
     "PretrainConfig",
+    "Reference",
     "ShowConfig",
     "SizeOptions",
     "TaskOptions",

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from bothways.config.fields import free, numerics
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A published score of a task."""
+
+    model: str = ""
+    """Which model, such as BERT-base."""
+    metric: str = ""
+    """The task's name of the metric."""
+    score: float = 0.0
+    """As printed: of 100."""
+    split: str = "test"
+    """What it was measured on: the name of a file of the task, without its ending."""
+    source: str = ""
+    """Publication and table."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +39,11 @@ class TaskOptions:
     """File to measure on."""
     test: str | None = free(None)
     """File to predict; needs no labels."""
+    measure: tuple[str, ...] = free(())
+    """More labelled files to measure on at the end, such as MNLI's mismatched ones, or a test file
+    with labels; nothing is chosen on them."""
+    predict: tuple[str, ...] = free(())
+    """More files to predict."""
     text_a: str = "sentence"
     """Column of the (first) text. In a file without a header: its number, from 0."""
     text_b: str | None = None
@@ -40,6 +62,18 @@ class TaskOptions:
     not given."""
     header: bool = True
     """TSV and CSV files start with a line of column names."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of TSV files without such a line; a file whose first line holds the
+    names that are needed has one (as CoLA's test file, unlike its others)."""
+    broken: Literal["error", "skip"] = "error"
+    """A labelled line that cannot be read (too few columns, no label): stop, or leave it out and
+    count it."""
+    submission: tuple[str, ...] = free(())
+    """Names of the files that an evaluation server wants the predictions of test and predict in."""
+    reference: tuple[Reference, ...] = free(())
+    """Published scores, for tables."""
+    notes: str = free("")
+    """What one should know of the task."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +82,8 @@ class FinetuneConfig:
 
     task: TaskOptions = field(default_factory=TaskOptions)
     """The data and what to predict."""
+    data: str = free("")
+    """Folder that the task's file names are relative to."""
     model: str = free("")
     """Model folder to start from."""
     run: str = free("")
@@ -87,3 +123,50 @@ class FinetuneConfig:
             raise ConfigError(f"seeds is {list(self.seeds)}; give at least one, each once.")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout is {self.dropout}; it must be in [0, 1).")
+
+    def located(self) -> FinetuneConfig:
+        """The same with the task's files where ``data`` says they are."""
+        task, folder = self.task, Path(self.data)
+
+        def find(name: str) -> str:
+            return str(folder / name) if name and self.data else name
+
+        found = replace(
+            task,
+            train=find(task.train),
+            dev=find(task.dev),
+            test=None if task.test is None else find(task.test),
+            measure=tuple(map(find, task.measure)),
+            predict=tuple(map(find, task.predict)),
+        )
+        return replace(self, data="", task=found)
+
+
+@dataclass(frozen=True)
+class GlueConfig:
+    """Fine-tune on several declared tasks, one after the other, and make a table over them."""
+
+    data: str
+    """Folder with the tasks' folders (CoLA, SST-2 ...), as GLUE is distributed."""
+    model: str
+    """Model folder to start from."""
+    run: str
+    """Folder for a run folder of each task, the table and the submission; the same command again
+    continues there."""
+    tasks: tuple[str, ...] = ()
+    """Declared tasks (`bothways tasks`) or files of the same form; GLUE's, as far as the data folder
+    has them, if not given."""
+    seeds: tuple[int, ...] = (0,)
+    """One model of each task for each seed."""
+    epochs: int | None = None
+    """Passes over each training file; what each task declares (3, as in the paper) if not given."""
+    batch: int | None = None
+    """Examples of a step; what each task declares (32) if not given."""
+    lr: float | None = None
+    """Peak learning rate; what each task declares (2e-5) if not given."""
+    length: int | None = None
+    """Longest sequence in tokens; what each task declares (128) if not given."""
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
+    threads: int = 0
+    """CPU threads; 0: one per core."""

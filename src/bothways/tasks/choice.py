@@ -28,7 +28,7 @@ from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, measure_classes
-from bothways.tasks.readers import clean_label, listed, read_values
+from bothways.tasks.readers import broken_note, clean_label, listed, read_values, refuse
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -46,6 +46,7 @@ class ChoiceRows:
         contexts: the text that is continued.
         choices: two or more to an example, each with what the choices begin with before it.
         labels: the right choice as written; None where the file was read without.
+        broken: lines left out because they cannot be read (``broken: skip``).
     """
 
     path: Path
@@ -53,6 +54,7 @@ class ChoiceRows:
     contexts: list[str] = field(default_factory=list)
     choices: list[list[str]] = field(default_factory=list)
     labels: list[str] | None = None
+    broken: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -82,15 +84,23 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         names += [options.text_b] if options.text_b is not None else []
         names += [options.label] if labelled else []
         rows = ChoiceRows(path, labels=[] if labelled else None)
-        last = 1 + len(options.choices)
-        for line, values in read_values(path, names, options):
-            start = values[last].rstrip() if options.text_b is not None else ""
-            choices = _choices(values[1:last], options, path, line)
+
+        def skip(error: InputError) -> None:
+            rows.broken.append(error.line or 0)
+
+        on_broken = skip if labelled and options.broken == "skip" else refuse
+        for line, values in read_values(path, names, options, on_broken):
+            try:
+                choices = _choices(values[1:], options, path, line)
+                label = clean_label(values[-1], path, line) if labelled else ""
+            except InputError as error:
+                on_broken(error)
+                continue
             rows.lines.append(line)
             rows.contexts.append(values[0])
-            rows.choices.append([f"{start} {choice}" if start else choice for choice in choices])
+            rows.choices.append(choices)
             if rows.labels is not None:
-                rows.labels.append(clean_label(values[-1], path, line))
+                rows.labels.append(label)
         if not len(rows):
             raise InputError("holds a header and no example.", path=path)
         if len(rows) > 1 and not any(text.strip() for text in rows.contexts):
@@ -126,7 +136,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
             )
         if empty := sum(not text.strip() for text in rows.contexts):
             notes.append(f"{rows.path.name}: {empty:,} of {len(rows):,} examples have no context")
-        return Part(rows, examples, tuple(notes))
+        return Part(rows, examples, (*notes, *broken_note(rows.path, rows.broken)))
 
     def _targets(self, rows: ChoiceRows) -> NDArray[np.int64]:
         assert rows.labels is not None, "the file was read without labels"
@@ -231,32 +241,29 @@ def _check_columns(options: TaskOptions) -> None:
 
 
 def _choices(values: list[str], options: TaskOptions, path: Path, line: int) -> list[str]:
-    """The choices of a row, checked."""
-    if len(values) == 1:
-        values = _json_list(values[0], options.choices[0], path, line)
-    if len(values) < 2:
-        raise InputError(
-            f"has {len(values)} of the choices (column {options.choices[0]!r}); there must be two "
-            "or more.",
-            path=path,
-            line=line,
+    """The choices of a row, whole, from its values behind the context."""
+    count = len(options.choices)
+    start = values[count].rstrip() if options.text_b is not None else ""
+    choices = values[:count]
+    if count == 1:
+        choices = _json_list(choices[0], options.choices[0], path, line)
+    problem = ""
+    if len(choices) < 2:
+        problem = (
+            f"has {len(choices)} of the choices ({options.choices[0]}); two or more are needed."
         )
-    if options.labels and len(values) > len(options.labels):
-        raise InputError(
-            f"has {len(values)} choices, but task.labels names {len(options.labels)}.",
-            path=path,
-            line=line,
-        )
-    for i, text in enumerate(values):
+    elif options.labels and len(choices) > len(options.labels):
+        problem = f"has {len(choices)} choices, but task.labels names {len(options.labels)}."
+    for i, text in enumerate(choices):
         if not text.strip():
-            named = f" (column {options.choices[i]!r})" if len(options.choices) > 1 else ""
-            raise InputError(
-                f"choice {i}{named} is empty. Where examples have different numbers of choices, "
-                "give them as a JSON list in one column.",
-                path=path,
-                line=line,
+            column = f" (column {options.choices[i]!r})" if count > 1 else ""
+            problem = (
+                f"choice {i}{column} is empty. Where examples have different numbers of choices, "
+                "give them as a JSON list in one column."
             )
-    return values
+    if problem:
+        raise InputError(problem, path=path, line=line)
+    return [f"{start} {choice}" if start else choice for choice in choices]
 
 
 def _json_list(text: str, name: str, path: Path, line: int) -> list[str]:

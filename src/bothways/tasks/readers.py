@@ -1,10 +1,11 @@
-"""Labelled and unlabelled examples from TSV, CSV and JSONL files.
+"""Labelled and unlabelled examples from TSV, CSV, JSONL and JSON files.
 
 TSV is read as GLUE writes it: tabs separate columns and nothing else has a meaning. Quotation marks
 are text (MRPC has lone ones), there is no escaping, and lines end at line feeds alone, so that the
 separators Unicode calls line breaks stay inside a text. CSV is comma-separated with real quoting: a
 field in quotation marks may hold commas, line breaks and doubled quotation marks. JSONL has one
-object a line.
+object a line, JSON a list of objects; a key of an object inside is written with dots
+(``labels.label``).
 
 All are UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
 ignored. An empty text is an example like any other (files to predict need one answer a line); how
@@ -16,16 +17,19 @@ from __future__ import annotations
 import csv
 import difflib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from bothways.config import TaskOptions
 from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
 from bothways.errors import ConfigError, InputError
 
 Line = tuple[int, str]
+Values = Iterator[tuple[int, list[str]]]
+OnBroken = Callable[[InputError], None]
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Rows:
         a: the (first) text of each.
         b: the second text of each; None where the task has single texts.
         labels: the label or score of each, as written; None where the file was read without.
+        broken: lines left out because they cannot be read (``broken: skip``).
     """
 
     path: Path
@@ -45,6 +50,7 @@ class Rows:
     a: list[str] = field(default_factory=list)
     b: list[str] | None = None
     labels: list[str] | None = None
+    broken: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -60,8 +66,10 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     """Read the columns that the task names.
 
     Args:
-        path: a ``.tsv`` or ``.jsonl`` file.
-        options: which columns hold texts and label, and whether a TSV file has a header.
+        path: a ``.tsv`` (or ``.txt`` of the same form), ``.jsonl`` or ``.json`` file.
+        options: which columns hold texts and label, whether a TSV file has a header, and what
+            becomes of broken lines (those of files to predict are always an error, because every
+            line must have its answer).
         labelled: read the label too. Without it the file needs no label column.
 
     Raises:
@@ -75,43 +83,63 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     if labelled:
         names.append(options.label)
     rows = Rows(path, b=None if options.text_b is None else [], labels=[] if labelled else None)
-    for number, values in read_values(path, names, options):
+
+    def skip(error: InputError) -> None:
+        rows.broken.append(error.line or 0)
+
+    on_broken = skip if labelled and options.broken == "skip" else refuse
+    for number, values in read_values(path, names, options, on_broken):
+        if rows.labels is not None:
+            try:
+                rows.labels.append(clean_label(values[-1], path, number))
+            except InputError as error:
+                on_broken(error)
+                continue
         rows.lines.append(number)
         rows.a.append(values[0])
         if rows.b is not None:
             rows.b.append(values[1])
-        if rows.labels is not None:
-            rows.labels.append(clean_label(values[-1], path, number))
     _check_filled(rows, options)
     return rows
 
 
-def read_values(
-    path: Path, names: list[str], options: TaskOptions
-) -> Iterator[tuple[int, list[str]]]:
+def read_values(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
     """The values of some columns, row by row.
 
     Args:
-        path: a ``.tsv``, ``.csv`` or ``.jsonl`` file.
+        path: as for :func:`read_rows`.
         names: of the columns, or their numbers in a file without a header.
-        options: whether the file has a header, which column is the label, and which hold choices.
+        options: how the file is laid out.
+        on_broken: called for a line that cannot be read, which is then left out.
 
     Yields:
         The line of the row, and its values in the order of ``names``.
 
     Raises:
-        InputError: the file or a line of it cannot be read as asked; file and line are named.
+        InputError: the file cannot be read as asked.
         ConfigError: a column number that is none.
     """
-    readers = {".tsv": _tsv_rows, ".csv": _csv_rows, ".jsonl": _jsonl_rows}
-    reader = readers.get(path.suffix.lower())
+    reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(
-            f"examples are read from {listed(list(readers))} files, not from "
+            f"examples are read from {', '.join(_READERS)} files, not from "
             f"{path.suffix or 'this'!r}; rename it if it is one of these.",
             path=path,
         )
-    yield from reader(path, names, options)
+    yield from reader(path, names, options, on_broken)
+
+
+def refuse(error: InputError) -> NoReturn:
+    """What becomes of a broken line where none may be left out."""
+    raise error
+
+
+def broken_note(path: Path, lines: Sequence[int]) -> list[str]:
+    """A sentence about lines that were left out, if there are any."""
+    if not lines:
+        return []
+    shown = ", ".join(map(str, lines[:8])) + (" ..." if len(lines) > 8 else "")
+    return [f"{path.name}: {len(lines):,} lines that cannot be read left out: {shown}"]
 
 
 def text_lines(path: Path) -> list[Line]:
@@ -140,32 +168,104 @@ def listed(names: Sequence[str], limit: int = 12) -> str:
     return ", ".join(shown) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
+# A JSON list may stand on one line, and is held whole.
+_LONGEST_LIST_MIB = 1024.0
 _NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."
 
 
-# ------------------------------------------------------------------------------------------- TSV
+# ----------------------------------------------------------------------------------- TSV and CSV
 
 
-def _tsv_rows(
-    path: Path, names: list[str], options: TaskOptions
-) -> Iterator[tuple[int, list[str]]]:
-    lines = text_lines(path)
-    first = lines[0][1].split("\t")
-    if options.header:
+def _tsv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
+    records = ((number, line.split("\t")) for number, line in text_lines(path))
+    hint = (
+        "tab-separated columns where line 1 has {}; a text may not hold tabs or line breaks, and "
+        "quotation marks do not protect them."
+    )
+    return _table_rows(records, path, names, options, on_broken, hint)
+
+
+def _csv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
+    hint = (
+        "comma-separated columns where line 1 has {}; a text with commas or line breaks stands in "
+        "quotation marks."
+    )
+    return _table_rows(_csv_records(path), path, names, options, on_broken, hint)
+
+
+def _csv_records(path: Path) -> Values:
+    """The line on which each record starts, and its fields."""
+    limit = csv.field_size_limit(int(LONGEST_TEXT_MIB * 2**20))
+    reader = csv.reader((line + "\n" for _, line in text_lines(path)), strict=True)
+    try:
+        while True:
+            start = reader.line_num + 1
+            values = next(reader, None)
+            if values is None:
+                return
+            yield start, values
+    except csv.Error as error:
+        raise InputError(
+            f"a quotation mark opens or closes a field where none should ({error}). A field that "
+            "holds one stands in quotation marks, with each of its own written twice.",
+            path=path,
+            line=start,
+        ) from None
+    finally:
+        csv.field_size_limit(limit)  # the library keeps one for the whole process
+
+
+def _table_rows(
+    records: Values,
+    path: Path,
+    names: list[str],
+    options: TaskOptions,
+    on_broken: OnBroken,
+    hint: str,
+) -> Values:
+    """The columns named, of rows with as many columns as line 1."""
+    start, first = next(records)
+    if options.columns and not has_header(first, names):
+        at = _columns_declared(path, names, options.columns, len(first))
+        records = chain([(start, first)], records)
+    elif options.header or options.columns:
         at = _columns_by_name(path, names, [name.strip() for name in first])
-        lines = lines[1:]
     else:
         at = _columns_by_number(path, names, len(first))
-    for number, line in lines:
-        values = line.split("\t")
+        records = chain([(start, first)], records)
+    for number, values in records:
         if len(values) != len(first):
-            raise InputError(
-                f"has {len(values)} tab-separated columns where line 1 has {len(first)}; a text "
-                "may not hold tabs or line breaks, and quotation marks do not protect them.",
-                path=path,
-                line=number,
+            problem = (
+                f"has {len(values)} {hint.format(len(first))} (task.broken skip leaves such lines "
+                "of labelled files out.)"
             )
+            on_broken(InputError(problem, path=path, line=number))
+            continue
         yield number, [values[i] for i in at]
+
+
+def has_header(first: Sequence[str], names: Sequence[str]) -> bool:
+    """The first line of a file that may have a header holds all the names needed."""
+    return set(names) <= {cell.strip() for cell in first}
+
+
+def _columns_declared(
+    path: Path, names: list[str], columns: Sequence[str], width: int
+) -> list[int]:
+    for name in names:
+        if columns.count(name) != 1:
+            raise ConfigError(
+                f"task.columns is {listed(columns)}; column {name!r} must be there once."
+                f"{nearest(name, columns)}"
+            )
+    if len(columns) != width:
+        raise InputError(
+            f"has {width} tab-separated columns, but task.columns names {len(columns)}: "
+            f"{listed(columns)}.",
+            path=path,
+            line=1,
+        )
+    return [columns.index(name) for name in names]
 
 
 def _columns_by_name(path: Path, names: list[str], header: list[str]) -> list[int]:
@@ -199,76 +299,69 @@ def _columns_by_number(path: Path, names: list[str], width: int) -> list[int]:
     return [int(name) for name in names]
 
 
-# ------------------------------------------------------------------------------------------- CSV
+# ---------------------------------------------------------------------------------- JSONL and JSON
 
 
-def _csv_rows(
-    path: Path, names: list[str], options: TaskOptions
-) -> Iterator[tuple[int, list[str]]]:
-    rows = _csv_records(path)
-    start, first = next(rows)
-    if options.header:
-        at = _columns_by_name(path, names, [name.strip() for name in first])
-    else:
-        at = _columns_by_number(path, names, len(first))
-        yield start, [first[i] for i in at]
-    for number, values in rows:
-        if len(values) != len(first):
-            raise InputError(
-                f"has {len(values)} comma-separated columns where line {start} has {len(first)}; a "
-                "text with commas or line breaks stands in quotation marks.",
-                path=path,
-                line=number,
-            )
-        yield number, [values[i] for i in at]
-
-
-def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The line on which each record starts, and its fields."""
-    limit = csv.field_size_limit(int(LONGEST_TEXT_MIB * 2**20))
-    reader = csv.reader((line + "\n" for _, line in text_lines(path)), strict=True)
-    try:
-        while True:
-            start = reader.line_num + 1
-            values = next(reader, None)
-            if values is None:
-                return
-            yield start, values
-    except csv.Error as error:
-        raise InputError(
-            f"a quotation mark opens or closes a field where none should ({error}). A field that "
-            "holds one stands in quotation marks, with each of its own written twice.",
-            path=path,
-            line=start,
-        ) from None
-    finally:
-        csv.field_size_limit(limit)  # the library keeps one for the whole process
-
-
-# ----------------------------------------------------------------------------------------- JSONL
-
-
-def _jsonl_rows(
-    path: Path, names: list[str], options: TaskOptions
-) -> Iterator[tuple[int, list[str]]]:
+def _jsonl_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
     for number, line in text_lines(path):
-        item = _json_object(line, path, number)
-        values = []
-        for name in names:
-            if item.get(name) is None:
-                problem = "is null" if name in item else "is missing"
-                raise InputError(
-                    f"key {name!r} {problem}; the keys are {listed(list(item))}."
-                    f"{nearest(name, item) if name not in item else ''}",
-                    path=path,
-                    line=number,
-                )
-            value = item[name]
-            as_text = _json_label if name == options.label else _json_text
-            if isinstance(value, list) and name in options.choices:
-                value, as_text = json.dumps(value), _json_text
-            values.append(as_text(value, name, path, number))
+        try:
+            item = _json_object(line, path, number)
+            values = _json_values(item, names, options, path, number)
+        except InputError as error:
+            on_broken(error)
+            continue
         yield number, values
+
+
+def _json_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
+    for number, item in json_items(path):
+        try:
+            values = _json_values(item, names, options, path, number)
+        except InputError as error:
+            on_broken(error)
+            continue
+        yield number, values
+
+
+def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file that is one JSON list, each with the line it begins on.
+
+    Raises:
+        InputError: the file is no such list; the line is named.
+    """
+    text = "\n".join(line for _, line in read_lines(path, max_line_mib=_LONGEST_LIST_MIB))
+    decoder = json.JSONDecoder()
+    at = _after_space(text, 0)
+    line = 1 + text.count("\n", 0, at)
+    if text[at : at + 1] != "[":
+        problem = "is no JSON list; it must begin with '[' (one object a line: name it .jsonl)."
+        raise InputError(problem, path=path, line=line)
+    first = True
+    while not (first and text.startswith("]", _after_space(text, at + 1))):
+        start = _after_space(text, at + 1)
+        line += text.count("\n", at, start)
+        try:
+            item, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"is not JSON ({error}).", path=path, line=line) from None
+        if not isinstance(item, dict):
+            problem = f"the list holds {text[start : start + 40]!r}; it must hold objects {{...}}."
+            raise InputError(problem, path=path, line=line)
+        yield line, item
+        at = _after_space(text, end)
+        line += text.count("\n", start, at)
+        if text[at : at + 1] == "]":
+            return
+        if text[at : at + 1] != ",":
+            problem = "the list breaks off here; ',' or ']' must follow an object."
+            raise InputError(problem, path=path, line=line)
+        first = False
+
+
+def _after_space(text: str, at: int) -> int:
+    while text[at : at + 1].isspace():
+        at += 1
+    return at
 
 
 def _json_object(line: str, path: Path, number: int) -> dict[str, Any]:
@@ -283,6 +376,30 @@ def _json_object(line: str, path: Path, number: int) -> dict[str, Any]:
             line=number,
         )
     return item
+
+
+def _json_values(
+    item: dict[str, Any], names: list[str], options: TaskOptions, path: Path, number: int
+) -> list[str]:
+    values = []
+    for name in names:
+        holder, key = item, name
+        while key not in holder and "." in key and isinstance(holder.get(key.split(".")[0]), dict):
+            group, _, key = key.partition(".")
+            holder = holder[group]
+        if holder.get(key) is None:
+            problem = "is null" if key in holder else "is missing"
+            raise InputError(
+                f"key {name!r} {problem}; the keys are {listed(list(holder))}."
+                f"{nearest(key, holder) if key not in holder else ''}",
+                path=path,
+                line=number,
+            )
+        value, as_text = holder[key], _json_label if name == options.label else _json_text
+        if isinstance(value, list) and name in options.choices:
+            value = json.dumps(value)
+        values.append(as_text(value, name, path, number))
+    return values
 
 
 def _json_text(value: Any, name: str, path: Path, number: int) -> str:
@@ -317,6 +434,15 @@ def _json_label(value: Any, name: str, path: Path, number: int) -> str:
         path=path,
         line=number,
     )
+
+
+_READERS: dict[str, Callable[[Path, list[str], TaskOptions, OnBroken], Values]] = {
+    ".tsv": _tsv_rows,
+    ".csv": _csv_rows,
+    ".txt": _tsv_rows,
+    ".jsonl": _jsonl_rows,
+    ".json": _json_rows,
+}
 
 
 # ---------------------------------------------------------------------------------------- checks

@@ -25,7 +25,7 @@ from bothways.tasks.metrics import (
     measure_classes,
     measure_scores,
 )
-from bothways.tasks.readers import Rows, listed, nearest, read_rows
+from bothways.tasks.readers import Rows, broken_note, listed, nearest, read_rows
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -60,7 +60,7 @@ class TextTask(Task[Rows, Outputs]):
             )
         if rows.empty:
             notes.append(f"{rows.path.name}: {rows.empty:,} of {len(rows):,} examples have no text")
-        return Part(rows, examples, tuple(notes))
+        return Part(rows, examples, (*notes, *broken_note(rows.path, rows.broken)))
 
     def targets(self, rows: Rows) -> NDArray[Any]:
         """What the outputs should be, [N]."""

@@ -1,0 +1,97 @@
+"""The tasks that are declared here, by name: files of the same form as anybody's own.
+
+A declared task is a finetune recipe (``declared/NAME.yaml``): where texts and labels stand in its
+files, what is measured, what was published, and the lengths and epochs usual for it. Nothing else
+knows of it, so a task of one's own is a file of the same form.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bothways.config import FinetuneConfig, TaskOptions
+from bothways.errors import ConfigError
+from bothways.options import load_recipe, nearest
+
+_FOLDER = Path(__file__).parent / "declared"
+_WIDTH = 118
+
+GLUE = ("mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte", "wnli")
+"""In the order of the paper's table 1, and WNLI, which the paper leaves out."""
+
+
+def declared() -> dict[str, Path]:
+    """The declared tasks and their files, sorted by name."""
+    return {path.stem: path for path in sorted(_FOLDER.glob("*.yaml"))}
+
+
+def recipe_of(name: str) -> Path:
+    """The file of a declared task, or one's own.
+
+    Args:
+        name: of a declared task, or a path that ends in ``.yaml``.
+
+    Raises:
+        ConfigError: no task has this name; the message tells the nearest.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    known = declared()
+    if name not in known:
+        found = nearest(name, list(known))
+        hint = f"did you mean {found!r}?" if found else f"the tasks are {', '.join(known)}."
+        raise ConfigError(f"there is no declared task {name!r}; {hint}")
+    return known[name]
+
+
+def task(name: str, **options: Any) -> FinetuneConfig:
+    """A declared task, ready for :func:`bothways.finetune`.
+
+    Args:
+        name: of a declared task (`bothways tasks` lists them), or a file of one's own.
+        options: what the declaration leaves open or should be otherwise: ``data``, ``model``,
+            ``run``, ``seeds`` ..., dotted names too (``**{"optimizer.lr": 5e-5}``).
+
+    Raises:
+        ConfigError: no such task or option.
+    """
+    return load_recipe(FinetuneConfig, recipe_of(name), options)
+
+
+def show_tasks(name: str | None = None) -> str:
+    """The declaration of a task to copy, or a table of all.
+
+    Raises:
+        ConfigError: no such task.
+    """
+    if name is not None:
+        return recipe_of(name).read_text(encoding="utf-8").rstrip("\n")
+    table = Table()
+    for column in ("task", "kind", "metrics", "files", "published"):
+        table.add_column(column)
+    for known in declared():
+        options = task(known).task
+        table.add_row(
+            known,
+            options.kind,
+            "\n".join(options.metrics),
+            "\n".join(task_files(options).values()),
+            "\n".join(f"{r.model} {r.score:g} ({r.split})" for r in options.reference),
+        )
+    text = io.StringIO()
+    Console(file=text, width=_WIDTH, markup=False, highlight=False).print(table)
+    return text.getvalue() + "`bothways tasks NAME` prints a declaration, to copy and change."
+
+
+def task_files(options: TaskOptions) -> dict[str, str]:
+    """A task's files by their part: train, dev, measure, measure 2 ..., test, predict ..."""
+    several = {"measure": options.measure, "predict": options.predict}
+    found = {"train": options.train, "dev": options.dev, "test": options.test or ""}
+    for part, names in several.items():
+        found |= {f"{part} {i}" if i > 1 else part: name for i, name in enumerate(names, 1)}
+    return {part: name for part, name in found.items() if name}
