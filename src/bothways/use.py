@@ -28,6 +28,7 @@ from bothways.pretraining.objective import measure
 from bothways.pretraining.plan import unfit
 from bothways.pretraining.run import evaluation_batches
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
+from bothways.tasks.long import encode_windows, pool_windows
 from bothways.tasks.predict import (
     Prediction,
     check_length,
@@ -37,6 +38,7 @@ from bothways.tasks.predict import (
     predict_outputs,
     predict_texts,
     read_part,
+    stored_windows,
 )
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
 from bothways.training.precision import set_threads
@@ -215,7 +217,8 @@ class Model:
         """A vector for each text, from the last layer.
 
         Args:
-            texts: longer ones are cut; :meth:`tokens_cut` tells.
+            texts: longer ones are cut (:meth:`tokens_cut` tells); or, where the folder's task reads
+                windows, the vectors of their windows are combined as the task combines outputs.
             pooling: mean over all the text's tokens, specials included, as sentence-transformers
                 has it; or the [CLS] token's.
             normalize: to length 1.
@@ -236,6 +239,8 @@ class Model:
     def _examples(self, texts: Sequence[str], length: int | None) -> Examples:
         length = self.bert.config.positions if length is None else length
         check_length(self.bert, length)
+        if (windows := stored_windows(self.loaded)) is not None:
+            return encode_windows(self.tokenizer, texts, None, length=length, stride=windows.stride)
         return encode_examples(self.tokenizer, texts, None, length=length)
 
     @torch.inference_mode()
@@ -249,9 +254,11 @@ class Model:
             else:
                 parts = hidden_TH[: inputs.bounds[-1]].split(inputs.lengths.tolist())
                 pooled = torch.stack([part.mean(0) for part in parts])
-            if normalize:
-                pooled = torch.nn.functional.normalize(pooled, dim=-1)
             vectors_NH[rows] = pooled.numpy()
+        if (windows := stored_windows(self.loaded)) is not None:
+            vectors_NH = pool_windows(vectors_NH, examples, windows)
+        if normalize:
+            vectors_NH = torch.nn.functional.normalize(torch.from_numpy(vectors_NH), dim=-1).numpy()
         return vectors_NH
 
     def _encode(self, a: str, b: str | None = None) -> Encoding:
@@ -309,6 +316,7 @@ def predict(options: PredictOptions) -> list[str]:
         b = None if options.text_b is None else [options.text_b] * len(options.texts)
         prediction = model.predict(options.texts, b)
         _note_cut(prediction.cut, len(options.texts), prediction.length)
+        _note_windows(prediction.several, len(options.texts), prediction.length)
         lines = _prediction_lines(prediction)
     if options.out is None:
         return lines
@@ -348,7 +356,9 @@ def embed(options: EmbedOptions) -> str:
     data = io.BytesIO()
     np.savez(data, embeddings=vectors)
     write_bytes(Path(options.out), data.getvalue())
-    _note_cut(examples.cut, len(texts), options.length or model.bert.config.positions)
+    length = options.length or model.bert.config.positions
+    _note_cut(examples.cut, len(texts), length)
+    _note_windows(examples.several, len(texts), length)
     return f"{len(vectors)} vectors of {vectors.shape[1]}: {options.out}"
 
 
@@ -444,6 +454,11 @@ def _open(folder: str) -> Model:
 def _note(text: str) -> None:
     """What a user must know beside the result; on standard error, as results are piped on."""
     print(f"note: {text}", file=sys.stderr)
+
+
+def _note_windows(several: int, texts: int, length: int) -> None:
+    if several:
+        _note(f"{several:,} of {texts:,} texts are longer than {length} tokens: read in windows")
 
 
 def _note_cut(cut: int, texts: int, limit: int) -> None:

@@ -25,7 +25,13 @@ from bothways.config.fields import (
     to_dict,
     to_dict_value,
 )
-from bothways.config.finetuning import FinetuneConfig, GlueConfig, Reference, TaskOptions
+from bothways.config.finetuning import (
+    FinetuneConfig,
+    GlueConfig,
+    Reference,
+    TaskOptions,
+    WindowOptions,
+)
 from bothways.config.model import SIZES, ModelConfig, SizeOptions
 from bothways.config.pretraining import (
     CheckpointOptions,
@@ -65,6 +71,7 @@ __all__ = [
     "SizeOptions",
     "TaskOptions",
     "VocabularyConfig",
+    "WindowOptions",
     "digest",
     "fingerprint",
     "free",

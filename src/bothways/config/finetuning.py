@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from bothways.config.fields import free, numerics
+from bothways.config.fields import free, numerics, require
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
 
@@ -25,6 +25,22 @@ class Reference:
     """What it was measured on: the name of a file of the task, without its ending."""
     source: str = ""
     """Publication and table."""
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """How texts longer than the encoder are read in windows (classification and regression)."""
+
+    stride: int | None = None
+    """Pieces from the start of a window to that of the next; half of a window's room if not
+    given."""
+    pooling: Literal["mean", "max", "first"] = "mean"
+    """What stands for the text: the mean of the windows' outputs (logits or scores), the highest
+    of each, or those of the first window."""
+
+    def __post_init__(self) -> None:
+        if self.stride is not None:
+            require("task.windows.stride", self.stride, 1)
 
 
 @dataclass(frozen=True)
@@ -60,6 +76,11 @@ class TaskOptions:
     metrics: tuple[str, ...] = ()
     """accuracy, f1, matthews, pearson, spearman; the first is the main one; by kind if
     not given."""
+    long: Literal["cut", "windows"] = "cut"
+    """Texts beyond the length, in classification and regression: cut, or read in windows, each of
+    which is trained on as an example of its own. What was done is reported."""
+    windows: WindowOptions = field(default_factory=WindowOptions)
+    """The windows."""
     header: bool = True
     """TSV and CSV files start with a line of column names."""
     columns: tuple[str, ...] = ()
@@ -96,7 +117,7 @@ class FinetuneConfig:
     """Examples of a step."""
     length: int = 128
     """Longest sequence in tokens; the longer text of a pair is cut first, and what was cut is
-    reported."""
+    reported. (--task.long windows cuts nothing.)"""
     optimizer: OptimizerOptions = field(
         default_factory=lambda: OptimizerOptions(lr=2e-5, warmup=0.1, bias_correction=True)
     )

@@ -230,6 +230,8 @@ def _check_columns(options: TaskOptions) -> None:
             "task.choices is missing: the columns of the choices, or one that holds them as a "
             "JSON list."
         )
+    if options.long != "cut":
+        raise ConfigError("task.long windows is for classification and regression, not choices.")
     columns = [options.text_a, *options.choices, options.label]
     columns += [] if options.text_b is None else [options.text_b]
     for name, count in Counter(columns).items():

@@ -15,17 +15,20 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from bothways.config import TaskOptions
+from bothways.config import TaskOptions, WindowOptions
 from bothways.errors import InputError, LengthError, ModelError
 from bothways.files import write_text
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
 from bothways.tasks.choice import ChoiceTask, Probabilities, encode_choices, probabilities
-from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
+from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.kinds import task_of
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.task import Outputs, Part, Task, read_outputs
 from bothways.tasks.texts import ClassificationTask, TextTask
+
+# Options of a task that belong to the model; the others say how a file is laid out.
+_OF_THE_MODEL = ("kind", "labels", "metrics", "long", "windows")
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Prediction:
         values: float64 [N, C]; probabilities in the order of ``names``, or scores, [N, 1].
         names: what the columns of ``values`` are: the labels, or "score".
         cut: texts that lost tokens to the length limit.
+        several: texts that were read in more than one window.
         length: that limit, in tokens.
     """
 
@@ -44,6 +48,7 @@ class Prediction:
     values: NDArray[np.float64]
     names: tuple[str, ...]
     cut: int
+    several: int
     length: int
 
 
@@ -78,13 +83,23 @@ def predict_texts(
         )
     check_pairs(loaded, pair=b is not None)
     length = choose_length(loaded, length)
-    examples = encode_examples(loaded.tokenizer, a, b, length=length)
-    logits_NC = predict_outputs(loaded.model, examples, dtype=dtype).astype(np.float64)
+    examples = task.examples(loaded.tokenizer, a, b, length=length)
+    outputs = predict_outputs(loaded.model, examples, dtype=dtype)
+    logits_NC = task.pooled(examples, outputs).astype(np.float64)
+    read = (examples.cut, examples.several, length)
     if not isinstance(task, ClassificationTask):
-        return Prediction([], logits_NC, ("score",), examples.cut, length)
+        return Prediction([], logits_NC, ("score",), *read)
     values = softmax(logits_NC, axis=-1)
     labels = [task.labels[i] for i in values.argmax(-1)]
-    return Prediction(labels, values, task.labels, examples.cut, length)
+    return Prediction(labels, values, task.labels, *read)
+
+
+def stored_windows(loaded: Loaded) -> WindowOptions | None:
+    """How the model's task reads long texts in windows; None where it cuts them, or has no task."""
+    if not loaded.model.task_outputs:
+        return None
+    options = task_of(loaded).options
+    return options.windows if options.long == "windows" else None
 
 
 def predict_choices(
@@ -188,8 +203,9 @@ def read_part(
     kind = type(task)
     if options is not None:
         metrics = options.metrics or task.options.metrics
-        own = {"kind": task.options.kind, "labels": task.options.labels, "metrics": metrics}
-        task = kind(replace(options, **own))  # type: ignore[arg-type]
+        own = replace(task.options, metrics=metrics)
+        kept = {name: getattr(own, name) for name in _OF_THE_MODEL}
+        task = kind(replace(options, **kept))
     check_segments(loaded.model, pair=task.pair)
     rows = kind.read(Path(path), task.options, labelled=labelled)
     task = kind.define(task.options, rows)
