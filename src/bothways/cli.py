@@ -180,7 +180,6 @@ def _pretrain(argv: Sequence[str]) -> int:
 
 def _finetune(argv: Sequence[str]) -> int:
     from bothways.config import FinetuneConfig
-
     from bothways.tasks.catalogue import declared
 
     config = _options(FinetuneConfig, "finetune", argv, recipes=declared())

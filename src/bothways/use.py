@@ -27,6 +27,7 @@ from bothways.model.heads import Bert
 from bothways.pretraining.objective import measure
 from bothways.pretraining.plan import unfit
 from bothways.pretraining.run import evaluation_batches
+from bothways.tasks.catalogue import task as declared_task
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
 from bothways.tasks.long import encode_windows, pool_windows
 from bothways.tasks.predict import (
@@ -40,6 +41,7 @@ from bothways.tasks.predict import (
     read_part,
     stored_windows,
 )
+from bothways.tasks.submission import submission_rows
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
 from bothways.training.precision import set_threads
 from bothways.use_options import (
@@ -311,7 +313,7 @@ def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
     model = _open(options.model)
     if options.file is not None:
-        lines = _predict_file(model.loaded, options.file)
+        lines = _predict_file(model.loaded, options)
     else:
         b = None if options.text_b is None else [options.text_b] * len(options.texts)
         prediction = model.predict(options.texts, b)
@@ -324,13 +326,15 @@ def predict(options: PredictOptions) -> list[str]:
     return [f"{len(lines) - 1} predictions: {options.out}"]
 
 
-def _predict_file(loaded: Loaded, path: str) -> list[str]:
+def _predict_file(loaded: Loaded, options: PredictOptions) -> list[str]:
     """A header, and a line for each example of a file in the task's format."""
-    task, part = read_part(loaded, path, labelled=False)
+    columns = None if options.task is None else declared_task(options.task).task
+    task, part = read_part(loaded, options.file or "", labelled=False, options=columns)
     for note in part.notes:
         _note(note)
     outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
-    return ["\t".join(row) for row in task.table(part, task.decode(part, outputs))]
+    table = task.table(part, task.decode(part, outputs))
+    return ["\t".join(row) for row in (submission_rows(table) if options.submission else table)]
 
 
 def _prediction_lines(prediction: Prediction) -> list[str]:
@@ -367,7 +371,8 @@ def evaluate(options: EvaluateModelOptions) -> list[str]:
     model = _open(options.model)
     if Path(options.file).is_dir():
         return [evaluate_pretraining(model.loaded, options.file)]
-    found = evaluate_file(model.loaded, options.file)
+    columns = None if options.task is None else declared_task(options.task).task
+    found = evaluate_file(model.loaded, options.file, options=columns)
     for note in found.notes:
         _note(note)
     return [f"{name}: {value:.4f}" for name, value in found.scores.items()]

@@ -66,9 +66,16 @@ class PredictOptions:
     """File to label (.tsv, .csv or .jsonl) with the columns the model was fine-tuned on."""
     out: str | None = None
     """File to write the predictions to (.tsv); printed if not given."""
+    task: str | None = None
+    """Declared task, or a file of the same form, that says which columns --file has; for folders
+    that do not say, such as those of transformers."""
+    submission: bool = False
+    """Write number and prediction alone, as GLUE's evaluation server reads them."""
 
     def __post_init__(self) -> None:
         _one_source(self.texts, self.file)
+        if self.file is None and (self.task is not None or self.submission):
+            raise ConfigError("task and submission go with --file.")
         if self.file is not None and self.text_b is not None:
             raise ConfigError("text_b goes with texts; with --file the second text is a column.")
 
@@ -85,8 +92,8 @@ class TasksOptions:
 class SplitOptions:
     """Part a labelled file into one to train on and one to measure on.
 
-    By a hash of the text: copies fall on the same side, and neither the order of the lines nor other
-    lines change where one goes.
+    By a hash of the text: copies fall on the same side, and neither the order of the lines nor
+    other lines change where one goes.
     """
 
     file: str
@@ -139,6 +146,9 @@ class EvaluateModelOptions:
     file: str
     """Labelled file (.tsv, .csv or .jsonl) with the columns the model was fine-tuned on; or a
     corpus folder, whose held-out part measures masked LM and next sentence."""
+    task: str | None = None
+    """Declared task, or a file of the same form, that says which columns and labels the file has;
+    for folders that do not say, such as those of transformers."""
 
 
 @dataclass(frozen=True)

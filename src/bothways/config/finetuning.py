@@ -175,8 +175,8 @@ class GlueConfig:
     """Folder for a run folder of each task, the table and the submission; the same command again
     continues there."""
     tasks: tuple[str, ...] = ()
-    """Declared tasks (`bothways tasks`) or files of the same form; GLUE's, as far as the data folder
-    has them, if not given."""
+    """Declared tasks (`bothways tasks`) or files of the same form; if not given, those of GLUE that
+    the data folder has."""
     seeds: tuple[int, ...] = (0,)
     """One model of each task for each seed."""
     epochs: int | None = None

@@ -17,7 +17,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,17 @@ from rich.console import Console
 
 from bothways.config import FinetuneConfig, digest, to_dict
 from bothways.errors import ConfigError
-from bothways.files import explain_disk_errors, sha256, write_json
+from bothways.files import explain_disk_errors, write_json
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
 from bothways.tasks.examples import TRAIN_TOKENS, TaskBatch, cut_by_tokens, step_batches
+from bothways.tasks.further import (
+    Further,
+    check_files,
+    file_digests,
+    measure_further,
+    read_further,
+)
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import (
@@ -58,17 +65,19 @@ class Data:
         task: what is predicted.
         train, dev: labelled.
         test: unlabelled; None if there is no test file.
+        further: more files to measure on and to predict.
     """
 
     task: Task[Any, Any]
     train: Part[Any]
     dev: Part[Any]
     test: Part[Any] | None
+    further: Further = field(default_factory=Further)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was cut or empty, a sentence each."""
-        parts = [self.train, self.dev, *([self.test] if self.test else [])]
+        parts = [self.train, self.dev, *([self.test] if self.test else []), *self.further.parts]
         return tuple(note for part in parts for note in part.notes)
 
 
@@ -139,7 +148,8 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> Data:
     Raises:
         ConfigError, InputError, LengthError, ModelError: see :func:`finetune`.
     """
-    options, kind = config.task, KINDS[config.task.kind]
+    options, kind = config.located().task, KINDS[config.task.kind]
+    check_files(options)
     check_length(loaded.model, config.length)
     train = kind.read(Path(options.train), options, labelled=True)
     task = kind.define(options, train)
@@ -150,7 +160,8 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> Data:
     def encode(rows: Any) -> Part[Any]:
         return task.encode(loaded.tokenizer, rows, length=config.length)
 
-    return Data(task, encode(train), encode(dev), None if test is None else encode(test))
+    further = read_further(task, options, encode)
+    return Data(task, encode(train), encode(dev), None if test is None else encode(test), further)
 
 
 def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed: int) -> Bert:
@@ -192,7 +203,8 @@ def train_seed(
     task = data.task.tuned(data.dev, outputs)
     found = task.decode(data.dev, outputs)
     scores = task.measure(data.dev, found)
-    result = SeedResult(seed, scores, folder, round(time.monotonic() - start, 2))
+    more = measure_further(data.further, task, model, folder, dtype=run.precision.dtype)
+    result = SeedResult(seed, scores, folder, round(time.monotonic() - start, 2), more)
     save_model(folder / "model", model, loaded.tokenizer, _about(config, task, run, result))
     write_predictions(folder / "dev_predictions.tsv", task, data.dev, found)
     if data.test is not None:
@@ -285,11 +297,7 @@ def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) ->
     """Start or continue the run folder; files and starting model count by content."""
     threads = set_threads(config.threads)
     numerics = {"threads": threads, "kernels": config.kernels}
-    inputs = {
-        f"task.{name}": sha256(Path(path))[:16] if path else ""
-        for name in ("train", "dev", "test")
-        for path in [getattr(config.task, name)]
-    }
+    inputs = file_digests(config.located().task)
     inputs["model"] = model_digest(loaded, weights=not config.from_scratch)
     reasons = []
 
@@ -339,8 +347,9 @@ def _about(
 ) -> dict[str, Any]:
     """What bothways.json says of a fine-tuned model."""
     options = to_dict(task.options)
-    for name in ("train", "dev", "test", "kind", "labels"):  # paths, and what stands beside
-        del options[name]
+    for item in dataclasses.fields(task.options):  # paths and the like, and what stands beside
+        if item.metadata.get("kind") == "free" or item.name in ("kind", "labels"):
+            del options[item.name]
     return {
         "task": task.name,
         "kind": task.options.kind,

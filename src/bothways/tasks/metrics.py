@@ -8,7 +8,7 @@ collapsed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,6 +36,20 @@ class Measurement:
     scores: dict[str, float]
     notes: tuple[str, ...] = ()
     collapsed: bool = False
+
+    def record(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {"scores": self.scores, "notes": list(self.notes), "collapsed": self.collapsed}
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Measurement:
+        """The inverse of :meth:`record`.
+
+        Raises:
+            KeyError, ValueError, TypeError: the record is damaged.
+        """
+        scores = {str(k): float(v) for k, v in record["scores"].items()}
+        return Measurement(scores, tuple(record["notes"]), bool(record["collapsed"]))
 
 
 def choose_metrics(kind: Kind, wanted: Sequence[str], classes: int) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from bothways.tasks.choice import ChoiceTask, Probabilities, encode_choices, pro
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.kinds import task_of
 from bothways.tasks.metrics import Measurement
+from bothways.tasks.readers import listed
 from bothways.tasks.task import Outputs, Part, Task, read_outputs
 from bothways.tasks.texts import ClassificationTask, TextTask
 
@@ -197,19 +198,53 @@ def read_part(
     if options is None and not loaded.about.get("options"):
         raise ModelError(
             "the model folder does not say which columns its task has (bothways.json: options), as "
-            "folders that `bothways finetune` wrote do; give the texts themselves to "
-            "`bothways predict`, or fine-tune from this folder."
+            "folders that `bothways finetune` wrote do; name the task (--task mrpc, or a .yaml file of "
+            "that form), or give the texts themselves to `bothways predict`."
         )
-    kind = type(task)
+    kind, notes = type(task), tuple[str, ...]()
     if options is not None:
+        labels, notes = match_labels(task.options.labels, options.labels)
         metrics = options.metrics or task.options.metrics
-        own = replace(task.options, metrics=metrics)
+        own = replace(task.options, labels=labels, metrics=metrics)
         kept = {name: getattr(own, name) for name in _OF_THE_MODEL}
         task = kind(replace(options, **kept))
     check_segments(loaded.model, pair=task.pair)
     rows = kind.read(Path(path), task.options, labelled=labelled)
     task = kind.define(task.options, rows)
-    return task, task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
+    part = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
+    return task, replace(part, notes=(*notes, *part.notes))
+
+
+def match_labels(
+    outputs: Sequence[str], wanted: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a task calls the outputs of a model that may call them otherwise.
+
+    Labels that differ in case alone are the same. Of other names nothing says which is which: they
+    are taken in their order, and that is told.
+
+    Args:
+        outputs: the model's labels, in the order of its outputs.
+        wanted: the task's; the model's own if there are none.
+
+    Returns:
+        The labels in the order of the outputs, and notes.
+
+    Raises:
+        ModelError: there are more or fewer of them.
+    """
+    if not wanted or set(wanted) == set(outputs):
+        return tuple(outputs), ()
+    if len(wanted) != len(outputs):
+        raise ModelError(
+            f"the model has {len(outputs)} labels ({listed(outputs)}), the task {len(wanted)} "
+            f"({listed(wanted)})."
+        )
+    folded = {label.casefold(): label for label in wanted}
+    if {label.casefold() for label in outputs} == folded.keys():
+        return tuple(folded[label.casefold()] for label in outputs), ()
+    pairs = ", ".join(f"{o!r} as {w!r}" for o, w in zip(outputs, wanted, strict=True))
+    return tuple(wanted), (f"labels by their order, for the names say nothing: {pairs}",)
 
 
 def evaluate_file(

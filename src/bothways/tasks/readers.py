@@ -139,7 +139,7 @@ def broken_note(path: Path, lines: Sequence[int]) -> list[str]:
     if not lines:
         return []
     shown = ", ".join(map(str, lines[:8])) + (" ..." if len(lines) > 8 else "")
-    return [f"{path.name}: {len(lines):,} lines that cannot be read left out: {shown}"]
+    return [f"{path.name}: {len(lines):,} broken lines were left out: {shown}"]
 
 
 def text_lines(path: Path) -> list[Line]:
@@ -305,7 +305,7 @@ def _columns_by_number(path: Path, names: list[str], width: int) -> list[int]:
 def _jsonl_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
     for number, line in text_lines(path):
         try:
-            item = _json_object(line, path, number)
+            item = json_object(line, path, number)
             values = _json_values(item, names, options, path, number)
         except InputError as error:
             on_broken(error)
@@ -364,7 +364,12 @@ def _after_space(text: str, at: int) -> int:
     return at
 
 
-def _json_object(line: str, path: Path, number: int) -> dict[str, Any]:
+def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
+    """The object on a line of a JSONL file.
+
+    Raises:
+        InputError: it is none.
+    """
     try:
         item = json.loads(line)
     except (ValueError, RecursionError) as error:

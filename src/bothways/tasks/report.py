@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,14 @@ class SeedResult:
         measurement: scores on dev after the last epoch.
         folder: where model and predictions are.
         seconds: of training, measuring and drawing weights.
+        further: scores on the files of ``task.measure``, by the file's name.
     """
 
     seed: int
     measurement: Measurement
     folder: Path
     seconds: float
+    further: dict[str, Measurement] = field(default_factory=dict)
 
     @property
     def model(self) -> Path:
@@ -40,13 +42,11 @@ class SeedResult:
 
     def record(self) -> dict[str, Any]:
         """As JSON-able data."""
-        found = self.measurement
         return {
             "seed": self.seed,
-            "scores": found.scores,
-            "notes": list(found.notes),
-            "collapsed": found.collapsed,
+            **self.measurement.record(),
             "seconds": self.seconds,
+            "further": {name: more.record() for name, more in self.further.items()},
         }
 
     @staticmethod
@@ -56,9 +56,10 @@ class SeedResult:
         Raises:
             KeyError, ValueError, TypeError: the record is damaged.
         """
-        scores = {str(k): float(v) for k, v in record["scores"].items()}
-        found = Measurement(scores, tuple(record["notes"]), bool(record["collapsed"]))
-        return SeedResult(seed, found, folder, float(record["seconds"]))
+        found = Measurement.from_record(record)
+        more = record.get("further", {})
+        further = {str(k): Measurement.from_record(v) for k, v in more.items()}
+        return SeedResult(seed, found, folder, float(record["seconds"]), further)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,57 @@
+"""Predictions in the form that GLUE's evaluation server reads.
+
+A file a task, named as the server wants it: a header ``index<TAB>prediction``, then a line for each
+example of the test file with its number from 0 and the label as the training file writes it, or the
+score. (https://gluebenchmark.com, its FAQ, and the sample submission there.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bothways.config import TaskOptions
+from bothways.errors import RunError
+from bothways.files import write_text
+from bothways.tasks.report import SeedResult
+
+
+def submission_rows(table: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The first two columns of predictions as :meth:`Task.table` gives them."""
+    return [[row[0], row[1]] for row in table]
+
+
+def write_submission(
+    options: TaskOptions, data: Path, seed: SeedResult, folder: Path
+) -> list[Path]:
+    """The server's files of a task, from predictions that a seed has made.
+
+    Args:
+        options: the task; ``submission`` names the files, for ``test`` and ``predict`` in turn.
+        data: the folder that the task's files are in; what is not there is passed over.
+        seed: whose predictions.
+        folder: to write to.
+
+    Returns:
+        The files written; none for a task without test file or without names.
+
+    Raises:
+        RunError: the seed's folder lacks its predictions.
+    """
+    made = {"test": options.test or "", **{Path(name).stem: name for name in options.predict}}
+    written = []
+    for name, (stem, file) in zip(options.submission, made.items(), strict=False):
+        if not file or not (data / file).exists():
+            continue
+        source = seed.folder / f"{stem}_predictions.tsv"
+        try:
+            lines = source.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        except OSError as error:
+            raise RunError(
+                f"{source} cannot be read ({error.strerror}); remove the folder {seed.folder} and "
+                "run the command again to train this seed anew."
+            ) from None
+        rows = submission_rows([line.split("\t") for line in lines])
+        write_text(folder / name, "".join("\t".join(row) + "\n" for row in rows))
+        written.append(folder / name)
+    return written
