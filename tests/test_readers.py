@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
+from bothways.tasks.catalogue import task
 from bothways.tasks.readers import read_rows
 
 SINGLE = TaskOptions()
@@ -180,3 +181,105 @@ def test_official_files(
         rows = read_rows(shared_data(f"glue/{folder}/{part}.tsv"), options, labelled=True)
         assert len(rows) == count
         assert rows.empty == 0
+
+
+# ------------------------------------------------- files of one task with and without a header line
+
+COLA = TaskOptions(columns=("source", "label", "star", "sentence"))
+
+
+def test_a_task_whose_files_differ_in_their_header(tmp_path: Path) -> None:
+    train = read_rows(write(tmp_path, "gj\t1\t\tFine.\ngj\t0\t*\tIs not.\n"), COLA, labelled=True)
+    assert (train.a, train.labels, train.lines) == (["Fine.", "Is not."], ["1", "0"], [1, 2])
+    test = write(tmp_path, "index\tsentence\n0\tsentence\n1\tFine.\n", "test.tsv")
+    rows = read_rows(test, COLA, labelled=False)
+    assert (rows.a, rows.lines) == (["sentence", "Fine."], [2, 3])
+    headed = write(tmp_path, "sentence\tlabel\nFine.\t1\n", "headed.tsv")
+    assert read_rows(headed, COLA, labelled=True).labels == ["1"]
+
+
+def test_declared_columns_are_checked(tmp_path: Path) -> None:
+    path = write(tmp_path, "gj\t1\tFine.\n")
+    with pytest.raises(InputError, match=r"data\.tsv:1: has 3 .* task\.columns names 4"):
+        read_rows(path, COLA, labelled=True)
+    wrong = TaskOptions(columns=("label", "sentense", "x"))
+    with pytest.raises(ConfigError, match=r"'sentence' must be there once.*mean 'sentense'"):
+        read_rows(path, wrong, labelled=True)
+
+
+def test_mnli_and_qqp_and_stsb_in_their_official_columns(tmp_path: Path) -> None:
+    """Each by its declaration; quotation marks and parses are text."""
+    mnli = (
+        "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
+        "sentence1_parse\tsentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n"
+        '0\t1\t1n\tx\t( a )\t( b )\t(A)\t(B)\tThe "end\tIt ends.\tneutral\tentailment\n'
+    )
+    rows = read_rows(write(tmp_path, mnli), task("mnli").task, labelled=True)
+    assert (rows.a, rows.b, rows.labels) == (['The "end'], ["It ends."], ["entailment"])
+    qqp = (
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+        "1\t2\t3\tWhy?\tWhy not?\t0\n"
+        "2\t4\t5\tWas he real? \n"
+        "\tIs there evidence?\t1\n"
+        "3\t6\t7\tHow?\tIn what way?\t1\n"
+    )
+    rows = read_rows(write(tmp_path, qqp), task("qqp").task, labelled=True)
+    assert (rows.a, rows.labels, rows.lines) == (["Why?", "How?"], ["0", "1"], [2, 5])
+    assert rows.broken == [3, 4]
+    stsb = (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
+        "0\tnews\tf\t2012\t1\tn\tn\tA plane.\tAn air plane.\t5.000\n"
+    )
+    rows = read_rows(write(tmp_path, stsb), task("stsb").task, labelled=True)
+    assert rows.labels == ["5.000"]
+
+
+# ------------------------------------------------------------------------- broken lines, JSON lists
+
+
+def test_broken_lines_are_left_out_only_if_asked_and_only_of_labelled_files(tmp_path: Path) -> None:
+    content = "sentence\tlabel\na\t1\nb\nc\t \nd\t0\n"
+    path = write(tmp_path, content)
+    with pytest.raises(InputError, match=r"data\.tsv:3: .*task\.broken skip"):
+        read_rows(path, SINGLE, labelled=True)
+    skip = TaskOptions(broken="skip")
+    rows = read_rows(path, skip, labelled=True)
+    assert (rows.a, rows.labels, rows.broken) == (["a", "d"], ["1", "0"], [3, 4])
+    with pytest.raises(InputError, match=r"data\.tsv:3: "):
+        read_rows(path, skip, labelled=False)
+    path = write(tmp_path, '{"sentence": "a", "label": 1}\n{\n{"sentence": "b"}\n', "d.jsonl")
+    rows = read_rows(path, skip, labelled=True)
+    assert (rows.a, rows.broken) == (["a"], [2, 3])
+
+
+KLUE = TaskOptions(text_a="s", label="labels.real", kind="regression")
+
+
+def test_json_lists_and_keys_inside(tmp_path: Path) -> None:
+    one, two = '{"s": "하나,]", "labels": {"real": 4.5}}', '{"s": "둘",\n "labels": {"real": 1}}'
+    content = f"\n [\n {one},\n\n {two}\n]\n"
+    rows = read_rows(write(tmp_path, content, "d.json"), KLUE, labelled=True)
+    assert (rows.a, rows.labels, rows.lines) == (["하나,]", "둘"], ["4.5", "1"], [3, 5])
+    flat = '[{"s": "a", "labels.real": 2}]'
+    assert read_rows(write(tmp_path, flat, "d.json"), KLUE, labelled=True).labels == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"s": "a"}', r"d\.json:1: is no JSON list"),
+        ("[]", r"d\.json: holds .* no example"),
+        ("\n[ ]\n", r"d\.json: holds .* no example"),
+        ('[{"s": "a", "labels": {"real": 1}}\n {"s": "b"}]', r"d\.json:2: the list breaks off"),
+        ('[{"s": "a", "labels": {"real": 1}},\n', r"d\.json:1: is not JSON"),
+        ('[{"s": "a", "labels": {"real": 1}},\n]', r"d\.json:2: is not JSON"),
+        ('[\n"a"]', r"d\.json:2: the list holds"),
+        ('[\n\n{"s": "a", "labels": {"reel": 1}}]', r"d\.json:3: key 'labels\.real' is missing"),
+        ('[{"s": "a", "labels": 3}]', r"d\.json:1: key 'labels\.real' is missing"),
+        ('[{"s": "a", "labels": {"real": null}}]', r"d\.json:1: key 'labels\.real' is null"),
+        ("[" * 100_000, r"d\.json:1: "),
+    ],
+)
+def test_malformed_json_lists(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_rows(write(tmp_path, content, "d.json"), KLUE, labelled=True)

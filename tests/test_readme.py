@@ -39,6 +39,7 @@ DOCUMENTS = [
     "CONTRIBUTING.md",
     "EXPERIMENTS.md",
     "docs/architecture.md",
+    "docs/tasks.md",
     "benchmarks/README.md",
 ]
 
@@ -51,6 +52,7 @@ CHEAP = {
         *("--phases", "[{length: 48, share: 1.0, batch: 4, micro_batch: 4}]"),
     ],
     "finetune": ["--epochs", "1"],
+    "glue": ["--epochs", "1"],
     "bench": [*("--size", "tiny", "--batch", "2", "--length", "16"), "--rounds", "1"],
 }
 CHEAP_PYTHON = (
@@ -74,11 +76,16 @@ OUTPUTS = [
     "runs/reviews/seed-2/test_predictions.tsv",
     "runs/similar/seed-0/metrics.json",
     "runs/mrpc/seed-4/dev_predictions.tsv",
+    "runs/glue/table.md",
+    "runs/glue/submission/RTE.tsv",
+    "RTE.tsv",
+    "parts/RTE/dev.tsv",
     "predictions.tsv",
     "vectors.npz",
     "minilm/bothways.json",
     "runs/python/model/model.safetensors",
     "runs/python-reviews/seed-0/model/model.safetensors",
+    "runs/python-mrpc/report.json",
     "theirs/model.safetensors",
 ]
 
@@ -101,13 +108,14 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory, tiny_text_file: Path) -> I
     """The folder README speaks of, as the working folder: a clone's recipes, and a user's files."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "recipes").symlink_to(ROOT / "recipes")
-    for name in ("texts", "reviews", "similar", "MRPC"):
+    for name in ("texts", "reviews", "similar"):
         (folder / name).mkdir()
     text = tiny_text_file.read_text()
     (folder / "texts" / "stories.txt").write_text(text)
     sentences = [line for line in text.splitlines() if line]
     (folder / "sentences.txt").write_text("\n".join(sentences[:5]) + "\n")
     _write_tables(folder, sentences)
+    _write_glue(folder / "glue", sentences)
     _write_their_model(folder / "all-MiniLM-L6-v2", sentences)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -124,17 +132,32 @@ def _write_tables(folder: Path, sentences: list[str]) -> None:
             f'{{"first": "{a}", "second": "{b}", "score": {len(b) / 10}}}' for a, b in pairs[chosen]
         ]
         (folder / f"similar/{name}.jsonl").write_text("\n".join(scored) + "\n")
-        mrpc = [f"{len(b) % 2}\t{i}\t{i + 1}\t{a}\t{b}" for i, (a, b) in enumerate(pairs[chosen])]
-        header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
-        # As in GLUE: a byte order mark, and lone quotation marks.
-        (folder / f"MRPC/{name}.tsv").write_text(
-            "\n".join([header, *mrpc]).replace("Story", '"Story') + "\n", encoding="utf-8-sig"
-        )
     (folder / "reviews/test.tsv").write_text("\n".join(["sentence", *sentences[72:80]]) + "\n")
 
 
+def _write_glue(folder: Path, sentences: list[str]) -> None:
+    """Four tasks in GLUE's layouts: a byte order mark, and lone quotation marks."""
+    pairs = list(pairwise(sentences))
+    for name, chosen in (("train", slice(0, 48)), ("dev", slice(48, 72)), ("test", slice(72, 80))):
+        labelled = name != "test"
+        mrpc = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+        rte = ["index\tsentence1\tsentence2" + "\tlabel" * labelled]
+        wnli, cola = rte.copy(), [] if labelled else ["index\tsentence"]
+        for i, (a, b) in enumerate(pairs[chosen]):
+            yes = len(b) % 2
+            mrpc.append(f"{yes}\t{i}\t{i + 1}\t{a}\t{b}")
+            rte.append(f"{i}\t{a}\t{b}" + f"\t{'not_' * yes}entailment" * labelled)
+            wnli.append(f"{i}\t{a}\t{b}" + f"\t{yes}" * labelled)
+            cola.append(f"gj\t{yes}\t\t{a}" if labelled else f"{i}\t{a}")
+        for task, lines in (("MRPC", mrpc), ("RTE", rte), ("WNLI", wnli), ("CoLA", cola)):
+            (folder / task).mkdir(parents=True, exist_ok=True)
+            text = "\n".join(lines).replace("Story", '"Story') + "\n"
+            (folder / task / f"{name}.tsv").write_text(text, encoding="utf-8-sig")
+
+
 def _write_their_model(folder: Path, sentences: list[str]) -> None:
-    """A folder as transformers writes it: an encoder with its pooler and no heads."""
+    """Folders as transformers writes them: an encoder with its pooler, and beside it a classifier
+    with two outputs."""
     transformers = pytest.importorskip("transformers")
     letters = list('abcdefghijklmnopqrstuvwxyz0123456789."')
     words = sorted({word.strip(".").lower() for s in sentences for word in s.split()} - {*letters})
@@ -147,7 +170,10 @@ def _write_their_model(folder: Path, sentences: list[str]) -> None:
         intermediate_size=64,
     )
     transformers.BertModel(shape).save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    classifier = folder.parent / "their-classifier"
+    transformers.BertForSequenceClassification(shape).save_pretrained(classifier)
+    for place in (folder, classifier):
+        (place / "vocab.txt").write_text("\n".join(pieces) + "\n")
 
 
 def test_readme_runs_as_written(sandbox: Path, capsys: pytest.CaptureFixture[str]) -> None:

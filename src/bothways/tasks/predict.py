@@ -198,8 +198,8 @@ def read_part(
     if options is None and not loaded.about.get("options"):
         raise ModelError(
             "the model folder does not say which columns its task has (bothways.json: options), as "
-            "folders that `bothways finetune` wrote do; name the task (--task mrpc, or a .yaml file of "
-            "that form), or give the texts themselves to `bothways predict`."
+            "folders that `bothways finetune` wrote do; name the task (--task mrpc, or a .yaml "
+            "file of its form), or give the texts themselves to `bothways predict`."
         )
     kind, notes = type(task), tuple[str, ...]()
     if options is not None:

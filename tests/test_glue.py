@@ -1,0 +1,237 @@
+"""Several tasks in one command, on small files in GLUE's layouts and a tiny model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bothways import cli
+from bothways.config import FinetuneConfig, GlueConfig
+from bothways.errors import ConfigError, InputError, ModelError
+from bothways.model.folder import load_model, save_model
+from bothways.model.heads import Bert
+from bothways.tasks import glue as module
+from bothways.tasks.catalogue import recipe_of, task
+from bothways.tasks.finetune import finetune
+from bothways.tasks.glue import glue
+from bothways.tasks.predict import evaluate_file, match_labels
+from model_examples import small_bert, small_config, small_tokenizer
+
+VOCABULARY = 97
+SHAPE = (2, 32, 4, 64, VOCABULARY)
+NLI = ("contradiction", "entailment", "neutral")
+
+
+def text(rng: np.random.Generator) -> str:
+    return " ".join(f"w{i}" for i in rng.integers(8, 90, 4)) + ' "w1'
+
+
+def table(path: Path, columns: str, rows: list[str], header: bool = True) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([columns] * header + rows) + "\n")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with CoLA and MNLI as they are distributed, RTE without its training file, and
+    WNLI without a test file."""
+    folder = tmp_path_factory.mktemp("glue")
+    rng = np.random.default_rng(0)
+    for name, count in (("train", 24), ("dev", 10)):
+        rows = [f"gj\t{i % 2}\t\t{text(rng)}" for i in range(count)]
+        table(folder / f"CoLA/{name}.tsv", "", rows, header=False)
+        rows = [f"{i}\t{text(rng)}\t{text(rng)}\t{i % 2}" for i in range(count)]
+        table(folder / f"WNLI/{name}.tsv", "index\tsentence1\tsentence2\tlabel", rows)
+    table(folder / "CoLA/test.tsv", "index\tsentence", [f"{i}\t{text(rng)}" for i in range(3)])
+    for name, count in (("train", 24), ("dev_matched", 9), ("dev_mismatched", 6)):
+        rows = [f"{i}\t{text(rng)}\t{text(rng)}\t{NLI[i % 3]}" for i in range(count)]
+        table(folder / f"MNLI/{name}.tsv", "index\tsentence1\tsentence2\tgold_label", rows)
+    for name in ("test_matched", "test_mismatched"):
+        rows = [f"{i}\t{text(rng)}\t{text(rng)}" for i in range(4)]
+        table(folder / f"MNLI/{name}.tsv", "index\tsentence1\tsentence2", rows)
+    table(folder / "RTE/dev.tsv", "index\tsentence1\tsentence2\tlabel", ["0\ta\tb\tentailment"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("start") / "model"
+    save_model(folder, Bert(small_config(SHAPE), seed=3), small_tokenizer(VOCABULARY))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(data: Path, start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the verb leaves, two seeds of each task."""
+    run = tmp_path_factory.mktemp("run") / "glue"
+    words = (
+        f"--data {data} --model {start} --run {run} --seeds 0 1 --epochs 1 --length 24 --lr 1e-3"
+    )
+    assert cli.main(["glue", *words.split(), "--precision", "fp32", "--threads", "1"]) == 0
+    return run
+
+
+def config_of(data: Path, start: Path, run: Path) -> GlueConfig:
+    return GlueConfig(
+        data=str(data),
+        model=str(start),
+        run=str(run),
+        seeds=(0, 1),
+        epochs=1,
+        lr=1e-3,
+        length=24,
+        precision="fp32",
+        threads=1,
+    )
+
+
+def test_every_task_that_is_there_is_trained(finished: Path) -> None:
+    kept = json.loads((finished / "table.json").read_text())
+    rows = [(row["task"], row["file"], len(row["scores"])) for row in kept["rows"]]
+    assert rows == [
+        ("mnli", "dev_matched", 2),
+        ("mnli", "dev_mismatched", 2),
+        ("cola", "dev", 2),
+        ("wnli", "dev", 2),
+    ]
+    assert kept["average"]["rows"] == ["mnli dev_matched", "mnli dev_mismatched", "cola dev"]
+    mean = np.mean([row["mean"] for row in kept["rows"][:3]])
+    assert kept["average"]["ours"] == pytest.approx(mean)
+    assert set(kept["seconds"]) == {"mnli", "cola", "wnli"}
+    notes = "\n".join(kept["notes"])
+    assert "rte is left out: there is no " in notes
+    assert "wnli: " in notes
+    lines = (finished / "table.md").read_text()
+    assert "| MNLI | dev_mismatched | accuracy |" in lines
+    assert "| learning rate | 0.001 |" in lines
+    config = json.loads((finished / "cola/run.json").read_text())["config"]
+    assert (config["epochs"], config["length"], config["optimizer"]["lr"]) == (1, 24, 1e-3)
+
+
+def test_the_submission_is_of_the_best_seed(finished: Path) -> None:
+    folder = finished / "submission"
+    assert {p.name for p in folder.iterdir()} == {"CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"}
+    best = json.loads((finished / "mnli/report.json").read_text())["best_seed"]
+    made = finished / f"mnli/seed-{best}/test_mismatched_predictions.tsv"
+    lines = [line.split("\t")[:2] for line in made.read_text().splitlines()]
+    assert (folder / "MNLI-mm.tsv").read_text() == "".join("\t".join(x) + "\n" for x in lines)
+    assert lines[0] == ["index", "prediction"]
+    assert [number for number, _ in lines[1:]] == ["0", "1", "2", "3"]
+    assert {label for _, label in lines[1:]} <= set(NLI)
+
+
+def test_more_files_are_measured_as_evaluate_measures_them(finished: Path, data: Path) -> None:
+    kept = json.loads((finished / "mnli/seed-1/metrics.json").read_text())
+    loaded = load_model(finished / "mnli/seed-1/model")
+    found = evaluate_file(loaded, data / "MNLI/dev_mismatched.tsv")
+    assert kept["further"]["dev_mismatched"]["scores"] == found.scores
+    about = json.loads((finished / "mnli/seed-1/model/bothways.json").read_text())
+    assert not {"train", "measure", "reference", "submission"} & set(about["options"])
+
+
+def test_again_it_keeps_what_is_finished_and_trains_what_is_not(
+    finished: Path, data: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "copy"
+    shutil.copytree(finished, run)
+    shutil.rmtree(run / "cola/seed-1")
+    trained = []
+    real = module.finetune
+
+    def watched(config: FinetuneConfig):  # type: ignore[no-untyped-def]
+        before = {p.parent for p in Path(config.run).glob("seed-*/metrics.json")}
+        result = real(config)
+        trained.extend(s.folder for s in result.seeds if s.folder not in before)
+        return result
+
+    monkeypatch.setattr(module, "finetune", watched)
+    result = glue(config_of(data, start, run))
+    assert trained == [run / "cola/seed-1"]
+    before = json.loads((finished / "table.json").read_text())["rows"]
+    assert json.loads((run / "table.json").read_text())["rows"] == before
+    assert "for the server, in" in result.text()
+    own = tmp_path / "cola.yaml"
+    shutil.copy(recipe_of("cola"), own)
+    with pytest.raises(ConfigError, match="rename a file"):
+        glue(dataclasses.replace(config_of(data, start, run), tasks=("cola", str(own))))
+
+
+def test_a_task_asked_for_by_name_must_be_there(data: Path, start: Path, tmp_path: Path) -> None:
+    config = config_of(data, start, tmp_path / "run")
+    with pytest.raises(InputError, match=r"RTE/train\.tsv: there is no such file \(task rte\)"):
+        glue(dataclasses.replace(config, tasks=("cola", "rte")))
+    assert not (tmp_path / "run").exists(), "refused before anything was trained"
+    with pytest.raises(InputError, match="no task of GLUE"):
+        glue(dataclasses.replace(config, data=str(tmp_path)))
+    with pytest.raises(ConfigError, match="did you mean 'cola'"):
+        glue(dataclasses.replace(config, tasks=("coal",)))
+
+
+# --------------------------------------------------------------- one declared task, and its files
+
+
+def test_missing_and_clashing_files_are_refused(data: Path, start: Path, tmp_path: Path) -> None:
+    def run(name: str, **changes: object) -> None:
+        finetune(task(name, data=str(data), model=str(start), run=str(tmp_path), **changes))
+
+    with pytest.raises(InputError, match=r"RTE/train\.tsv: there is no such file \(task\.train, "):
+        run("rte")
+    with pytest.raises(InputError, match=r"WNLI/test\.tsv: .* --task\.test null leaves it out"):
+        run("wnli")
+    files = {"task.measure": ["MNLI/dev_matched.tsv", "CoLA/../MNLI/dev_matched.tsv"]}
+    with pytest.raises(ConfigError, match=r"2 files would write dev_matched_predictions\.tsv"):
+        run("mnli", **files)
+    with pytest.raises(ConfigError, match=r"2 files would write dev_predictions\.tsv"):
+        run("mnli", **{"task.measure": ["CoLA/dev.tsv"]})
+
+
+# ------------------------------------------------------------- folders that do not name their task
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A classifier as transformers leaves it: three outputs without names, no bothways.json."""
+    folder = tmp_path / "theirs"
+    save_model(folder, small_bert(small_config(SHAPE), classes=3), small_tokenizer(VOCABULARY))
+    (folder / "bothways.json").unlink()
+    return folder
+
+
+def test_the_user_names_the_columns(
+    theirs: Path, data: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = str(data / "MNLI/dev_matched.tsv")
+    assert cli.main(["evaluate", str(theirs), file]) == 1
+    assert "--task mrpc" in capsys.readouterr().err
+    assert cli.main(["evaluate", str(theirs), file, "--task", "mnli"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("accuracy: ")
+    assert "'LABEL_0' as 'contradiction', 'LABEL_1' as 'entailment'" in shown.err
+    out = tmp_path / "MNLI-m.tsv"
+    words = ["--task", "mnli", "--submission", "--out", str(out)]
+    test = str(data / "MNLI/test_matched.tsv")
+    assert cli.main(["predict", str(theirs), "--file", test, *words]) == 0
+    lines = [line.split("\t") for line in out.read_text().splitlines()]
+    assert lines[0] == ["index", "prediction"]
+    assert len(lines) == 5
+    assert {label for _, label in lines[1:]} <= set(NLI)
+    assert cli.main(["predict", str(theirs), "one text", "--submission"]) == 1
+    assert "go with --file" in capsys.readouterr().err
+
+
+def test_labels_are_matched_by_name_and_else_by_order() -> None:
+    assert match_labels(("b", "a"), ("a", "b")) == (("b", "a"), ())
+    assert match_labels(("b", "a"), ()) == (("b", "a"), ())
+    assert match_labels(("NO", "Yes"), ("yes", "no")) == (("no", "yes"), ())
+    labels, notes = match_labels(("LABEL_0", "LABEL_1"), ("0", "1"))
+    assert labels == ("0", "1")
+    assert notes == (
+        "labels by their order, for the names say nothing: 'LABEL_0' as '0', 'LABEL_1' as '1'",
+    )
+    with pytest.raises(ModelError, match=r"has 3 labels .* the task 2"):
+        match_labels(("x", "y", "z"), ("0", "1"))

@@ -1,0 +1,115 @@
+"""Parting a labelled file: nothing is lost, order does not matter, what belongs together stays."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from bothways import cli
+from bothways.errors import BothwaysError, ConfigError, InputError
+from bothways.tasks.split import split
+from bothways.use_options import SplitOptions
+
+
+def table(folder: Path, count: int = 400, name: str = "all.tsv", shuffle: int = 0) -> Path:
+    lines = [f'{i}\tquestion "{i}?\tpassage {i // 4}\t{i % 2}' for i in range(count)]
+    if shuffle:
+        random.Random(shuffle).shuffle(lines)
+    path = folder / name
+    path.write_text("\n".join(["index\tquestion\tsentence\tlabel", *lines]) + "\n")
+    return path
+
+
+def parts(folder: Path, ending: str = "tsv") -> tuple[list[str], list[str]]:
+    train, dev = (
+        (folder / f"{name}.{ending}").read_text().split("\n") for name in ("train", "dev")
+    )
+    assert train.pop() == dev.pop() == "", "a line feed ends each file"
+    return train, dev
+
+
+def test_every_line_goes_to_one_side(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    shown = split(SplitOptions(file=str(path), out=str(tmp_path / "out")))
+    train, dev = parts(tmp_path / "out")
+    head, *lines = path.read_text().splitlines()
+    assert train[0] == dev[0] == head
+    assert sorted(train[1:] + dev[1:]) == sorted(lines)
+    assert 290 < len(train) < 350, "about the share asked for"
+    assert shown[0] == f"{len(train) - 1} examples: {tmp_path / 'out' / 'train.tsv'}"
+
+
+def test_neither_order_nor_other_lines_matter(tmp_path: Path) -> None:
+    found = []
+    for i, (count, shuffle) in enumerate(((400, 0), (400, 3), (150, 0))):
+        path = table(tmp_path, count, f"{i}.tsv", shuffle)
+        split(SplitOptions(file=str(path), out=str(tmp_path / str(i))))
+        found.append(set(parts(tmp_path / str(i))[1]))
+    assert found[0] == found[1]
+    assert found[2] < found[0]
+
+
+def test_examples_that_share_a_text_stay_together(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    split(SplitOptions(file=str(path), out=str(tmp_path / "out"), by="sentence", share=0.5))
+    train, dev = parts(tmp_path / "out")
+    passages = [{line.split("\t")[2] for line in lines[1:]} for lines in (train, dev)]
+    assert not passages[0] & passages[1]
+    assert len(passages[0] | passages[1]) == 100
+    # Without a header, columns have numbers, and the first line is an example.
+    own = SplitOptions(file=str(path), out=str(tmp_path / "own"), by="2", header=False, share=0.5)
+    split(own)
+    assert sum(map(len, parts(tmp_path / "own"))) == 401
+
+
+@pytest.mark.parametrize("ending", ["json", "jsonl"])
+def test_json(tmp_path: Path, ending: str) -> None:
+    items = [{"text": f"글 {i}", "more": {"label": i}} for i in range(100)]
+    lines = [json.dumps(item, ensure_ascii=False) for item in items]
+    path = tmp_path / f"all.{ending}"
+    path.write_text("\n".join(lines) if ending == "jsonl" else json.dumps(items, indent=1))
+    split(SplitOptions(file=str(path), out=str(tmp_path / "out"), by="text"))
+    train, dev = parts(tmp_path / "out", "jsonl")
+    assert sorted(train + dev) == sorted(lines)
+    assert len(dev) > 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"by": "sentense"}, ConfigError, "'sentense' once.*Did you mean 'sentence'"),
+        ({"by": "9", "header": False}, ConfigError, r"numbers, 0 to 3"),
+        ({"share": 0.000001}, InputError, "no example would go to train"),
+        ({"file": "some.parquet"}, InputError, "can be parted"),
+        ({"file": "none.tsv"}, InputError, "No such file"),
+    ],
+)
+def test_what_cannot_be_parted(
+    tmp_path: Path, changes: dict[str, object], error: type[BothwaysError], message: str
+) -> None:
+    asked = {"file": str(table(tmp_path)), "out": str(tmp_path / "out"), **changes}
+    with pytest.raises(error, match=message):
+        split(SplitOptions(**asked))  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_overwritten_and_lines_are_checked(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    options = SplitOptions(file=str(path), out=str(tmp_path / "out"))
+    split(options)
+    with pytest.raises(ConfigError, match="exists already"):
+        split(options)
+    path.write_text(path.read_text() + "1\ttwo\n")
+    with pytest.raises(InputError, match=r"all\.tsv:402: has 2 tab-separated columns"):
+        split(SplitOptions(file=str(path), out=str(tmp_path / "other")))
+    with pytest.raises(ConfigError, match=r"share is 1; it must be in \(0, 1\)"):
+        SplitOptions(file="a", out="b", share=1)
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["split", str(table(tmp_path)), "--by", "sentence", "--out", str(tmp_path / "o")]
+    assert cli.main(words) == 0
+    assert "examples" in capsys.readouterr().out
