@@ -23,7 +23,6 @@ from bothways.tasks.finetune import finetune
 from bothways.tasks.long import encode_windows, pool_windows
 from bothways.tasks.predict import evaluate_file, predict_outputs, predict_texts
 from bothways.tasks.texts import ClassificationTask, RegressionTask
-from bothways.use import Model
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97
@@ -152,17 +151,6 @@ def test_a_long_text_is_what_its_windows_are(pooling: str) -> None:
     np.testing.assert_allclose(long.values[0], expected, atol=1e-5)
     short = predict_texts(owned(replace(options, long="cut")), ["w5 w6"])
     np.testing.assert_allclose(long.values[1], short.values[0], atol=1e-6)
-
-
-def test_embeddings_are_read_as_the_task_reads() -> None:
-    parts = [text(range(38)), text(range(40, 60))]
-    model = Model(owned(replace(WINDOWS, windows=WindowOptions(stride=38))))
-    vectors = model.embed([" ".join(parts), *parts])
-    np.testing.assert_allclose(vectors[0], (vectors[1] + vectors[2]) / 2, atol=1e-5)
-    unit = model.embed([" ".join(parts)], normalize=True)
-    np.testing.assert_allclose(unit[0], vectors[0] / np.linalg.norm(vectors[0]), atol=1e-5)
-    cut = Model(owned(replace(WINDOWS, long="cut"))).embed([" ".join(parts)])
-    np.testing.assert_allclose(cut[0], vectors[1], atol=1e-5)
 
 
 # -------------------------------------------------------------------------------------- end to end

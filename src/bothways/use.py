@@ -29,7 +29,6 @@ from bothways.pretraining.plan import unfit
 from bothways.pretraining.run import evaluation_batches
 from bothways.tasks.catalogue import task as declared_task
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
-from bothways.tasks.long import encode_windows, pool_windows
 from bothways.tasks.predict import (
     Prediction,
     check_length,
@@ -39,7 +38,6 @@ from bothways.tasks.predict import (
     predict_outputs,
     predict_texts,
     read_part,
-    stored_windows,
 )
 from bothways.tasks.submission import submission_rows
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
@@ -219,8 +217,7 @@ class Model:
         """A vector for each text, from the last layer.
 
         Args:
-            texts: longer ones are cut (:meth:`tokens_cut` tells); or, where the folder's task reads
-                windows, the vectors of their windows are combined as the task combines outputs.
+            texts: longer ones are cut; :meth:`tokens_cut` tells.
             pooling: mean over all the text's tokens, specials included, as sentence-transformers
                 has it; or the [CLS] token's.
             normalize: to length 1.
@@ -241,8 +238,6 @@ class Model:
     def _examples(self, texts: Sequence[str], length: int | None) -> Examples:
         length = self.bert.config.positions if length is None else length
         check_length(self.bert, length)
-        if (windows := stored_windows(self.loaded)) is not None:
-            return encode_windows(self.tokenizer, texts, None, length=length, stride=windows.stride)
         return encode_examples(self.tokenizer, texts, None, length=length)
 
     @torch.inference_mode()
@@ -256,11 +251,9 @@ class Model:
             else:
                 parts = hidden_TH[: inputs.bounds[-1]].split(inputs.lengths.tolist())
                 pooled = torch.stack([part.mean(0) for part in parts])
+            if normalize:
+                pooled = torch.nn.functional.normalize(pooled, dim=-1)
             vectors_NH[rows] = pooled.numpy()
-        if (windows := stored_windows(self.loaded)) is not None:
-            vectors_NH = pool_windows(vectors_NH, examples, windows)
-        if normalize:
-            vectors_NH = torch.nn.functional.normalize(torch.from_numpy(vectors_NH), dim=-1).numpy()
         return vectors_NH
 
     def _encode(self, a: str, b: str | None = None) -> Encoding:
@@ -360,9 +353,7 @@ def embed(options: EmbedOptions) -> str:
     data = io.BytesIO()
     np.savez(data, embeddings=vectors)
     write_bytes(Path(options.out), data.getvalue())
-    length = options.length or model.bert.config.positions
-    _note_cut(examples.cut, len(texts), length)
-    _note_windows(examples.several, len(texts), length)
+    _note_cut(examples.cut, len(texts), options.length or model.bert.config.positions)
     return f"{len(vectors)} vectors of {vectors.shape[1]}: {options.out}"
 
 

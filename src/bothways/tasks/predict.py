@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from bothways.config import TaskOptions, WindowOptions
+from bothways.config import TaskOptions
 from bothways.errors import InputError, LengthError, ModelError
 from bothways.files import write_text
 from bothways.model.folder import Loaded
@@ -93,14 +93,6 @@ def predict_texts(
     values = softmax(logits_NC, axis=-1)
     labels = [task.labels[i] for i in values.argmax(-1)]
     return Prediction(labels, values, task.labels, *read)
-
-
-def stored_windows(loaded: Loaded) -> WindowOptions | None:
-    """How the model's task reads long texts in windows; None where it cuts them, or has no task."""
-    if not loaded.model.task_outputs:
-        return None
-    options = task_of(loaded).options
-    return options.windows if options.long == "windows" else None
 
 
 def predict_choices(
