@@ -18,6 +18,7 @@ from bothways.model.heads import Bert
 from bothways.tasks import glue as module
 from bothways.tasks.catalogue import recipe_of, task
 from bothways.tasks.finetune import finetune
+from bothways.tasks.further import file_digests
 from bothways.tasks.glue import glue
 from bothways.tasks.predict import evaluate_file, match_labels
 from model_examples import small_bert, small_config, small_tokenizer
@@ -132,6 +133,44 @@ def test_more_files_are_measured_as_evaluate_measures_them(finished: Path, data:
     assert kept["further"]["dev_mismatched"]["scores"] == found.scores
     about = json.loads((finished / "mnli/seed-1/model/bothways.json").read_text())
     assert not {"train", "measure", "reference", "submission"} & set(about["options"])
+
+
+def test_the_model_reads_files_with_and_without_a_header(
+    finished: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CoLA's: the folder remembers the columns, each file says whether it names them."""
+    model = str(finished / "cola/seed-0/model")
+    assert cli.main(["evaluate", model, str(data / "CoLA/dev.tsv")]) == 0
+    shown = capsys.readouterr().out
+    kept = json.loads((finished / "cola/seed-0/metrics.json").read_text())["scores"]
+    assert f"matthews: {kept['matthews']:.4f}" in shown
+    words = ["predict", model, "--submission", "--file", str(data / "CoLA/test.tsv")]
+    assert cli.main(words) == 0
+    made = (finished / "cola/seed-0/test_predictions.tsv").read_text().splitlines()
+    found = [line.split("\t")[:2] for line in made]
+    assert capsys.readouterr().out.splitlines() == ["\t".join(row) for row in found]
+    assert cli.main(["evaluate", model, str(data), "--task", "cola"]) == 1
+    assert "is a folder; --task goes with" in capsys.readouterr().err
+
+
+def test_the_content_of_every_file_counts(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(data, folder)
+    options = task("mnli", data=str(folder)).located().task
+    before = file_digests(options)
+    assert set(before) == {
+        "task.train",
+        "task.dev",
+        "task.test",
+        "task.measure[0]",
+        "task.predict[0]",
+    }
+    assert before == file_digests(task("mnli", data=str(data)).located().task), "not the place"
+    with (folder / "MNLI/dev_mismatched.tsv").open("a") as file:
+        file.write("6\ta\tb\tneutral\n")
+    after = file_digests(options)
+    assert [name for name in before if before[name] != after[name]] == ["task.measure[0]"]
+    assert file_digests(dataclasses.replace(options, test=None))["task.test"] == ""
 
 
 def test_again_it_keeps_what_is_finished_and_trains_what_is_not(

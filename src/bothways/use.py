@@ -361,6 +361,8 @@ def evaluate(options: EvaluateModelOptions) -> list[str]:
     """Lines for `bothways evaluate`: a task head on a file, or pre-training on a corpus."""
     model = _open(options.model)
     if Path(options.file).is_dir():
+        if options.task is not None:
+            raise InputError("is a folder; --task goes with a labelled file.", path=options.file)
         return [evaluate_pretraining(model.loaded, options.file)]
     columns = None if options.task is None else declared_task(options.task).task
     found = evaluate_file(model.loaded, options.file, options=columns)

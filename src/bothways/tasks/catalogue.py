@@ -11,9 +11,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from bothways.config import FinetuneConfig, TaskOptions
 from bothways.errors import ConfigError
 from bothways.options import load_recipe, nearest
@@ -69,6 +66,9 @@ def show_tasks(name: str | None = None) -> str:
     Raises:
         ConfigError: no such task.
     """
+    from rich.console import Console  # here, because the help of `finetune` needs this module
+    from rich.table import Table
+
     if name is not None:
         return recipe_of(name).read_text(encoding="utf-8").rstrip("\n")
     table = Table()

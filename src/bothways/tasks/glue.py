@@ -68,8 +68,8 @@ def glue(config: GlueConfig) -> GlueResult:
     for name, recipe in tasks.items():
         say(f"--- {name} ({len(results) + 1} of {len(tasks)})")
         results[name] = finetune(_without_missing(recipe))
-        found = _write(config, {n: tasks[n] for n in results}, results, shape, notes)
-    say(f"{(time.monotonic() - start) / 60:.1f} minutes for this command")
+        done = {n: tasks[n] for n in results}
+        found = _write(config, done, results, shape, notes, time.monotonic() - start)
     return found
 
 
@@ -136,8 +136,9 @@ def _write(
     results: dict[str, FinetuneResult],
     shape: ModelConfig,
     notes: list[str],
+    elapsed: float,
 ) -> GlueResult:
-    """Write table, records and submission of what is finished."""
+    """Write table, records and submission of what is finished after so many seconds."""
     run = Path(config.run)
     rows = [row for name, r in results.items() for row in rows_of(name, tasks[name], r)]
     seconds = {name: sum(s.seconds for s in r.seeds) for name, r in results.items()}
@@ -145,7 +146,7 @@ def _write(
         *markdown(rows, seconds),
         "",
         "Scores are of 100; mean and sample standard deviation over seeds. Minutes are of training "
-        "and measuring, over all seeds.",
+        f"and measuring, over all seeds; this command took {elapsed / 60:.1f} in all.",
         "",
         *settings(list(tasks.values()), shape, config.model),
         *(["", *(f"- {note}" for note in notes)] if notes else []),
@@ -158,5 +159,5 @@ def _write(
         )
     ]
     write_text(run / "table.md", "\n".join(lines) + "\n")
-    write_json(run / "table.json", {**record(rows, seconds), "notes": notes})
+    write_json(run / "table.json", {**record(rows, seconds), "elapsed": elapsed, "notes": notes})
     return GlueResult(run, tuple(rows), dict(results), tuple(written), tuple(lines))
