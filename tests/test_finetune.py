@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
+from bothways.config import FinetuneConfig, OptimizerOptions, Restart, TaskOptions
 from bothways.errors import (
     BothwaysError,
     ConfigError,
@@ -24,7 +24,6 @@ from bothways.errors import (
     RunError,
 )
 from bothways.model.folder import load_model, save_model
-from bothways.model.heads import Bert
 from bothways.tasks import finetune as module
 from bothways.tasks.finetune import finetune, load_data, new_model
 from bothways.tasks.metrics import Measurement
@@ -33,85 +32,32 @@ from bothways.tasks.report import FinetuneResult, SeedResult
 from bothways.tasks.task import task_loss
 from bothways.tasks.texts import ClassificationTask
 from bothways.training.engine import Trainer
-from model_examples import small_bert, small_config, small_tokenizer
+from finetuning_examples import (
+    FAST,
+    VOCABULARY,
+    pair_scores,
+    start_model,
+    word_config,
+    word_files,
+)
+from model_examples import small_bert, small_tokenizer
 
-VOCABULARY = 97
-SHAPE = (2, 32, 4, 64, VOCABULARY)
-MAGIC = "w7"
 THREE = ClassificationTask(TaskOptions(labels=("a", "b", "c")))
-FAST = OptimizerOptions(lr=3e-3, warmup=0.1, bias_correction=True)
-
-
-def words(rng: np.random.Generator, count: int) -> list[str]:
-    return [f"w{i}" for i in rng.integers(8, 90, count)]
-
-
-def word_task(folder: Path, count: int, seed: int, name: str) -> Path:
-    """Is ``w7`` among the words?"""
-    rng = np.random.default_rng(seed)
-    lines = ["sentence\tlabel"]
-    for i in range(count):
-        text = words(rng, int(rng.integers(3, 10)))
-        if i % 2:
-            text[rng.integers(len(text))] = MAGIC
-        lines.append(f"{' '.join(text)}\t{'with' if i % 2 else 'without'}")
-    path = folder / name
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def pair_scores(folder: Path, count: int, seed: int, name: str) -> Path:
-    """How many of three places hold ``w7``, over both texts."""
-    rng = np.random.default_rng(seed)
-    lines = []
-    for _ in range(count):
-        a, b = words(rng, 4), words(rng, 5)
-        score = int(rng.integers(0, 4))
-        for text, place in list(zip((a, b, b), (1, 0, 3), strict=True))[:score]:
-            text[place] = MAGIC
-        lines.append(json.dumps({"one": " ".join(a), "two": " ".join(b), "score": score / 2}))
-    path = folder / name
-    path.write_text("\n".join(lines))
-    return path
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder as pre-training leaves it."""
-    folder = tmp_path_factory.mktemp("start") / "model"
-    model = Bert(small_config(SHAPE), pretraining=True, seed=11)
-    save_model(folder, model, small_tokenizer(VOCABULARY))
-    return folder
+    return start_model(tmp_path_factory.mktemp("start"))
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    word_task(folder, 192, 0, "train.tsv")
-    word_task(folder, 64, 1, "dev.tsv")
-    word_task(folder, 20, 2, "test.tsv")
-    return folder
+    return word_files(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture
 def config(start: Path, data: Path, tmp_path: Path) -> FinetuneConfig:
-    """One short epoch."""
-    return FinetuneConfig(
-        task=TaskOptions(
-            name="word",
-            train=str(data / "train.tsv"),
-            dev=str(data / "dev.tsv"),
-            test=str(data / "test.tsv"),
-        ),
-        model=str(start),
-        run=str(tmp_path / "run"),
-        epochs=1,
-        batch=48,
-        length=16,
-        optimizer=FAST,
-        precision="fp32",
-        threads=1,
-    )
+    return word_config(start, data, tmp_path / "run")
 
 
 def weights(run: str | Path, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -253,7 +199,7 @@ def test_finished_seeds_are_kept_and_seeds_can_be_added(
     assert trained == []
     assert "seed 0: finished before" in capsys.readouterr().out
     more = finetune(dataclasses.replace(config, seeds=(0, 5)))
-    assert trained == [5]
+    assert trained == [Restart(5)]
     assert more.seeds[0] == first.seeds[0]
     assert not math.isnan(more.std())
 

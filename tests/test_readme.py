@@ -73,6 +73,9 @@ OUTPUTS = [
     "runs/tiny/checkpoints/step-4/training.safetensors",
     "runs/more/model/config.json",
     "runs/reviews/report.json",
+    "runs/reviews/report.html",
+    "runs/reviews-search/lr-2e-05-batch-32-epochs-1/seed-1/model/model.safetensors",
+    "runs/reviews-search/report.html",
     "runs/reviews/seed-2/model/bothways.json",
     "runs/reviews/seed-2/test_predictions.tsv",
     "runs/similar/seed-0/metrics.json",
@@ -88,6 +91,7 @@ OUTPUTS = [
     "minilm/bothways.json",
     "runs/python/model/model.safetensors",
     "runs/python-reviews/seed-0/model/model.safetensors",
+    "runs/python-search/lr-5e-05-batch-32-epochs-1/report.json",
     "runs/python-mrpc/report.json",
     "theirs/model.safetensors",
 ]

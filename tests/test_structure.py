@@ -15,7 +15,7 @@ import bothways
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
     {"errors"},
-    {"files", "config", "use_options", "randomness"},
+    {"files", "page", "config", "use_options", "randomness"},
     {"options", "tokenization"},
     {"corpus", "model"},
     {"training"},

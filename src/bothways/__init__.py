@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bothways.config import CorpusConfig as CorpusConfig
     from bothways.config import FinetuneConfig as FinetuneConfig
     from bothways.config import PretrainConfig as PretrainConfig
+    from bothways.config import SearchOptions as SearchOptions
     from bothways.config import VocabularyConfig as VocabularyConfig
     from bothways.corpus.build import build_corpus as build_corpus
     from bothways.corpus.store import TokenStore as TokenStore
@@ -35,6 +36,7 @@ _HOMES = {
     "CorpusConfig": "config",
     "FinetuneConfig": "config",
     "PretrainConfig": "config",
+    "SearchOptions": "config",
     "VocabularyConfig": "config",
     "build_corpus": "corpus.build",
     "TokenStore": "corpus.store",

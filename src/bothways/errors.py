@@ -40,6 +40,10 @@ class RunError(BothwaysError):
     """A run folder that cannot be continued: another config, or no checkpoint left intact."""
 
 
+class DivergenceError(RunError):
+    """Training whose gradient is no finite number any more."""
+
+
 class LengthError(BothwaysError):
     """A sequence longer than the encoder's positions."""
 

@@ -28,14 +28,15 @@ from bothways.pretraining.objective import measure
 from bothways.pretraining.plan import unfit
 from bothways.pretraining.run import evaluation_batches
 from bothways.tasks.catalogue import task as declared_task
+from bothways.tasks.ensemble import load_ensemble
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
 from bothways.tasks.predict import (
     Prediction,
     check_length,
     check_segments,
     evaluate_file,
+    outputs_of,
     predict_choices,
-    predict_outputs,
     predict_texts,
     read_part,
 )
@@ -73,13 +74,20 @@ class Filling:
     text: str
 
 
-def load(folder: str | Path) -> Model:
+def load(folder: str | Path, *others: str | Path) -> Model:
     """A model folder, ours or transformers', ready for use on the CPU.
 
+    Args:
+        folder: a model folder; or a run folder of :func:`bothways.finetune`, which stands for the
+            models of all its seeds.
+        others: more of them: an ensemble, whose predictions are averaged
+            (:mod:`bothways.tasks.ensemble`). What is no prediction of a task is the first's.
+
     Raises:
-        ModelError: the folder is damaged, incomplete or holds another architecture.
+        ModelError: the folder is damaged, incomplete or holds another architecture; or the models
+            of an ensemble differ in vocabulary, task, labels or length.
     """
-    return Model(load_model(folder))
+    return Model(load_ensemble([folder, *others]))
 
 
 class Model:
@@ -304,7 +312,7 @@ def choose(options: ChooseOptions) -> list[str]:
 
 def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
-    model = _open(options.model)
+    model = _open_task(options)
     if options.file is not None:
         lines = _predict_file(model.loaded, options)
     else:
@@ -325,7 +333,7 @@ def _predict_file(loaded: Loaded, options: PredictOptions) -> list[str]:
     task, part = read_part(loaded, options.file or "", labelled=False, options=columns)
     for note in part.notes:
         _note(note)
-    outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
+    outputs = outputs_of(loaded, task, part.examples, dtype=torch.float32)
     table = task.table(part, task.decode(part, outputs))
     return ["\t".join(row) for row in (submission_rows(table) if options.submission else table)]
 
@@ -359,7 +367,7 @@ def embed(options: EmbedOptions) -> str:
 
 def evaluate(options: EvaluateModelOptions) -> list[str]:
     """Lines for `bothways evaluate`: a task head on a file, or pre-training on a corpus."""
-    model = _open(options.model)
+    model = _open_task(options)
     if Path(options.file).is_dir():
         if options.task is not None:
             raise InputError("is a folder; --task goes with a labelled file.", path=options.file)
@@ -446,7 +454,13 @@ def convert(options: ConvertOptions) -> str:
 
 def _open(folder: str) -> Model:
     set_threads(0)
-    return load(folder)
+    return Model(load_model(folder))
+
+
+def _open_task(options: PredictOptions | EvaluateModelOptions) -> Model:
+    """A model or an ensemble; a run folder is one too."""
+    set_threads(0)
+    return load(options.model, *options.ensemble)
 
 
 def _note(text: str) -> None:

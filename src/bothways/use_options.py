@@ -57,7 +57,8 @@ class PredictOptions:
     """Label texts with a fine-tuned model."""
 
     model: str
-    """Model folder, as `bothways finetune` writes it."""
+    """Model folder, as `bothways finetune` writes it; a run folder of it stands for the models of
+    all its seeds, averaged."""
     texts: tuple[str, ...] = ()
     """Texts to label; '-' or none, without --file: lines of standard input."""
     text_b: str | None = None
@@ -66,6 +67,8 @@ class PredictOptions:
     """File to label (.tsv, .csv or .jsonl) with the columns the model was fine-tuned on."""
     out: str | None = None
     """File to write the predictions to (.tsv); printed if not given."""
+    ensemble: tuple[str, ...] = ()
+    """More model or run folders of the same task, named last; their outputs are averaged."""
     task: str | None = None
     """Declared task, or a file of the same form, that says which columns --file has; for folders
     that do not say, such as those of transformers."""
@@ -142,10 +145,13 @@ class EvaluateModelOptions:
     """Measure a fine-tuned model on labelled data, or a pre-trained one on a corpus."""
 
     model: str
-    """Model folder, as `bothways finetune` or `bothways pretrain` writes it."""
+    """Model folder, as `bothways finetune` or `bothways pretrain` writes it; a run folder of the
+    first stands for the models of all its seeds, averaged."""
     file: str
     """Labelled file (.tsv, .csv or .jsonl) with the columns the model was fine-tuned on; or a
     corpus folder, whose held-out part measures masked LM and next sentence."""
+    ensemble: tuple[str, ...] = ()
+    """More model or run folders of the same task, named last; their outputs are averaged."""
     task: str | None = None
     """Declared task, or a file of the same form, that says which columns and labels the file has;
     for folders that do not say, such as those of transformers."""

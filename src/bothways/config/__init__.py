@@ -26,9 +26,12 @@ from bothways.config.fields import (
     to_dict_value,
 )
 from bothways.config.finetuning import (
+    SEARCHED,
     FinetuneConfig,
     GlueConfig,
     Reference,
+    Restart,
+    SearchOptions,
     TaskOptions,
     WindowOptions,
 )
@@ -49,6 +52,7 @@ from bothways.config.training import OptimizerOptions
 from bothways.config.vocabulary import ExtendConfig, LearningOptions, VocabularyConfig
 
 __all__ = [
+    "SEARCHED",
     "SIZES",
     "CheckpointOptions",
     "ClockOptions",
@@ -67,6 +71,8 @@ __all__ = [
     "Phase",
     "PretrainConfig",
     "Reference",
+    "Restart",
+    "SearchOptions",
     "ShowConfig",
     "SizeOptions",
     "TaskOptions",

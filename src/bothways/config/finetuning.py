@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from bothways.config.fields import free, numerics, require
 from bothways.config.training import OptimizerOptions
@@ -97,6 +99,92 @@ class TaskOptions:
     """What one should know of the task."""
 
 
+PAPER_GRID = {"lr": (5e-5, 3e-5, 2e-5), "batch": (16, 32), "epochs": (2, 3, 4)}
+"""Devlin et al. 2019, Appendix A.3."""
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Settings to try, every combination with every seed, and how one is chosen on dev."""
+
+    paper: bool = False
+    """The paper's grid (Appendix A.3): lr 5e-5 3e-5 2e-5, batch 16 32, epochs 2 3 4; what is given
+    below takes the place of its values."""
+    lr: tuple[float, ...] = ()
+    """Peak learning rates to try, such as 5e-5 3e-5 2e-5; optimizer.lr alone if not given."""
+    batch: tuple[int, ...] = ()
+    """Batch sizes to try, such as 16 32; batch alone if not given."""
+    epochs: tuple[int, ...] = ()
+    """Numbers of epochs to try, such as 2 3 4; epochs alone if not given. Each is a run of its own,
+    since the learning rate falls to 0 over a run's own length."""
+    bias_correction: tuple[bool, ...] = ()
+    """true false: with and without Adam's bias correction; optimizer.bias_correction alone if not
+    given."""
+    select: Literal["mean", "best"] = "mean"
+    """The setting chosen on dev: with the highest mean over its seeds, or with the best single run,
+    as in the paper. Both are reported."""
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "batch", "epochs", "bias_correction"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ConfigError(f"search.{name} is {list(values)}; give each value once.")
+            for value in values:
+                require(f"search.{name}", value, 0 if name in ("lr", "bias_correction") else 1)
+
+    @property
+    def values(self) -> dict[str, tuple[Any, ...]]:
+        """What is to be tried of each option; nothing where it is not searched."""
+        paper: dict[str, tuple[Any, ...]] = PAPER_GRID if self.paper else {}
+        names = ("lr", "batch", "epochs", "bias_correction")
+        return {name: getattr(self, name) or paper.get(name, ()) for name in names}
+
+    @property
+    def asked(self) -> bool:
+        """Something is to be searched."""
+        return any(self.values.values())
+
+
+SEARCHED = ("optimizer.lr", "batch", "epochs", "optimizer.bias_correction")
+"""The recipe fields of fine-tuning that a search may vary."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """What is drawn for one run of a setting.
+
+    Attributes:
+        seed: keys dropout, and whatever has no seed of its own.
+        order: keys the order of the data; None: the seed does.
+        head: keys new weights; None: the seed does.
+    """
+
+    seed: int
+    order: int | None = None
+    head: int | None = None
+
+    @property
+    def order_seed(self) -> int:
+        """What keys the order of the data."""
+        return self.seed if self.order is None else self.order
+
+    @property
+    def head_seed(self) -> int:
+        """What keys new weights."""
+        return self.seed if self.head is None else self.head
+
+    @property
+    def name(self) -> str:
+        """For tables: ``seed 0``, or ``seed 0 order 1 head 2``."""
+        parts = {"seed": self.seed, "order": self.order, "head": self.head}
+        return " ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
+
+    @property
+    def folder(self) -> str:
+        """Its folder in the run folder: ``seed-0``, or ``seed-0-order-1-head-2``."""
+        return self.name.replace(" ", "-")
+
+
 @dataclass(frozen=True)
 class FinetuneConfig:
     """Fine-tune an encoder on single sentences or sentence pairs (Devlin et al. 2019, 4.1)."""
@@ -128,6 +216,13 @@ class FinetuneConfig:
     seeds: tuple[int, ...] = free((0,))
     """One run for each seed (data order, new head, dropout). Seeds may be added to a run folder
     later; those finished are kept."""
+    order_seeds: tuple[int, ...] = free(())
+    """Seeds of the data order, each with every seed; each run's own seed if not given."""
+    head_seeds: tuple[int, ...] = free(())
+    """Seeds of the new head (and other new weights), each with every seed; each run's own seed if
+    not given."""
+    search: SearchOptions = field(default_factory=SearchOptions, metadata={"kind": "free"})
+    """Settings to try, and how one is chosen; none are searched if none are given."""
     precision: Literal["auto", "bf16", "fp32"] = numerics("auto")
     """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
     kernels: Literal["fast", "plain"] = numerics("fast")
@@ -140,10 +235,43 @@ class FinetuneConfig:
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ConfigError(f"seeds is {list(self.seeds)}; give at least one, each once.")
+        if not self.seeds:
+            raise ConfigError("seeds is []; give at least one, each once.")
+        for name in ("seeds", "order_seeds", "head_seeds"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ConfigError(f"{name} is {list(values)}; give at least one, each once.")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout is {self.dropout}; it must be in [0, 1).")
+
+    @property
+    def restarts(self) -> tuple[Restart, ...]:
+        """The runs of each setting: every seed with every seed of data order and new head."""
+        orders, heads = self.order_seeds or (None,), self.head_seeds or (None,)
+        return tuple(Restart(*seeds) for seeds in product(self.seeds, orders, heads))
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """The values of what a search may vary."""
+        return {
+            "lr": self.optimizer.lr,
+            "batch": self.batch,
+            "epochs": self.epochs,
+            "bias_correction": self.optimizer.bias_correction,
+        }
+
+    def settings(self) -> Iterator[FinetuneConfig]:
+        """The configs of a search, one for each setting, with nothing more to search."""
+        given = [self.search.values[name] or (now,) for name, now in self.setting.items()]
+        for lr, batch, epochs, corrected in product(*given):
+            optimizer = replace(self.optimizer, lr=lr, bias_correction=corrected)
+            yield replace(
+                self,
+                batch=batch,
+                epochs=epochs,
+                optimizer=optimizer,
+                search=SearchOptions(select=self.search.select),
+            )
 
     def located(self) -> FinetuneConfig:
         """The same with the task's files where ``data`` says they are."""

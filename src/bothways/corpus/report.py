@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from bothways.corpus.scripts import SCRIPTS
 from bothways.files import write_text
+from bothways.page import bars, heading, listing, page, paragraph
 
 PAGE = "report.html"
 """The page, in the corpus folder."""
@@ -142,7 +142,7 @@ def write_page(path: Path, report: Mapping[str, Any]) -> None:
         f"{report['unknown_rate']:.3%} of the tokens are [UNK]."
     )
     lengths = [
-        _bars(f"{what.capitalize()} by length in tokens", _classes(rows))
+        bars(f"{what.capitalize()} by length in tokens", _classes(rows))
         for what in ("sentences", "documents")
         if (rows := report["histograms"][f"{what}_by_tokens"])
     ]
@@ -154,42 +154,17 @@ def write_page(path: Path, report: Mapping[str, Any]) -> None:
         f"{found['repeated']:,} of {found['read']:,} paragraphs and {whole['repeated']:,} of "
         f"{whole['read']:,} documents repeat an earlier one."
     )
-    mended = "".join(
-        f"<li>{escape(source)}:{line}: {escape(what)}</li>"
-        for source, line, what in broken["first"]
-    )
     body = [
-        f"<h1>Corpus</h1><p>{head}</p>",
+        heading("Corpus", 1),
+        paragraph(head),
         *lengths,
-        _bars("Scripts, share of the letters", scripts),
-        _bars("Most repeated paragraphs (how they begin)", ranks),
-        f"<p>{repeated}</p>",
-        f"<h2>Broken lines: {broken['lines']:,}</h2><ul>{mended}</ul>",
+        bars("Scripts, share of the letters", scripts),
+        bars("Most repeated paragraphs (how they begin)", ranks),
+        paragraph(repeated),
+        heading(f"Broken lines: {broken['lines']:,}"),
+        listing(f"{source}:{line}: {what}" for source, line, what in broken["first"]),
     ]
-    write_text(path, _PAGE.format(style=_STYLE, body="\n".join(body)))
-
-
-_STYLE = (
-    "body{font:15px/1.4 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse;width:100%}td{padding:1px 6px}"
-    "td:nth-child(1){width:40%}td:nth-child(2){text-align:right;width:8em}"
-    ".bar{background:#4a7ebb;height:.8em}"
-)
-_PAGE = (
-    '<!doctype html>\n<html><head><meta charset="utf-8"><title>Corpus</title>'
-    "<style>{style}</style></head>\n<body>\n{body}\n</body></html>\n"
-)
-
-
-def _bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
-    """A table of (label, size, size in words) with a bar each."""
-    most = max((size for _, size, _ in rows), default=0) or 1
-    lines = [
-        f"<tr><td>{escape(label)}</td><td>{shown}</td>"
-        f'<td><div class="bar" style="width:{size / most:.1%}"></div></td></tr>'
-        for label, size, shown in rows
-    ]
-    return f"<h2>{escape(title)}</h2><table>{''.join(lines) or '<tr><td>none</td></tr>'}</table>"
+    write_text(path, page("Corpus", body))
 
 
 def _classes(rows: Sequence[tuple[int, int]]) -> list[tuple[str, float, str]]:

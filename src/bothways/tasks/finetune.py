@@ -1,22 +1,25 @@
 """Fine-tuning: an encoder and labelled data in, model folders, scores and predictions out.
 
 [CLS] goes through the pooler into one new output layer, and everything is trained (Devlin et al.
-2019, 4.1). One run for each seed; the seed keys the order of the data, the new layer and dropout.
+2019, 4.1). One run for each seed; the seed keys the order of the data, the new layer and dropout,
+unless the first two have seeds of their own.
 
-A run folder holds ``run.json``, ``report.json`` and ``seed-N/`` with the model folder, scores
-(``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again keeps finished
-seeds; a seed that was interrupted starts again from its beginning and, being keyed, ends the same.
-The model saved is that of the last epoch: nothing is selected on dev within a seed.
+A run folder holds ``run.json``, ``report.json``, ``report.html`` and ``seed-N/`` with the model
+folder, scores (``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again
+keeps finished seeds; a seed that was interrupted starts again from its beginning and, being keyed,
+ends the same. The model saved is that of the last epoch: nothing is selected on dev within a seed.
+A search (:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +27,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from bothways.config import FinetuneConfig, digest, to_dict
-from bothways.errors import ConfigError
+from bothways.config import SEARCHED, FinetuneConfig, Restart, digest, to_dict
+from bothways.errors import ConfigError, DivergenceError, ModelError
 from bothways.files import explain_disk_errors, write_json
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
@@ -46,6 +49,8 @@ from bothways.tasks.predict import (
     write_predictions,
 )
 from bothways.tasks.report import FinetuneResult, SeedResult
+from bothways.tasks.runpage import DEV_REPORT, describe, write_reports, write_search_reports
+from bothways.tasks.search import SEARCH_VERB, search
 from bothways.tasks.task import Outputs, Part, Task, task_loss
 from bothways.training.engine import Trainer
 from bothways.training.monitor import Monitor
@@ -101,13 +106,17 @@ class Opened:
 def finetune(config: FinetuneConfig) -> FinetuneResult:
     """Train and measure one model for each seed; continue where the run folder left off.
 
+    With something to search, each setting is trained so, and the result is that of the setting
+    chosen, which says under ``search`` what it was chosen from.
+
     All files are read and encoded before training, so a broken test file shows at once.
 
     Raises:
         ConfigError: options that make no task.
         InputError: a data file that cannot be read as asked; file and line are named.
         ModelError, LengthError: a model folder that cannot be loaded or is too short.
-        RunError: the run folder was made by another recipe, or training diverged.
+        RunError: the run folder was made by another recipe, or training diverged
+            (:class:`DivergenceError`).
         DiskError: results cannot be written.
     """
     _check_asked(config)
@@ -121,13 +130,38 @@ def finetune(config: FinetuneConfig) -> FinetuneResult:
     )
     for note in data.notes:
         say(note)
+    if not config.search.asked:
+        return train_setting(config, loaded, data, run, say)
+
+    def train(setting: FinetuneConfig) -> FinetuneResult:
+        own = _open(setting, loaded, say, precision=run.precision)
+        return train_setting(setting, loaded, data, own, say)
+
+    found = search(config, train, say)
+    write_search_reports(found)
+    return dataclasses.replace(found.chosen, search=found)
+
+
+def train_setting(
+    config: FinetuneConfig,
+    loaded: Loaded,
+    data: Data,
+    run: Opened,
+    say: Callable[[str], None],
+) -> FinetuneResult:
+    """Train the runs of one setting that its folder does not hold yet, and report on all.
+
+    Raises:
+        DivergenceError: a run diverged; those before it are kept.
+        DiskError: results cannot be written.
+    """
     results = []
-    for seed in config.seeds:
-        done = read_seed(_seed_folder(run, seed), seed, run.fingerprint)
+    for restart in config.restarts:
+        done = read_seed(run.folder / restart.folder, restart, run.fingerprint)
         if done is None:
-            done = train_seed(config, loaded, data, run, seed)
+            done = train_seed(config, loaded, data, run, restart)
         else:
-            say(f"seed {seed}: finished before, kept")
+            say(f"{restart.name}: finished before, kept")
         results.append(done)
     result = FinetuneResult(
         run=run.folder,
@@ -137,8 +171,9 @@ def finetune(config: FinetuneConfig) -> FinetuneResult:
         baseline=data.task.baseline(data.train, data.dev).scores,
         dev_examples=len(data.dev.rows),
         notes=data.notes,
+        setting=config.setting,
     )
-    write_json(run.folder / "report.json", result.report())
+    write_reports(result)
     return result
 
 
@@ -189,24 +224,33 @@ def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed
 
 
 def train_seed(
-    config: FinetuneConfig, loaded: Loaded, data: Data, run: Opened, seed: int
+    config: FinetuneConfig, loaded: Loaded, data: Data, run: Opened, restart: Restart
 ) -> SeedResult:
-    """Train, measure and save one seed; what its folder held is replaced."""
-    folder = _seed_folder(run, seed)
+    """Train, measure and save one run; what its folder held is replaced."""
+    folder = run.folder / restart.folder
     with explain_disk_errors(folder):
         if folder.exists():
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
     start = time.monotonic()
-    model = new_model(loaded, config, data.task, seed)
-    epochs, outputs = _train(config, model, data, run, seed)
+    model = new_model(loaded, config, data.task, restart.head_seed)
+    epochs, outputs = _train(config, model, data, run, restart)
     task = data.task.tuned(data.dev, outputs)
     found = task.decode(data.dev, outputs)
     scores = task.measure(data.dev, found)
     more = measure_further(data.further, task, model, folder, dtype=run.precision.dtype)
-    result = SeedResult(seed, scores, folder, round(time.monotonic() - start, 2), more)
+    result = SeedResult(
+        restart.seed,
+        scores,
+        folder,
+        round(time.monotonic() - start, 2),
+        more,
+        order=restart.order,
+        head=restart.head,
+    )
     save_model(folder / "model", model, loaded.tokenizer, _about(config, task, run, result))
     write_predictions(folder / "dev_predictions.tsv", task, data.dev, found)
+    write_json(folder / DEV_REPORT, describe(task, data.dev, found))
     if data.test is not None:
         outputs = predict_outputs(model, data.test.examples, dtype=run.precision.dtype)
         found = task.decode(data.test, outputs)
@@ -225,40 +269,50 @@ def train_seed(
     return result
 
 
-def read_seed(folder: Path, seed: int, fingerprint: str) -> SeedResult | None:
-    """A finished seed's result; None if it was not finished."""
+def read_seed(folder: Path, restart: Restart, fingerprint: str) -> SeedResult | None:
+    """A finished run's result; None if it was not finished."""
     try:
         record = json.loads((folder / SCORES).read_text(encoding="utf-8"))
-        if record["fingerprint"] != fingerprint:
-            return None
-        return SeedResult.from_record(record, folder, seed)
+        result = SeedResult.from_record(record, folder)
+        same = record["fingerprint"] == fingerprint and result.restart == restart
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return result if same else None
 
 
 def _train(
-    config: FinetuneConfig, model: Bert, data: Data, run: Opened, seed: int
+    config: FinetuneConfig, model: Bert, data: Data, run: Opened, restart: Restart
 ) -> tuple[list[Measurement], Outputs]:
     """Train the epochs; the dev scores after each, and the last one's outputs."""
     task, dtype = data.task, run.precision.dtype
     per_epoch = -(-len(data.train.examples) // config.batch)
     total = per_epoch * config.epochs
     trainer: Trainer[TaskBatch] = Trainer(
-        model, config.optimizer, total_steps=total, seed=seed, dtype=dtype
+        model, config.optimizer, total_steps=total, seed=restart.seed, dtype=dtype
     )
     measured: list[Measurement] = []
     outputs = np.zeros((0, task.outputs), np.float32)
-    with Monitor(_seed_folder(run, seed), total, f"{task.name} seed {seed}") as monitor:
+    title = f"{task.name} {restart.name}"
+    with Monitor(run.folder / restart.folder, total, title) as monitor, _diverging(restart):
         for epoch in range(config.epochs):
-            stats = _train_epoch(config, trainer, data, epoch, seed, monitor)
+            stats = _train_epoch(config, trainer, data, epoch, restart.order_seed, monitor)
             outputs = predict_outputs(model, data.dev.examples, dtype=dtype)
             measured.append(task.measure(data.dev, task.decode(data.dev, outputs)))
             scores = {f"dev_{k}": v for k, v in measured[-1].scores.items()}
             monitor.log((epoch + 1) * per_epoch, {"epoch": epoch + 1, **stats, **scores})
             shown = ", ".join(f"{k} {v:.4f}" for k, v in measured[-1].scores.items())
             notes = "".join(f" ({note})" for note in measured[-1].notes)
-            monitor.say(f"seed {seed} epoch {epoch + 1}: dev {shown}{notes}")
+            monitor.say(f"{restart.name} epoch {epoch + 1}: dev {shown}{notes}")
     return measured, outputs
+
+
+@contextlib.contextmanager
+def _diverging(restart: Restart) -> Iterator[None]:
+    """Name the run in which training diverged, whether gradients or outputs showed it."""
+    try:
+        yield
+    except (DivergenceError, ModelError) as error:
+        raise DivergenceError(f"{restart.name}: {error}") from None
 
 
 def _train_epoch(
@@ -266,12 +320,12 @@ def _train_epoch(
     trainer: Trainer[TaskBatch],
     data: Data,
     epoch: int,
-    seed: int,
+    order_seed: int,
     monitor: Monitor,
 ) -> dict[str, float]:
     """One pass over the data; the mean statistics since the last record."""
     examples = data.train.examples
-    steps = step_batches(len(examples), config.batch, seed=seed, epoch=epoch)
+    steps = step_batches(len(examples), config.batch, seed=order_seed, epoch=epoch)
     every = max(1, trainer.total_steps // _RECORDS)
     positions = trainer.model.config.positions
     recent: list[dict[str, float]] = []
@@ -293,8 +347,20 @@ def _means(records: list[dict[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([r[name] for r in records])) for name in records[0]}
 
 
-def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) -> Opened:
-    """Start or continue the run folder; files and starting model count by content."""
+def _open(
+    config: FinetuneConfig,
+    loaded: Loaded,
+    say: Callable[[str], None],
+    precision: Choice | None = None,
+) -> Opened:
+    """Start or continue the run folder; files and starting model count by content.
+
+    Args:
+        config: with something to search, the folder is that of the search.
+        loaded: the starting model.
+        say: hears what changed since the run began.
+        precision: what a new folder computes in; by config if not given.
+    """
     threads = set_threads(config.threads)
     numerics = {"threads": threads, "kernels": config.kernels}
     inputs = file_digests(config.located().task)
@@ -302,11 +368,12 @@ def _open(config: FinetuneConfig, loaded: Loaded, say: Callable[[str], None]) ->
     reasons = []
 
     def resolve() -> dict[str, Any]:
-        choice = choose_precision(config.precision)
+        choice = precision or choose_precision(config.precision)
         reasons.append(choice.reason)
         return {"precision": choice.name, **numerics}
 
-    run = open_run(config.run, config, verb="finetune", inputs=inputs, resolve=resolve)
+    verb, without = (SEARCH_VERB, SEARCHED) if config.search.asked else ("finetune", ())
+    run = open_run(config.run, config, verb=verb, inputs=inputs, resolve=resolve, without=without)
     name = run.resolved["precision"] if config.precision == "auto" else config.precision
     reason = reasons[0] if reasons else f"{name}: as this run began"
     changed = changed_numerics(run, {"precision": name, **numerics})
@@ -338,10 +405,6 @@ def _check_asked(config: FinetuneConfig) -> None:
             raise ConfigError(f"{name} is missing: {what}.")
 
 
-def _seed_folder(run: Opened, seed: int) -> Path:
-    return run.folder / f"seed-{seed}"
-
-
 def _about(
     config: FinetuneConfig, task: Task[Any, Any], run: Opened, result: SeedResult
 ) -> dict[str, Any]:
@@ -360,5 +423,6 @@ def _about(
         "dev": result.measurement.scores,
         "source": "random weights" if config.from_scratch else config.model,
         "seed": result.seed,
+        "setting": config.setting,
         "fingerprint": run.fingerprint,
     }

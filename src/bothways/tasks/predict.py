@@ -21,6 +21,7 @@ from bothways.files import write_text
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
 from bothways.tasks.choice import ChoiceTask, Probabilities, encode_choices, probabilities
+from bothways.tasks.ensemble import Ensemble, combine
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.kinds import task_of
 from bothways.tasks.metrics import Measurement
@@ -85,7 +86,7 @@ def predict_texts(
     check_pairs(loaded, pair=b is not None)
     length = choose_length(loaded, length)
     examples = task.examples(loaded.tokenizer, a, b, length=length)
-    outputs = predict_outputs(loaded.model, examples, dtype=dtype)
+    outputs = outputs_of(loaded, task, examples, dtype=dtype)
     logits_NC = task.pooled(examples, outputs).astype(np.float64)
     read = (examples.cut, examples.several, length)
     if not isinstance(task, ClassificationTask):
@@ -132,8 +133,31 @@ def predict_choices(
     check_segments(loaded.model, pair=True)
     length = choose_length(loaded, length)
     examples = encode_choices(loaded.tokenizer, contexts, choices, length=length)
-    outputs = predict_outputs(loaded.model, examples, dtype=dtype)
+    outputs = outputs_of(loaded, task, examples, dtype=dtype)
     return probabilities(examples, outputs), examples.cut
+
+
+def outputs_of(
+    loaded: Loaded, task: Task[Any, Any], examples: Examples, *, dtype: torch.dtype
+) -> Outputs:
+    """Outputs of a model folder's task head, or of all of an ensemble, averaged.
+
+    Args:
+        loaded: of :func:`load_model` or :func:`load_ensemble`.
+        task: says what is averaged.
+        examples: encoded for that task.
+        dtype: arithmetic of the layers.
+
+    Returns:
+        float32 [R, C], as :func:`predict_outputs`.
+
+    Raises:
+        ModelError: an output is not finite, or a folder of the ensemble cannot be loaded.
+    """
+    if not isinstance(loaded, Ensemble):
+        return predict_outputs(loaded.model, examples, dtype=dtype)
+    outputs = [predict_outputs(model, examples, dtype=dtype) for model in loaded.models()]
+    return combine(task.loss, outputs, examples)
 
 
 def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> Outputs:
@@ -260,7 +284,7 @@ def evaluate_file(
         ModelError, InputError: see :func:`read_part`.
     """
     task, part = read_part(loaded, path, labelled=True, options=options, length=length)
-    outputs = predict_outputs(loaded.model, part.examples, dtype=dtype)
+    outputs = outputs_of(loaded, task, part.examples, dtype=dtype)
     found = task.measure(part, task.decode(part, outputs))
     return replace(found, notes=(*found.notes, *part.notes))
 

@@ -24,6 +24,7 @@ from bothways.model.heads import Bert
 from bothways.model.losses import class_loss, place_loss, regression_loss
 from bothways.tasks.examples import Examples, TaskBatch
 from bothways.tasks.metrics import Measurement
+from bothways.tasks.panels import Each, Mistake, Panel
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.engine import Loss
 
@@ -151,6 +152,19 @@ class Task(ABC, Generic[R, P]):
     def tuned(self, part: Part[R], outputs: Outputs) -> Self:  # noqa: ARG002
         """The task with what is chosen on dev after training, such as a threshold."""
         return self
+
+    def panels(self, part: Part[R], predictions: P) -> list[Panel]:  # noqa: ARG002
+        """Tables of the report on predictions for a labelled file, such as a confusion matrix."""
+        return []
+
+    def errors(self, part: Part[R], predictions: P) -> list[Mistake]:  # noqa: ARG002
+        """What was predicted wrongly in a labelled file, for a reader; the report ranks them by
+        weight and shows the worst."""
+        return []
+
+    def each(self, part: Part[R], predictions: P) -> Each | None:  # noqa: ARG002
+        """A measure of every example of a labelled file, for its mean by length; None: no such."""
+        return None
 
     def new_model(self, shape: ModelConfig, *, seed: int) -> Bert:
         """A model with new weights and this task's head."""

@@ -26,6 +26,14 @@ from bothways.tasks.metrics import (
     measure_classes,
     measure_scores,
 )
+from bothways.tasks.panels import (
+    Each,
+    Mistake,
+    Panel,
+    calibration_panel,
+    confusion_panel,
+    scatter_panel,
+)
 from bothways.tasks.readers import Rows, broken_note, listed, nearest, read_rows
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
@@ -74,6 +82,13 @@ class TextTask(Task[Rows, Outputs]):
             stride = self.options.windows.stride
             return encode_windows(tokenizer, a, b, length=length, stride=stride)
         return encode_examples(tokenizer, a, b, length=length)
+
+    def shown(self, rows: Rows, example: int) -> tuple[tuple[str, str], ...]:
+        """An example's columns and texts, for a reader."""
+        first = (self.options.text_a, rows.a[example])
+        if rows.b is None or self.options.text_b is None:
+            return (first,)
+        return (first, (self.options.text_b, rows.b[example]))
 
     def targets(self, rows: Rows) -> NDArray[Any]:
         """What the outputs should be, [N]."""
@@ -159,6 +174,32 @@ class ClassificationTask(TextTask):
             rows.append([str(i), self.labels[int(row.argmax())], *known, *shown])
         return rows
 
+    def panels(self, part: Part[Rows], predictions: Outputs) -> list[Panel]:
+        """Confusions and calibration."""
+        predicted, gold = predictions.argmax(-1), self.gold(part)
+        probabilities = softmax(predictions.astype(np.float64), axis=-1).max(-1)
+        return [
+            confusion_panel(predicted, gold, self.labels),
+            calibration_panel(probabilities, predicted == gold),
+        ]
+
+    def errors(self, part: Part[Rows], predictions: Outputs) -> list[Mistake]:
+        """Wrong labels, the surest first."""
+        predicted, gold = predictions.argmax(-1), self.gold(part)
+        probabilities = softmax(predictions.astype(np.float64), axis=-1)
+        found = []
+        for n in np.flatnonzero(predicted != gold).tolist():
+            sure, right = float(probabilities[n, predicted[n]]), float(probabilities[n, gold[n]])
+            words = f"probability {sure:.3f}, of the right one {right:.3f}"
+            labels = self.labels[gold[n]], self.labels[predicted[n]]
+            found.append(Mistake(n, self.shown(part.rows, n), *labels, sure, words))
+        return found
+
+    def each(self, part: Part[Rows], predictions: Outputs) -> Each:
+        """Whether the label is right."""
+        right = predictions.argmax(-1) == self.gold(part)
+        return Each("accuracy", right.astype(np.float64))
+
 
 class RegressionTask(TextTask):
     """A score for each text or pair."""
@@ -203,6 +244,31 @@ class RegressionTask(TextTask):
             known = [f"{float(gold[i]):.6g}"] if gold else []
             rows.append([str(i), f"{value:.6g}", *known])
         return rows
+
+    def panels(self, part: Part[Rows], predictions: Outputs) -> list[Panel]:
+        """Predicted scores over those of the data."""
+        return [scatter_panel(predictions[:, 0], self.gold(part))]
+
+    def errors(self, part: Part[Rows], predictions: Outputs) -> list[Mistake]:
+        """Every score that is off, the farthest first."""
+        gold = self.gold(part)
+        off = np.abs(predictions[:, 0] - gold).tolist()
+        return [
+            Mistake(
+                n,
+                self.shown(part.rows, n),
+                f"{gold[n]:.6g}",
+                f"{predictions[n, 0]:.4g}",
+                off[n],
+                f"off by {off[n]:.4g}",
+            )
+            for n in np.flatnonzero(off).tolist()
+        ]
+
+    def each(self, part: Part[Rows], predictions: Outputs) -> Each:
+        """How far the score is off."""
+        off = np.abs(predictions[:, 0].astype(np.float64) - self.gold(part))
+        return Each("mean absolute error", off)
 
 
 def check_columns(options: TaskOptions) -> None:

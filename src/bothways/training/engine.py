@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bothways.config import OptimizerOptions
-from bothways.errors import RunError
+from bothways.errors import DivergenceError
 from bothways.model.heads import Bert
 from bothways.randomness import Purpose, derived_seed
 from bothways.training.optimizer import make_optimizer
@@ -62,7 +62,7 @@ class Trainer(Generic[M]):
             clipping).
 
         Raises:
-            RunError: the gradient is not finite; nothing was updated.
+            DivergenceError: the gradient is not finite; nothing was updated.
         """
         self.model.train()
         sums: dict[str, Tensor] = {}
@@ -75,7 +75,7 @@ class Trainer(Generic[M]):
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self.options.clip)
         if not torch.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
-            raise RunError(
+            raise DivergenceError(
                 f"step {step + 1}: the gradient is {norm.item()}; training diverged. Lower "
                 "optimizer.lr or lengthen optimizer.warmup, in a new run folder (--run)."
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bothways.files import write_bytes
 
@@ -17,6 +18,16 @@ def plot_panels(path: Path, panels: Mapping[str, Curves], *, x_label: str = "ste
 
     Args:
         path: the PNG file.
+        panels: as for :func:`draw_panels`.
+        x_label: what the x axis counts.
+    """
+    write_bytes(path, draw_panels(panels, x_label=x_label))
+
+
+def draw_panels(panels: Mapping[str, Curves], *, x_label: str = "step") -> bytes:
+    """Panels side by side, each with its own y axis, as the bytes of a PNG.
+
+    Args:
         panels: title -> curves; a curve of a single point is drawn as a dashed level line.
         x_label: what the x axis counts.
     """
@@ -37,6 +48,25 @@ def plot_panels(path: Path, panels: Mapping[str, Curves], *, x_label: str = "ste
         axes.grid(alpha=0.3)
         if len(curves) > 1:
             axes.legend(fontsize=8)
+    return _png(figure)
+
+
+def draw_scatter(x: Sequence[float], y: Sequence[float], *, x_label: str, y_label: str) -> bytes:
+    """Points, and the line on which both are equal, as the bytes of a PNG."""
+    from matplotlib.figure import Figure  # slow import
+
+    figure = Figure(figsize=(4.6, 4.6), layout="constrained")
+    axes = figure.add_subplot()
+    ends = [min([*x, *y]), max([*x, *y])]
+    axes.plot(ends, ends, linestyle="--", linewidth=1, color="0.5")
+    axes.scatter(x, y, s=8, alpha=0.5)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(alpha=0.3)
+    return _png(figure)
+
+
+def _png(figure: Any) -> bytes:
     data = io.BytesIO()
     figure.savefig(data, dpi=110, format="png")
-    write_bytes(path, data.getvalue())
+    return data.getvalue()

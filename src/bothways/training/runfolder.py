@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -48,6 +48,7 @@ def open_run(
     verb: str,
     inputs: Mapping[str, str],
     resolve: Callable[[], dict[str, Any]],
+    without: Collection[str] = (),
 ) -> Run:
     """Create a run folder, or open the one there if it holds the same recipe.
 
@@ -57,6 +58,7 @@ def open_run(
         verb: what runs, such as ``pretrain``.
         inputs: fingerprints of what the run reads; they must match to continue.
         resolve: decides what is decided once (steps of a clock, precision); called for a new run.
+        without: recipe fields that may differ in this folder, by dotted name: those of a search.
 
     Raises:
         ConfigError: no folder was given.
@@ -67,6 +69,7 @@ def open_run(
     folder = Path(folder)
     path = folder / RUN_FILE
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
+    recipe = {name: value for name, value in recipe.items() if name not in without}
     if path.exists():
         record = read_run(folder)
         _refuse_other(folder, record, verb, json.loads(json.dumps(recipe)))

@@ -1,0 +1,111 @@
+"""Pages to look at: self-contained HTML, without scripts or anything from elsewhere.
+
+Functions give pieces of a page, every text in them escaped; :func:`page` puts them together.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from html import escape
+
+_STYLE = (
+    "body{font:15px/1.4 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
+    "table{border-collapse:collapse}td,th{padding:1px 6px;vertical-align:top}"
+    "th{text-align:left}.n{text-align:right;font-variant-numeric:tabular-nums}"
+    ".bars{width:100%}.bars td:nth-child(1){width:40%}"
+    ".bars td:nth-child(2){text-align:right;width:8em}"
+    ".bar{background:#4a7ebb;height:.8em}img{max-width:100%}"
+    ".text{white-space:pre-wrap;overflow-wrap:anywhere}"
+)
+_PAGE = (
+    '<!doctype html>\n<html><head><meta charset="utf-8"><title>{title}</title>'
+    "<style>{style}</style></head>\n<body>\n{body}\n</body></html>\n"
+)
+
+
+def page(title: str, pieces: Iterable[str]) -> str:
+    """A whole page of pieces that the functions below made."""
+    return _PAGE.format(title=escape(title), style=_STYLE, body="\n".join(pieces))
+
+
+def heading(text: str, level: int = 2) -> str:
+    """A heading."""
+    return f"<h{level}>{escape(text)}</h{level}>"
+
+
+def paragraph(text: str) -> str:
+    """A paragraph."""
+    return f"<p>{escape(text)}</p>"
+
+
+def listing(texts: Iterable[str]) -> str:
+    """Items of a list."""
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
+
+
+def bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
+    """A table of (label, size, size in words) with a bar each."""
+    most = max((size for _, size, _ in rows), default=0) or 1
+    lines = [
+        f"<tr><td>{escape(label)}</td><td>{escape(shown)}</td>"
+        f'<td><div class="bar" style="width:{size / most:.1%}"></div></td></tr>'
+        for label, size, shown in rows
+    ]
+    body = "".join(lines) or "<tr><td>none</td></tr>"
+    return f'{heading(title)}<table class="bars">{body}</table>'
+
+
+def table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    links: Sequence[str] = (),
+    shades: Sequence[Sequence[float]] = (),
+) -> str:
+    """A table.
+
+    Args:
+        header: names of the columns.
+        rows: texts of the cells; numbers are set to the right.
+        links: for each row, where its first cell leads; relative to the page.
+        shades: for each row and column but the first, how dark it is, in [0, 1].
+    """
+    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    lines = []
+    for number, row in enumerate(rows):
+        cells = [_cell(text) for text in row]
+        if links:
+            target = escape(links[number], quote=True)
+            cells[0] = f'<td><a href="{target}">{escape(row[0])}</a></td>'
+        if shades:
+            shaded = zip(row[1:], shades[number], strict=True)
+            cells[1:] = [_cell(text, shade) for text, shade in shaded]
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+
+
+def picture(png: bytes, text: str) -> str:
+    """A PNG inside the page, with a text that stands for it."""
+    data = base64.b64encode(png).decode()
+    return f'<p><img alt="{escape(text, quote=True)}" src="data:image/png;base64,{data}"></p>'
+
+
+def long_text(text: str) -> str:
+    """A text with its own line breaks."""
+    return f'<span class="text">{escape(text)}</span>'
+
+
+def shorten(text: str, limit: int) -> str:
+    """The text, or its beginning and end where it has more characters than ``limit``."""
+    if len(text) <= limit:
+        return text
+    left = f"{len(text) - limit:,} characters left out"
+    return f"{text[: limit * 2 // 3]} […{left}…] {text[-(limit - limit * 2 // 3) :]}"
+
+
+def _cell(text: str, shade: float = 0.0) -> str:
+    number = text.replace(",", "").replace(".", "").lstrip("-+").rstrip("%").isdigit()
+    style = f' style="background:rgba(74,126,187,{shade:.2f})"' if shade else ""
+    kind = ' class="n"' if number else ""
+    return f"<td{kind}{style}>{escape(text)}</td>"

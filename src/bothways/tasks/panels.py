@@ -1,0 +1,186 @@
+"""What a report shows of a model's predictions beside its scores, as plain data.
+
+A kind of task says what there is to show (:meth:`Task.panels`, :meth:`Task.errors`,
+:meth:`Task.each`); it is kept with each run (``dev_report.json``) and drawn by
+:mod:`bothways.tasks.runpage`.
+
+N examples, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.page import shorten
+
+Cell = str | int | float
+
+SHOWN_ERRORS = 50
+"""Errors kept for a report."""
+_SHOWN_TEXT = 600
+_SHOWN_LABELS = 20
+_SHOWN_POINTS = 2000
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A table of a report, and how it is drawn.
+
+    Attributes:
+        title: above it.
+        header: names of the columns.
+        rows: the cells; texts and numbers.
+        note: a sentence below it; may be empty.
+        chart: ``table``; ``heat``: a table whose numbers are shaded within their row; ``scatter``:
+            the second column over the first, as a picture instead of a table.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+    chart: Literal["table", "heat", "scatter"] = "table"
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An example that was predicted wrongly, for a reader.
+
+    Attributes:
+        example: its place in the file, from 0, as in the file of predictions.
+        texts: (name, text) of what the model read.
+        gold: what is right.
+        predicted: what the model said.
+        weight: how bad it is; the worst are shown first.
+        shown: the weight in words, such as ``probability 0.98``.
+    """
+
+    example: int
+    texts: tuple[tuple[str, str], ...]
+    gold: str
+    predicted: str
+    weight: float
+    shown: str
+
+
+@dataclass(frozen=True)
+class Each:
+    """A measure of single examples, which a report averages by length.
+
+    Attributes:
+        name: of its mean, such as ``accuracy`` or ``mean absolute error``.
+        values: float [N].
+    """
+
+    name: str
+    values: NDArray[np.float64]
+
+
+def worst(mistakes: Sequence[Mistake], limit: int = SHOWN_ERRORS) -> list[dict[str, Any]]:
+    """The worst mistakes as JSON-able data, worst first, long texts shortened."""
+    ranked = sorted(mistakes, key=lambda m: (-m.weight, m.example))[:limit]
+    shown = [asdict(mistake) for mistake in ranked]
+    for record in shown:
+        record["texts"] = [[name, shorten(text, _SHOWN_TEXT)] for name, text in record["texts"]]
+        record["weight"] = float(record["weight"])
+    return shown
+
+
+def confusion_panel(predicted: NDArray[Any], gold: NDArray[Any], labels: Sequence[str]) -> Panel:
+    """Gold labels against predicted ones; of more than 20 labels, the commonest confusions.
+
+    Args:
+        predicted: int [N], places in ``labels``.
+        gold: int [N].
+        labels: the classes.
+    """
+    counts_LL = np.zeros((len(labels), len(labels)), dtype=np.int64)
+    np.add.at(counts_LL, (gold, predicted), 1)
+    if len(labels) <= _SHOWN_LABELS:
+        rows: list[tuple[Cell, ...]] = [
+            (label, *row) for label, row in zip(labels, counts_LL.tolist(), strict=True)
+        ]
+        header = ("gold \\ predicted", *labels)
+        return Panel("Confusion matrix", header, tuple(rows), "Number of examples.", "heat")
+    np.fill_diagonal(counts_LL, 0)
+    order = np.argsort(-counts_LL, axis=None, kind="stable")[:_SHOWN_LABELS]
+    pairs = [divmod(int(place), len(labels)) for place in order]
+    found = tuple((labels[g], labels[p], int(counts_LL[g, p])) for g, p in pairs if counts_LL[g, p])
+    return Panel("Commonest confusions", ("gold", "predicted", "examples"), found)
+
+
+def calibration_panel(probabilities: NDArray[np.float64], right: NDArray[np.bool_]) -> Panel:
+    """How often the predicted label is right, by its probability in ten bins.
+
+    Args:
+        probabilities: of the predicted labels, [N].
+        right: whether they are right, [N].
+    """
+    bins = np.minimum((probabilities * 10).astype(np.int64), 9)
+    rows: list[tuple[Cell, ...]] = []
+    error = 0.0
+    for place in np.unique(bins).tolist():
+        here = bins == place
+        said, found = float(probabilities[here].mean()), float(right[here].mean())
+        error += abs(said - found) * float(here.mean())
+        rows.append((f"{place / 10:.1f} to {(place + 1) / 10:.1f}", int(here.sum()), said, found))
+    header = ("probability of the label given", "examples", "mean probability", "right")
+    note = (
+        f"Expected calibration error {error:.4f} (0 if a label given with 80 % is right in 80 %)."
+    )
+    return Panel("Calibration", header, tuple(rows), note)
+
+
+def scatter_panel(predicted: NDArray[Any], gold: NDArray[Any]) -> Panel:
+    """Predicted scores over those of the data; every k-th of more than 2,000.
+
+    Args:
+        predicted: float [N].
+        gold: float [N].
+    """
+    every = -(-len(gold) // _SHOWN_POINTS) or 1
+    points = zip(gold[::every].tolist(), predicted[::every].tolist(), strict=True)
+    rows = tuple((round(g, 6), round(p, 6)) for g, p in points)
+    note = f"Every {every}th example." if every > 1 else ""
+    return Panel("Predicted against gold scores", ("gold", "predicted"), rows, note, "scatter")
+
+
+def length_panel(lengths: NDArray[np.int64], each: Each, bins: int = 5) -> Panel:
+    """A measure's mean by the length of the examples, in bins of about as many examples.
+
+    Args:
+        lengths: tokens of each example as the model read it, [N].
+        each: the measure.
+        bins: how many at most; examples of one length are never parted.
+    """
+    ends = np.unique(np.quantile(lengths, np.arange(1, bins + 1) / bins, method="lower"))
+    places = np.searchsorted(ends, lengths)
+    rows: list[tuple[Cell, ...]] = []
+    for place in range(len(ends)):
+        here = lengths[places == place]
+        shown = f"{here.min():,} to {here.max():,}" if here.min() < here.max() else f"{here[0]:,}"
+        rows.append((shown, len(here), float(each.values[places == place].mean())))
+    return Panel(
+        f"{each.name.capitalize()} by length", ("tokens", "examples", each.name), tuple(rows)
+    )
+
+
+def panel_record(panel: Panel) -> dict[str, Any]:
+    """As JSON-able data; NumPy's numbers become Python's."""
+    rows = [[c.item() if isinstance(c, np.generic) else c for c in row] for row in panel.rows]
+    return {**asdict(panel), "rows": rows}
+
+
+def panel_from_record(record: dict[str, Any]) -> Panel:
+    """The inverse of :func:`panel_record`, also after JSON.
+
+    Raises:
+        KeyError, TypeError: the record is damaged.
+    """
+    rows = tuple(tuple(row) for row in record["rows"])
+    return Panel(**{**record, "header": tuple(record["header"]), "rows": rows})
