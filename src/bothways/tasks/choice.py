@@ -28,6 +28,7 @@ from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, measure_classes
+from bothways.tasks.panels import Each, Mistake
 from bothways.tasks.readers import broken_note, clean_label, listed, read_values, refuse
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
@@ -175,6 +176,25 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
     def _measure(self, part: Part[ChoiceRows], places: NDArray[Any]) -> Measurement:
         names = self._names(max(map(len, part.rows.choices)))
         return measure_classes(self.metrics, places, part.examples.gold[:, 0], names)
+
+    def errors(self, part: Part[ChoiceRows], predictions: Probabilities) -> list[Mistake]:
+        """Wrong choices, the surest first."""
+        found = []
+        for n, (row, gold) in enumerate(
+            zip(predictions, part.examples.gold[:, 0].tolist(), strict=True)
+        ):
+            choices, best = part.rows.choices[n], int(row.argmax())
+            if best == gold:
+                continue
+            words = f"probability {row[best]:.3f}, of the right one {row[gold]:.3f}"
+            context = ((self.options.text_a, part.rows.contexts[n]),)
+            found.append(Mistake(n, context, choices[gold], choices[best], float(row[best]), words))
+        return found
+
+    def each(self, part: Part[ChoiceRows], predictions: Probabilities) -> Each:
+        """Whether the choice is right."""
+        places = np.array([row.argmax() for row in predictions])
+        return Each("accuracy", (places == part.examples.gold[:, 0]).astype(np.float64))
 
     def table(self, part: Part[ChoiceRows], predictions: Probabilities) -> list[list[str]]:
         """index, prediction, gold if known, and a probability for each choice; empty where an
