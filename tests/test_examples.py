@@ -110,7 +110,7 @@ def test_pairs_keep_their_segments_and_cuts_are_counted() -> None:
 
 def test_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = examples()
-    monkeypatch.setattr("bothways.tasks.examples._CHUNK", 4)
+    monkeypatch.setattr("bothways.tasks.examples.CHUNK", 4)
     parts = examples()
     assert (whole.tokens == parts.tokens).all()
     assert (whole.bounds == parts.bounds).all()

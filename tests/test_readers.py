@@ -283,3 +283,24 @@ def test_json_lists_and_keys_inside(tmp_path: Path) -> None:
 def test_malformed_json_lists(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_rows(write(tmp_path, content, "d.json"), KLUE, labelled=True)
+
+
+def test_csv_has_real_quoting(tmp_path: Path) -> None:
+    """Commas, doubled quotation marks and line breaks are text within quotation marks; a lone
+    quotation mark inside an unquoted field is one too."""
+    path = tmp_path / "x.csv"
+    lines = ["\ufefflabel,sentence", 'a,"one, two"', 'b,"say ""so""', 'then"', 'a,5" long', "", ""]
+    path.write_bytes("\r\n".join(lines).encode())
+    rows = read_rows(path, TaskOptions(), labelled=True)
+    assert rows.a == ["one, two", 'say "so"\nthen', '5" long']
+    assert (rows.labels, rows.lines) == (["a", "b", "a"], [2, 3, 5])
+    path.write_text('a,"one\n\ntwo"\nb,three,four\n')
+    numbered = TaskOptions(text_a="1", label="0", header=False)
+    with pytest.raises(InputError, match=r"x\.csv:4: has 3 comma-separated"):
+        read_rows(path, numbered, labelled=True)
+    named = TaskOptions(columns=("label", "sentence"), broken="skip")
+    rows = read_rows(path, named, labelled=True)
+    assert (rows.a, rows.broken) == (["one\n\ntwo"], [4])
+    path.write_text('label,sentence\na,one\nb,"never closed\na,two\n')
+    with pytest.raises(InputError, match=r"x\.csv:3: a quotation mark"):
+        read_rows(path, TaskOptions(), labelled=True)

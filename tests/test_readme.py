@@ -9,6 +9,7 @@ and :data:`CHEAP_PYTHON` replaced in Python, so that training takes seconds inst
 from __future__ import annotations
 
 import ast
+import csv
 import os
 import re
 import shlex
@@ -97,6 +98,8 @@ OUTPUTS = [
     "tagged.conll",
     "runs/layers/features/train/layers.npy",
     "runs/layers/report.json",
+    "runs/swag/seed-0/test_predictions.tsv",
+    "runs/long/seed-0/model/config.json",
     "runs/squad/seed-0/dev_predictions.json",
     "runs/squad/seed-0/dev_predictions_nbest.json",
     "predictions.tsv",
@@ -154,6 +157,7 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory, tiny_text_file: Path) -> I
     (folder / "sentences.txt").write_text("\n".join(sentences[:5]) + "\n")
     _write_tables(folder, sentences)
     _write_glue(folder / "glue", sentences)
+    _write_swag(folder / "swag", sentences)
     _write_their_model(folder / "all-MiniLM-L6-v2", sentences)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -199,6 +203,22 @@ def _write_glue(folder: Path, sentences: list[str]) -> None:
             (folder / task).mkdir(parents=True, exist_ok=True)
             text = "\n".join(lines).replace("Story", '"Story') + "\n"
             (folder / task / f"{name}.tsv").write_text(text, encoding="utf-8-sig")
+
+
+def _write_swag(folder: Path, sentences: list[str]) -> None:
+    """In the official form; the test file has no label."""
+    folder.mkdir()
+    columns = "video-id fold-ind startphrase sent1 sent2 gold-source".split()
+    head = ["", *columns, *(f"ending{e}" for e in range(4)), "label"]
+    for name, chosen in (("train", slice(0, 24)), ("val", slice(24, 36)), ("test", slice(36, 40))):
+        width = len(head) - (name == "test")
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(head[:width])
+            for i, text in enumerate(sentences[chosen]):
+                endings = [f'and "{word}", so it was.' for word in ("sold", "lost", "found", "hid")]
+                row = [i, f"v{i}", i, text, text, "He", "gold", *endings, i % 4]
+                writer.writerow(row[:width])
 
 
 def _write_their_model(folder: Path, sentences: list[str]) -> None:

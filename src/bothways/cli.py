@@ -314,6 +314,15 @@ def _score(argv: Sequence[str]) -> int:
     return _show(score(chosen))
 
 
+def _choose(argv: Sequence[str]) -> int:
+    from bothways.use_options import ChooseOptions
+
+    chosen = _options(ChooseOptions, "choose", argv, "model", "context", "choices")
+    from bothways.verbs import choose
+
+    return _show(choose(chosen))
+
+
 def _embed(argv: Sequence[str]) -> int:
     from bothways.use_options import EmbedOptions
 
@@ -375,6 +384,7 @@ VERBS: dict[str, Verb] = {
     "features": Verb("tag words by a frozen encoder's layers and a BiLSTM", _features),
     "evaluate": Verb("measure a model on labelled data or on a corpus", _evaluate),
     "predict": Verb("label texts with a fine-tuned model", _predict),
+    "choose": Verb("tell which of some texts continues another", _choose),
     "answer": Verb("answer a question in the words of a text", _answer),
     "score": Verb("score a file of answers, of any system", _score),
     "embed": Verb("turn texts into vectors", _embed),

@@ -21,6 +21,7 @@ from bothways.tasks.predict import (
     Prediction,
     answer_question,
     check_segments,
+    predict_choices,
     predict_texts,
 )
 from bothways.tasks.spans import Answer
@@ -182,6 +183,20 @@ class Model:
             InputError: pairs for a model of single texts, or the reverse.
         """
         return predict_texts(self.loaded, a, b)
+
+    def choose(self, context: str, choices: Sequence[str]) -> list[float]:
+        """Probability of each choice to be what continues the context.
+
+        Args:
+            context: the first text.
+            choices: two or more, whole: with the text that all begin with, if the task has one.
+
+        Raises:
+            ModelError: the model was not fine-tuned on choices.
+            InputError: fewer than two choices.
+        """
+        (found,), _ = predict_choices(self.loaded, [context], [choices])
+        return [float(p) for p in found]
 
     def tag(self, text: str | Sequence[str]) -> Tagged:
         """Tags and entities of a text, or of a sentence cut into words, from a head for tags.

@@ -47,6 +47,20 @@ class NextSentenceOptions:
 
 
 @dataclass(frozen=True)
+class ChooseOptions:
+    """Which of some texts continues another."""
+
+    model: str
+    """Model folder fine-tuned with --task.kind choice."""
+    context: str
+    """The text that is continued."""
+    choices: tuple[str, ...]
+    """Two or more texts to choose from."""
+    device: DeviceName = "auto"
+    """What computes; auto takes a GPU where torch sees one."""
+
+
+@dataclass(frozen=True)
 class PredictOptions:
     """Label texts with a fine-tuned model."""
 
@@ -58,7 +72,7 @@ class PredictOptions:
     text_b: str | None = None
     """Second text of the pair, the same for each text."""
     file: str | None = None
-    """File to label (.tsv or .jsonl; CoNLL columns for tags) with the columns the model was
+    """File to label (.tsv, .csv or .jsonl; CoNLL columns for tags) with the columns the model was
     fine-tuned on; or questions to answer (SQuAD's .json)."""
     out: str | None = None
     """File to write the predictions to (.tsv; CoNLL columns for tags; answers: .json in SQuAD's
@@ -197,9 +211,9 @@ class EvaluateModelOptions:
     """Model folder, as `bothways finetune` or `bothways pretrain` writes it; a run folder of the
     first stands for the models of all its seeds, averaged."""
     file: str
-    """Labelled file (.tsv or .jsonl, CoNLL for tags) with the columns of fine-tuning; questions
-    with answers (SQuAD's .json); or a corpus folder, whose held-out part measures masked LM and
-    next sentence."""
+    """Labelled file (.tsv, .csv or .jsonl, CoNLL for tags) with the columns of fine-tuning;
+    questions with answers (SQuAD's .json); or a corpus folder, whose held-out part measures masked
+    LM and next sentence."""
     precision: Literal["auto", "bf16", "fp32"] = "fp32"
     """Arithmetic of the layers for a labelled file; auto takes bf16 where a probe finds it fast."""
     device: DeviceName = "auto"

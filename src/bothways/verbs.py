@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from bothways.config import MaskOptions, PairOptions, PretrainConfig
@@ -25,6 +26,7 @@ from bothways.tasks.predict import (
     Prediction,
     evaluate_file,
     outputs_of,
+    predict_choices,
     read_part,
     write_predictions,
 )
@@ -39,6 +41,7 @@ from bothways.training.precision import choose_precision, set_threads
 from bothways.use import Model, load, put
 from bothways.use_options import (
     AnswerOptions,
+    ChooseOptions,
     ConvertOptions,
     DeviceName,
     EmbedOptions,
@@ -77,6 +80,16 @@ def next_sentence(options: NextSentenceOptions) -> str:
     return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
 
 
+def choose(options: ChooseOptions) -> list[str]:
+    """Lines for `bothways choose`: the choices, likeliest first."""
+    model = _open(options.model, options.device)
+    (found,), cut = predict_choices(model.loaded, [options.context], [options.choices])
+    if cut:
+        _note("the context or a choice was cut to the length the model was fine-tuned with")
+    order = np.argsort(-found, kind="stable")
+    return [f"{found[i]:6.1%}  {options.choices[i]}" for i in order]
+
+
 def predict(options: PredictOptions) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
     model = _open_task(options)
@@ -88,6 +101,7 @@ def predict(options: PredictOptions) -> list[str]:
         b = None if options.text_b is None else [options.text_b] * len(options.texts)
         prediction = model.predict(options.texts, b)
         _note_cut(prediction.cut, len(options.texts), prediction.length)
+        _note_windows(prediction.several, len(options.texts), prediction.length)
         lines = _prediction_lines(prediction)
     if options.out is None:
         return lines
@@ -302,6 +316,11 @@ def _open_task(options: PredictOptions | EvaluateModelOptions) -> Model:
 def _note(text: str) -> None:
     """What a user must know beside the result; on standard error, as results are piped on."""
     print(f"note: {text}", file=sys.stderr)
+
+
+def _note_windows(several: int, texts: int, length: int) -> None:
+    if several:
+        _note(f"{several:,} of {texts:,} texts are longer than {length} tokens: read in windows")
 
 
 def _note_cut(cut: int, texts: int, limit: int) -> None:

@@ -34,6 +34,7 @@ from bothways.config.finetuning import (
     Restart,
     SearchOptions,
     TaskOptions,
+    WindowOptions,
 )
 from bothways.config.model import SIZES, ModelConfig, SizeOptions
 from bothways.config.planning import PlanConfig
@@ -87,6 +88,7 @@ __all__ = [
     "TaggingOptions",
     "TaskOptions",
     "VocabularyConfig",
+    "WindowOptions",
     "digest",
     "fingerprint",
     "free",

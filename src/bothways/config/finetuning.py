@@ -32,13 +32,29 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class WindowOptions:
+    """How texts longer than the encoder are read in windows (classification and regression)."""
+
+    stride: int | None = None
+    """Pieces from the start of a window to that of the next; half of a window's room if not
+    given."""
+    pooling: Literal["mean", "max", "first"] = "mean"
+    """What stands for the text: the mean of the windows' outputs (logits or scores), the highest
+    of each, or those of the first window."""
+
+    def __post_init__(self) -> None:
+        if self.stride is not None:
+            require("task.windows.stride", self.stride, 1)
+
+
+@dataclass(frozen=True)
 class TaskOptions:
     """Labelled data: files with named columns, and what to predict."""
 
     name: str = "task"
     """Name for reports."""
     train: str = free("")
-    """Training file (.tsv or .jsonl; for tagging CoNLL columns, for spans SQuAD's .json)."""
+    """Training file (.tsv, .csv or .jsonl; for tagging CoNLL columns, for spans SQuAD's .json)."""
     dev: str = free("")
     """File to measure on."""
     test: str | None = free(None)
@@ -51,20 +67,28 @@ class TaskOptions:
     text_a: str = "sentence"
     """Column of the (first) text. In a file without a header: its number, from 0."""
     text_b: str | None = None
-    """Column of the second text, for pairs."""
+    """Column of the second text, for pairs; for kind choice, of a text that begins each choice."""
     label: str = "label"
-    """Column of the label, or of the score for regression."""
-    kind: Literal["classification", "regression", "tagging", "spans"] = "classification"
-    """What is predicted: a class or a score of a text or pair, a tag for each word, or a question's
-    answer within a passage."""
+    """Column of the label, or of the score for regression, or of the right choice."""
+    choices: tuple[str, ...] = ()
+    """Columns of the choices, for kind choice; or one column that holds them as a JSON list."""
+    kind: Literal["classification", "regression", "choice", "tagging", "spans"] = "classification"
+    """What is predicted: a class or a score of a text or pair, which of some texts continues the
+    first, a tag for each word, or a question's answer within a passage."""
     labels: tuple[str, ...] = ()
-    """The labels in order; found in the training file, sorted, if not given."""
+    """The labels in order; found in the training file, sorted, if not given. For kind choice: how
+    the label column names the choices, if not 0, 1, 2 ..."""
     metrics: tuple[str, ...] = ()
     """accuracy, f1, matthews, pearson, spearman; for tagging also precision, recall; for spans f1,
     exact_match, no_answer_precision, no_answer_recall. The first is the main one; by kind if not
     given."""
+    long: Literal["cut", "windows"] = "cut"
+    """Texts beyond the length, in classification and regression: cut, or read in windows, each of
+    which is trained on as an example of its own. What was done is reported."""
+    windows: WindowOptions = field(default_factory=WindowOptions)
+    """The windows."""
     header: bool = True
-    """TSV files start with a line of column names."""
+    """TSV and CSV files start with a line of column names."""
     columns: tuple[str, ...] = ()
     """Names of the columns of TSV files without such a line; a file whose first line holds the
     names that are needed has one (as CoLA's test file, unlike its others)."""
@@ -189,7 +213,8 @@ class FinetuneConfig:
     """Examples of a step."""
     length: int = 0
     """Longest sequence in tokens; 0: 128, and for spans 384. The longer text of a pair is cut
-    first, and what was cut is reported; a longer passage is read in windows."""
+    first, and what was cut is reported; a longer passage is read in windows, and with --task.long
+    windows any text."""
     optimizer: OptimizerOptions = field(
         default_factory=lambda: OptimizerOptions(lr=2e-5, warmup=0.1, bias_correction=True)
     )

@@ -30,7 +30,7 @@ from bothways.randomness import Purpose, permutation
 from bothways.tokenization.tokenizer import Tokenizer
 
 # Texts encoded at once: an encoding holds offsets and words too, many times the size of its ids.
-_CHUNK = 2048
+CHUNK = 2048
 # Tokens computed at once. A step of 32 x 128 tokens is one micro-batch; memory stays bounded for
 # larger batches, and the cut depends on the data alone, so results do not depend on the machine.
 TRAIN_TOKENS = 8192
@@ -130,6 +130,16 @@ class Examples:
         """int64 [N + 1]; item n is read at ``places[rows[n]:rows[n + 1]]``."""
         return np.searchsorted(self.places, self.bounds[self.items]).astype(np.int64)
 
+    @cached_property
+    def firsts(self) -> NDArray[np.int64]:
+        """The first item of each example, int64 [examples]."""
+        return np.flatnonzero(np.diff(self.owners, prepend=-1)).astype(np.int64)
+
+    @property
+    def several(self) -> int:
+        """How many examples have more than one item."""
+        return int((np.diff([*self.firsts, len(self)]) > 1).sum())
+
     @property
     def gold(self) -> NDArray[Any]:
         """The targets of examples that have them."""
@@ -172,7 +182,12 @@ class Examples:
 
 
 def encode_examples(
-    tokenizer: Tokenizer, a: Sequence[str], b: Sequence[str] | None, *, length: int
+    tokenizer: Tokenizer,
+    a: Sequence[str],
+    b: Sequence[str] | None,
+    *,
+    length: int,
+    items: NDArray[np.int64] | None = None,
 ) -> Examples:
     """Encode texts or pairs; the longer text of a pair is cut first.
 
@@ -181,34 +196,50 @@ def encode_examples(
         a: the (first) texts.
         b: the second texts, as many; None for single texts.
         length: limit in tokens, [CLS] and [SEP] included.
+        items: int64 [N + 1]; item n is the texts ``items[n]:items[n + 1]``. Each text is one if
+            not given.
 
     Raises:
         LengthError: the limit leaves no room for a text.
         InputError: something that is no text.
     """
-    least = 3 if b is None else 5
+    check_room(length, pair=b is not None)
+    tokens: list[NDArray[np.int32]] = []
+    segments: list[NDArray[np.int8]] = []
+    lengths: list[int] = []
+    cut: list[bool] = []
+    for start in range(0, len(a), CHUNK):
+        part = slice(start, start + CHUNK)
+        found = tokenizer.encode_batch(a[part], None if b is None else b[part], max_length=length)
+        tokens.append(joined([e.tokens for e in found], np.int32))
+        segments.append(joined([e.segments for e in found], np.int8))
+        lengths.extend(len(e.tokens) for e in found)
+        cut.extend(e.cut > 0 for e in found)
+    items = np.arange(len(a) + 1) if items is None else items
+    bounds = np.cumsum([0, *lengths], dtype=np.int64)
+    return Examples(
+        np.concatenate([np.zeros(0, np.int32), *tokens]),
+        np.concatenate([np.zeros(0, np.int8), *segments]),
+        bounds,
+        items=items,
+        places=bounds[:-1],
+        owners=np.arange(len(items) - 1),
+        cut=int((np.diff(np.cumsum([0, *cut])[items]) > 0).sum()),
+    )
+
+
+def check_room(length: int, *, pair: bool) -> None:
+    """Refuse a length that is filled by [CLS] and [SEP].
+
+    Raises:
+        LengthError: that is so.
+    """
+    least = 5 if pair else 3
     if length < least:
         raise LengthError(
             f"a length of {length} tokens leaves no room for text beside [CLS] and [SEP]; it must "
             f"be at least {least}."
         )
-    tokens: list[NDArray[np.int32]] = []
-    segments: list[NDArray[np.int8]] = []
-    lengths: list[int] = []
-    cut = 0
-    for start in range(0, len(a), _CHUNK):
-        part = slice(start, start + _CHUNK)
-        found = tokenizer.encode_batch(a[part], None if b is None else b[part], max_length=length)
-        tokens.append(_joined([e.tokens for e in found], np.int32))
-        segments.append(_joined([e.segments for e in found], np.int8))
-        lengths.extend(len(e.tokens) for e in found)
-        cut += sum(e.cut > 0 for e in found)
-    return Examples.of_sequences(
-        np.concatenate([np.zeros(0, np.int32), *tokens]),
-        np.concatenate([np.zeros(0, np.int8), *segments]),
-        np.cumsum([0, *lengths], dtype=np.int64),
-        cut=cut,
-    )
 
 
 def step_batches(items: int, batch: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
@@ -254,5 +285,6 @@ def _ranges(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.in
     return places
 
 
-def _joined(rows: list[list[int]], dtype: Any) -> NDArray[Any]:
+def joined(rows: list[list[int]], dtype: Any) -> NDArray[Any]:
+    """All values of all rows, end to end."""
     return np.fromiter((value for row in rows for value in row), dtype, sum(map(len, rows)))

@@ -8,6 +8,7 @@ from typing import Any
 from bothways.config import TaskOptions, from_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.model.folder import Loaded
+from bothways.tasks.choice import ChoiceTask
 from bothways.tasks.spans import SpanTask
 from bothways.tasks.tagging import TaggingTask
 from bothways.tasks.task import Task
@@ -16,6 +17,7 @@ from bothways.tasks.texts import ClassificationTask, RegressionTask
 KINDS: dict[str, type[Task[Any, Any]]] = {
     "classification": ClassificationTask,
     "regression": RegressionTask,
+    "choice": ChoiceTask,
     "tagging": TaggingTask,
     "spans": SpanTask,
 }

@@ -19,8 +19,9 @@ from bothways.config import TaskOptions
 from bothways.errors import InputError, LengthError, ModelError
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
+from bothways.tasks.choice import ChoiceTask, Probabilities, encode_choices, probabilities
 from bothways.tasks.ensemble import Ensemble, combine
-from bothways.tasks.examples import PREDICT_TOKENS, Examples, encode_examples, length_batches
+from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.kinds import task_of
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.questions import Questions
@@ -28,6 +29,9 @@ from bothways.tasks.readers import listed
 from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import Outputs, Part, Task, read_outputs
 from bothways.tasks.texts import ClassificationTask, TextTask
+
+# Options of a task that belong to the model; the others say how a file is laid out.
+_OF_THE_MODEL = ("kind", "labels", "metrics", "long", "windows")
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Prediction:
         values: float64 [N, C]; probabilities in the order of ``names``, or scores, [N, 1].
         names: what the columns of ``values`` are: the labels, or "score".
         cut: texts that lost tokens to the length limit.
+        several: texts that were read in more than one window.
         length: that limit, in tokens.
     """
 
@@ -46,6 +51,7 @@ class Prediction:
     values: NDArray[np.float64]
     names: tuple[str, ...]
     cut: int
+    several: int
     length: int
 
 
@@ -80,13 +86,56 @@ def predict_texts(
         )
     check_pairs(loaded, pair=b is not None)
     length = choose_length(loaded, length)
-    examples = encode_examples(loaded.tokenizer, a, b, length=length)
-    logits_NC = outputs_of(loaded, task, examples, dtype=dtype).astype(np.float64)
+    examples = task.examples(loaded.tokenizer, a, b, length=length)
+    outputs = outputs_of(loaded, task, examples, dtype=dtype)
+    logits_NC = task.pooled(examples, outputs).astype(np.float64)
+    read = (examples.cut, examples.several, length)
     if not isinstance(task, ClassificationTask):
-        return Prediction([], logits_NC, ("score",), examples.cut, length)
+        return Prediction([], logits_NC, ("score",), *read)
     values = softmax(logits_NC, axis=-1)
     labels = [task.labels[i] for i in values.argmax(-1)]
-    return Prediction(labels, values, task.labels, examples.cut, length)
+    return Prediction(labels, values, task.labels, *read)
+
+
+def predict_choices(
+    loaded: Loaded,
+    contexts: Sequence[str],
+    choices: Sequence[Sequence[str]],
+    *,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Probabilities, int]:
+    """Which of some texts continues another.
+
+    Args:
+        loaded: a model folder fine-tuned on choices.
+        contexts: the texts that are continued, N.
+        choices: of each, two or more; whole, with what they all begin with.
+        length: as for :func:`predict_texts`.
+        dtype: arithmetic of the layers.
+
+    Returns:
+        The probabilities of each context's choices, and how many contexts or choices were cut.
+
+    Raises:
+        ModelError: the model has another head or none, or its output is not finite.
+        InputError: a text that is none, or fewer than two choices.
+        LengthError: ``length`` is beyond the encoder's positions.
+    """
+    task = task_of(loaded)
+    if not isinstance(task, ChoiceTask):
+        raise ModelError(
+            f"this model's task is of the kind {task.options.kind!r}, not choice; use `bothways "
+            "predict`, or a model fine-tuned with --task.kind choice."
+        )
+    for n, own in enumerate(choices):
+        if len(own) < 2:
+            raise InputError(f"text {n + 1} has {len(own)} choices; give two or more.")
+    check_segments(loaded.model, pair=True)
+    length = choose_length(loaded, length)
+    examples = encode_choices(loaded.tokenizer, contexts, choices, length=length)
+    outputs = outputs_of(loaded, task, examples, dtype=dtype)
+    return probabilities(examples, outputs), examples.cut
 
 
 def answer_question(
@@ -213,8 +262,9 @@ def read_part(
     if options is not None:
         labels, notes = match_labels(task.options.labels, options.labels)
         metrics = options.metrics or task.options.metrics
-        own = {"kind": task.options.kind, "labels": labels, "metrics": metrics}
-        task = kind(replace(options, **own))  # type: ignore[arg-type]
+        own = replace(task.options, labels=labels, metrics=metrics)
+        kept = {name: getattr(own, name) for name in _OF_THE_MODEL}
+        task = kind(replace(options, **kept))
     check_segments(loaded.model, pair=task.pair)
     rows = kind.read(Path(path), task.options, labelled=labelled)
     task = kind.define(task.options, rows)

@@ -1,9 +1,11 @@
-"""Labelled and unlabelled examples from TSV, JSONL and JSON files.
+"""Labelled and unlabelled examples from TSV, CSV, JSONL and JSON files.
 
 TSV is read as GLUE writes it: tabs separate columns and nothing else has a meaning. Quotation marks
 are text (MRPC has lone ones), there is no escaping, and lines end at line feeds alone, so that the
-separators Unicode calls line breaks stay inside a text. JSONL has one object a line, JSON a list of
-objects; a key of an object inside is written with dots (``labels.label``).
+separators Unicode calls line breaks stay inside a text. CSV is comma-separated with real quoting: a
+field in quotation marks may hold commas, line breaks and doubled quotation marks. JSONL has one
+object a line, JSON a list of objects; a key of an object inside is written with dots
+(``labels.label``).
 
 All are UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
 ignored. An empty text is an example like any other (files to predict need one answer a line); how
@@ -12,10 +14,12 @@ many there are is reported, and a column in which every text is empty is refused
 
 from __future__ import annotations
 
+import csv
 import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -73,13 +77,6 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
         ConfigError: a column number that is none.
     """
     path = Path(path)
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise InputError(
-            f"examples are read from {', '.join(_READERS)} files, not from "
-            f"{path.suffix or 'this'!r}; rename it if it is one of these.",
-            path=path,
-        )
     names = [options.text_a]
     if options.text_b is not None:
         names.append(options.text_b)
@@ -90,11 +87,11 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     def skip(error: InputError) -> None:
         rows.broken.append(error.line or 0)
 
-    on_broken = skip if labelled and options.broken == "skip" else _refuse
-    for number, values in reader(path, names, options, on_broken):
+    on_broken = skip if labelled and options.broken == "skip" else refuse
+    for number, values in read_values(path, names, options, on_broken):
         if rows.labels is not None:
             try:
-                rows.labels.append(_label(values[-1], path, number))
+                rows.labels.append(clean_label(values[-1], path, number))
             except InputError as error:
                 on_broken(error)
                 continue
@@ -106,8 +103,43 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     return rows
 
 
-def _refuse(error: InputError) -> NoReturn:
+def read_values(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
+    """The values of some columns, row by row.
+
+    Args:
+        path: as for :func:`read_rows`.
+        names: of the columns, or their numbers in a file without a header.
+        options: how the file is laid out.
+        on_broken: called for a line that cannot be read, which is then left out.
+
+    Yields:
+        The line of the row, and its values in the order of ``names``.
+
+    Raises:
+        InputError: the file cannot be read as asked.
+        ConfigError: a column number that is none.
+    """
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(
+            f"examples are read from {', '.join(_READERS)} files, not from "
+            f"{path.suffix or 'this'!r}; rename it if it is one of these.",
+            path=path,
+        )
+    yield from reader(path, names, options, on_broken)
+
+
+def refuse(error: InputError) -> NoReturn:
+    """What becomes of a broken line where none may be left out."""
     raise error
+
+
+def broken_note(path: Path, lines: Sequence[int]) -> list[str]:
+    """A sentence about lines that were left out, if there are any."""
+    if not lines:
+        return []
+    shown = ", ".join(map(str, lines[:8])) + (" ..." if len(lines) > 8 else "")
+    return [f"{path.name}: {len(lines):,} broken lines were left out: {shown}"]
 
 
 def text_lines(path: Path) -> list[Line]:
@@ -141,26 +173,71 @@ _LONGEST_LIST_MIB = 1024.0
 _NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."
 
 
-# ------------------------------------------------------------------------------------------- TSV
+# ----------------------------------------------------------------------------------- TSV and CSV
 
 
 def _tsv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
-    lines = text_lines(path)
-    first = lines[0][1].split("\t")
+    records = ((number, line.split("\t")) for number, line in text_lines(path))
+    hint = (
+        "tab-separated columns where line 1 has {}; a text may not hold tabs or line breaks, and "
+        "quotation marks do not protect them."
+    )
+    return _table_rows(records, path, names, options, on_broken, hint)
+
+
+def _csv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
+    hint = (
+        "comma-separated columns where line 1 has {}; a text with commas or line breaks stands in "
+        "quotation marks."
+    )
+    return _table_rows(_csv_records(path), path, names, options, on_broken, hint)
+
+
+def _csv_records(path: Path) -> Values:
+    """The line on which each record starts, and its fields."""
+    limit = csv.field_size_limit(int(LONGEST_TEXT_MIB * 2**20))
+    reader = csv.reader((line + "\n" for _, line in text_lines(path)), strict=True)
+    try:
+        while True:
+            start = reader.line_num + 1
+            values = next(reader, None)
+            if values is None:
+                return
+            yield start, values
+    except csv.Error as error:
+        raise InputError(
+            f"a quotation mark opens or closes a field where none should ({error}). A field that "
+            "holds one stands in quotation marks, with each of its own written twice.",
+            path=path,
+            line=start,
+        ) from None
+    finally:
+        csv.field_size_limit(limit)  # the library keeps one for the whole process
+
+
+def _table_rows(
+    records: Values,
+    path: Path,
+    names: list[str],
+    options: TaskOptions,
+    on_broken: OnBroken,
+    hint: str,
+) -> Values:
+    """The columns named, of rows with as many columns as line 1."""
+    start, first = next(records)
     if options.columns and not has_header(first, names):
         at = _columns_declared(path, names, options.columns, len(first))
+        records = chain([(start, first)], records)
     elif options.header or options.columns:
         at = _columns_by_name(path, names, [name.strip() for name in first])
-        lines = lines[1:]
     else:
         at = _columns_by_number(path, names, len(first))
-    for number, line in lines:
-        values = line.split("\t")
+        records = chain([(start, first)], records)
+    for number, values in records:
         if len(values) != len(first):
             problem = (
-                f"has {len(values)} tab-separated columns where line 1 has {len(first)}; a text "
-                "may not hold tabs or line breaks, and quotation marks do not protect them. "
-                "(task.broken skip leaves such lines of labelled files out.)"
+                f"has {len(values)} {hint.format(len(first))} (task.broken skip leaves such lines "
+                "of labelled files out.)"
             )
             on_broken(InputError(problem, path=path, line=number))
             continue
@@ -309,9 +386,8 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
 def _json_values(
     item: dict[str, Any], names: list[str], options: TaskOptions, path: Path, number: int
 ) -> list[str]:
-    texts = 1 if options.text_b is None else 2
     values = []
-    for i, name in enumerate(names):
+    for name in names:
         holder, key = item, name
         while key not in holder and "." in key and isinstance(holder.get(key.split(".")[0]), dict):
             group, _, key = key.partition(".")
@@ -324,8 +400,10 @@ def _json_values(
                 path=path,
                 line=number,
             )
-        as_text = _json_text if i < texts else _json_label
-        values.append(as_text(holder[key], name, path, number))
+        value, as_text = holder[key], _json_label if name == options.label else _json_text
+        if isinstance(value, list) and name in options.choices:
+            value = json.dumps(value)
+        values.append(as_text(value, name, path, number))
     return values
 
 
@@ -365,6 +443,7 @@ def _json_label(value: Any, name: str, path: Path, number: int) -> str:
 
 _READERS: dict[str, Callable[[Path, list[str], TaskOptions, OnBroken], Values]] = {
     ".tsv": _tsv_rows,
+    ".csv": _csv_rows,
     ".txt": _tsv_rows,
     ".jsonl": _jsonl_rows,
     ".json": _json_rows,
@@ -374,7 +453,12 @@ _READERS: dict[str, Callable[[Path, list[str], TaskOptions, OnBroken], Values]] 
 # ---------------------------------------------------------------------------------------- checks
 
 
-def _label(text: str, path: Path, number: int) -> str:
+def clean_label(text: str, path: Path, number: int) -> str:
+    """A label without the white space around it.
+
+    Raises:
+        InputError: it is empty, or holds what a TSV file cannot.
+    """
     label = text.strip()
     if not label:
         raise InputError("the label is empty.", path=path, line=number)

@@ -18,7 +18,8 @@ from scipy.special import softmax
 
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
-from bothways.tasks.examples import encode_examples
+from bothways.tasks.examples import Examples, encode_examples
+from bothways.tasks.long import encode_windows, pool_windows, windows_note
 from bothways.tasks.metrics import (
     Measurement,
     choose_metrics,
@@ -33,7 +34,7 @@ from bothways.tasks.panels import (
     confusion_panel,
     scatter_panel,
 )
-from bothways.tasks.readers import Rows, listed, nearest, read_rows
+from bothways.tasks.readers import Rows, broken_note, listed, nearest, read_rows
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -55,25 +56,32 @@ class TextTask(Task[Rows, Outputs]):
         return read_rows(path, options, labelled=labelled)
 
     def encode(self, tokenizer: Tokenizer, rows: Rows, *, length: int) -> Part[Rows]:
-        """The longer text of a pair is cut first."""
+        """The longer text of a pair is cut first, or into windows."""
         targets = None if rows.labels is None else self.targets(rows)
-        examples = encode_examples(tokenizer, rows.a, rows.b, length=length)
+        examples = self.examples(tokenizer, rows.a, rows.b, length=length)
         if targets is not None:
-            examples = examples.with_targets(targets)
+            examples = examples.with_targets(targets[examples.owners])
         notes = []
-        if examples.cut:
+        if self.options.long == "windows":
+            pooling = self.options.windows.pooling
+            notes = windows_note(rows.path.name, examples, length, pooling)
+        elif examples.cut:
             notes.append(
                 f"{rows.path.name}: {examples.cut:,} of {len(rows):,} examples were cut to "
                 f"{length} tokens"
             )
         if rows.empty:
             notes.append(f"{rows.path.name}: {rows.empty:,} of {len(rows):,} examples have no text")
-        if rows.broken:
-            lines = ", ".join(map(str, rows.broken[:8])) + (" ..." if len(rows.broken) > 8 else "")
-            notes.append(
-                f"{rows.path.name}: {len(rows.broken):,} broken lines were left out: {lines}"
-            )
-        return Part(rows, examples, tuple(notes))
+        return Part(rows, examples, (*notes, *broken_note(rows.path, rows.broken)))
+
+    def examples(
+        self, tokenizer: Tokenizer, a: Sequence[str], b: Sequence[str] | None, *, length: int
+    ) -> Examples:
+        """Texts or pairs as the model reads them; those beyond the length as the options say."""
+        if self.options.long == "windows":
+            stride = self.options.windows.stride
+            return encode_windows(tokenizer, a, b, length=length, stride=stride)
+        return encode_examples(tokenizer, a, b, length=length)
 
     def shown(self, rows: Rows, example: int) -> tuple[tuple[str, str], ...]:
         """An example's columns and texts, for a reader."""
@@ -86,9 +94,17 @@ class TextTask(Task[Rows, Outputs]):
         """What the outputs should be, [N]."""
         raise NotImplementedError
 
-    def decode(self, part: Part[Rows], outputs: Outputs) -> Outputs:  # noqa: ARG002
+    def gold(self, part: Part[Rows]) -> NDArray[Any]:
+        """The targets of the texts, [N], whatever number of windows each has."""
+        return part.examples.gold[part.examples.firsts]
+
+    def pooled(self, examples: Examples, outputs: Outputs) -> Outputs:
+        """float32 [N, C], from the outputs of all windows."""
+        return pool_windows(outputs, examples, self.options.windows)
+
+    def decode(self, part: Part[Rows], outputs: Outputs) -> Outputs:
         """float32 [N, C]."""
-        return outputs
+        return self.pooled(part.examples, outputs)
 
 
 class ClassificationTask(TextTask):
@@ -137,12 +153,12 @@ class ClassificationTask(TextTask):
 
     def measure(self, part: Part[Rows], predictions: Outputs) -> Measurement:
         """By the likeliest label."""
-        return self._measure(predictions.argmax(-1), part.examples.gold)
+        return self._measure(predictions.argmax(-1), self.gold(part))
 
     def baseline(self, train: Part[Rows], dev: Part[Rows]) -> Measurement:
         """Always the commonest label of the training file."""
-        gold = dev.examples.gold
-        return self._measure(np.full(len(gold), np.bincount(train.examples.gold).argmax()), gold)
+        gold = self.gold(dev)
+        return self._measure(np.full(len(gold), np.bincount(self.gold(train)).argmax()), gold)
 
     def _measure(self, predicted: NDArray[Any], gold: NDArray[Any]) -> Measurement:
         return measure_classes(self.metrics, predicted, gold, self.labels)
@@ -160,7 +176,7 @@ class ClassificationTask(TextTask):
 
     def panels(self, part: Part[Rows], predictions: Outputs) -> list[Panel]:
         """Confusions and calibration."""
-        predicted, gold = predictions.argmax(-1), part.examples.gold
+        predicted, gold = predictions.argmax(-1), self.gold(part)
         probabilities = softmax(predictions.astype(np.float64), axis=-1).max(-1)
         return [
             confusion_panel(predicted, gold, self.labels),
@@ -169,7 +185,7 @@ class ClassificationTask(TextTask):
 
     def errors(self, part: Part[Rows], predictions: Outputs) -> list[Mistake]:
         """Wrong labels, the surest first."""
-        predicted, gold = predictions.argmax(-1), part.examples.gold
+        predicted, gold = predictions.argmax(-1), self.gold(part)
         probabilities = softmax(predictions.astype(np.float64), axis=-1)
         found = []
         for n in np.flatnonzero(predicted != gold).tolist():
@@ -181,7 +197,7 @@ class ClassificationTask(TextTask):
 
     def each(self, part: Part[Rows], predictions: Outputs) -> Each:
         """Whether the label is right."""
-        right = predictions.argmax(-1) == part.examples.gold
+        right = predictions.argmax(-1) == self.gold(part)
         return Each("accuracy", right.astype(np.float64))
 
 
@@ -212,12 +228,12 @@ class RegressionTask(TextTask):
 
     def measure(self, part: Part[Rows], predictions: Outputs) -> Measurement:
         """By the scores as they are."""
-        return measure_scores(self.metrics, predictions[:, 0], part.examples.gold)
+        return measure_scores(self.metrics, predictions[:, 0], self.gold(part))
 
     def baseline(self, train: Part[Rows], dev: Part[Rows]) -> Measurement:
         """Always the mean score of the training file."""
-        gold = dev.examples.gold
-        mean = np.full(len(gold), train.examples.gold.mean(), np.float32)
+        gold = self.gold(dev)
+        mean = np.full(len(gold), self.gold(train).mean(), np.float32)
         return measure_scores(self.metrics, mean, gold)
 
     def table(self, part: Part[Rows], predictions: Outputs) -> list[list[str]]:
@@ -231,11 +247,11 @@ class RegressionTask(TextTask):
 
     def panels(self, part: Part[Rows], predictions: Outputs) -> list[Panel]:
         """Predicted scores over those of the data."""
-        return [scatter_panel(predictions[:, 0], part.examples.gold)]
+        return [scatter_panel(predictions[:, 0], self.gold(part))]
 
     def errors(self, part: Part[Rows], predictions: Outputs) -> list[Mistake]:
         """Every score that is off, the farthest first."""
-        gold = part.examples.gold
+        gold = self.gold(part)
         off = np.abs(predictions[:, 0] - gold).tolist()
         return [
             Mistake(
@@ -251,7 +267,7 @@ class RegressionTask(TextTask):
 
     def each(self, part: Part[Rows], predictions: Outputs) -> Each:
         """How far the score is off."""
-        off = np.abs(predictions[:, 0].astype(np.float64) - part.examples.gold)
+        off = np.abs(predictions[:, 0].astype(np.float64) - self.gold(part))
         return Each("mean absolute error", off)
 
 

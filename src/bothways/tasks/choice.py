@@ -1,0 +1,303 @@
+"""Multiple choice: which of some texts continues another (Devlin et al. 2019, 4.4).
+
+A sequence for each choice, [CLS] context [SEP] choice [SEP]; the head scores each by one vector,
+and a softmax over the scores of an example is trained. Examples may have different numbers of
+choices.
+
+In SWAG the choices begin alike: ``sent1`` is the context, and ``sent2`` with an ending is a choice.
+The paper says as much; of its code for this task none was released, and this is how it is
+commonly done.
+
+N examples, K choices of one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from bothways.config import TaskOptions
+from bothways.errors import ConfigError, InputError
+from bothways.tasks.examples import Examples, encode_examples
+from bothways.tasks.metrics import Measurement, measure_classes
+from bothways.tasks.panels import Each, Mistake
+from bothways.tasks.readers import broken_note, clean_label, listed, read_values, refuse
+from bothways.tasks.task import Outputs, Part, Task
+from bothways.tokenization.tokenizer import Tokenizer
+
+Probabilities = list[NDArray[np.float64]]
+"""float64 [K] of each example."""
+
+
+@dataclass(frozen=True)
+class ChoiceRows:
+    """The examples of one file, in its order.
+
+    Attributes:
+        path: the file.
+        lines: the line of each example, from 1.
+        contexts: the text that is continued.
+        choices: two or more to an example, each with what the choices begin with before it.
+        labels: the right choice as written; None where the file was read without.
+        broken: lines left out because they cannot be read (``broken: skip``).
+    """
+
+    path: Path
+    lines: list[int] = field(default_factory=list)
+    contexts: list[str] = field(default_factory=list)
+    choices: list[list[str]] = field(default_factory=list)
+    labels: list[str] | None = None
+    broken: list[int] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+class ChoiceTask(Task[ChoiceRows, Probabilities]):
+    """One of some texts for each context."""
+
+    loss = "place"
+    head = "classes"
+
+    @property
+    def outputs(self) -> int:
+        """The score of a choice."""
+        return 1
+
+    @property
+    def pair(self) -> bool:
+        """The context and a choice."""
+        return True
+
+    @classmethod
+    def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> ChoiceRows:
+        """TSV, CSV or JSONL."""
+        _check_columns(options)
+        names = [options.text_a, *options.choices]
+        names += [options.text_b] if options.text_b is not None else []
+        names += [options.label] if labelled else []
+        rows = ChoiceRows(path, labels=[] if labelled else None)
+
+        def skip(error: InputError) -> None:
+            rows.broken.append(error.line or 0)
+
+        on_broken = skip if labelled and options.broken == "skip" else refuse
+        for line, values in read_values(path, names, options, on_broken):
+            try:
+                choices = _choices(values[1:], options, path, line)
+                label = clean_label(values[-1], path, line) if labelled else ""
+            except InputError as error:
+                on_broken(error)
+                continue
+            rows.lines.append(line)
+            rows.contexts.append(values[0])
+            rows.choices.append(choices)
+            if rows.labels is not None:
+                rows.labels.append(label)
+        if not len(rows):
+            raise InputError("holds a header and no example.", path=path)
+        if len(rows) > 1 and not any(text.strip() for text in rows.contexts):
+            raise InputError(
+                f"every text in column {options.text_a!r} is empty; most likely it is not the "
+                "column meant.",
+                path=path,
+            )
+        return rows
+
+    @classmethod
+    def define(cls, options: TaskOptions, train: ChoiceRows) -> Self:  # noqa: ARG003
+        """Nothing is found in the file."""
+        if len(set(options.labels)) < len(options.labels):
+            raise ConfigError(f"task.labels is {listed(options.labels)}; give each once.")
+        if options.metrics not in ((), ("accuracy",)):
+            raise ConfigError(
+                f"task.metrics is {listed(options.metrics)}; of choices, accuracy is measured."
+            )
+        return cls(replace(options, metrics=("accuracy",)))
+
+    def encode(self, tokenizer: Tokenizer, rows: ChoiceRows, *, length: int) -> Part[ChoiceRows]:
+        """Of a context and a choice the longer is cut first."""
+        targets = None if rows.labels is None else self._targets(rows)
+        examples = encode_choices(tokenizer, rows.contexts, rows.choices, length=length)
+        if targets is not None:
+            examples = examples.with_targets(targets)
+        notes = []
+        if examples.cut:
+            notes.append(
+                f"{rows.path.name}: {examples.cut:,} of {len(rows):,} examples were cut to "
+                f"{length} tokens (of context and choice the longer first)"
+            )
+        if empty := sum(not text.strip() for text in rows.contexts):
+            notes.append(f"{rows.path.name}: {empty:,} of {len(rows):,} examples have no context")
+        return Part(rows, examples, (*notes, *broken_note(rows.path, rows.broken)))
+
+    def _targets(self, rows: ChoiceRows) -> NDArray[np.int64]:
+        assert rows.labels is not None, "the file was read without labels"
+        found = []
+        for line, label, choices in zip(rows.lines, rows.labels, rows.choices, strict=True):
+            names = self._names(len(choices))
+            if label not in names:
+                raise InputError(
+                    f"the label {label!r} names none of the {len(choices)} choices; they are "
+                    f"{listed(names)} (task.labels gives other names).",
+                    path=rows.path,
+                    line=line,
+                )
+            found.append(names.index(label))
+        return np.array(found, dtype=np.int64)[:, np.newaxis]
+
+    def _names(self, choices: int) -> list[str]:
+        """How the label column names this many choices."""
+        numbers = [str(i) for i in range(choices)]
+        return [*self.options.labels[:choices]] if self.options.labels else numbers
+
+    def decode(self, part: Part[ChoiceRows], outputs: Outputs) -> Probabilities:
+        """Probabilities of each example's choices, float64 [K]."""
+        return probabilities(part.examples, outputs)
+
+    def measure(self, part: Part[ChoiceRows], predictions: Probabilities) -> Measurement:
+        """How often the likeliest choice is right."""
+        places = np.array([row.argmax() for row in predictions])
+        return self._measure(part, places)
+
+    def baseline(self, train: Part[ChoiceRows], dev: Part[ChoiceRows]) -> Measurement:
+        """Always the place where the right choice of the training file most often stands."""
+        place = np.bincount(train.examples.gold[:, 0]).argmax()
+        return self._measure(dev, np.minimum(place, np.diff(dev.examples.items) - 1))
+
+    def _measure(self, part: Part[ChoiceRows], places: NDArray[Any]) -> Measurement:
+        names = self._names(max(map(len, part.rows.choices)))
+        return measure_classes(self.metrics, places, part.examples.gold[:, 0], names)
+
+    def errors(self, part: Part[ChoiceRows], predictions: Probabilities) -> list[Mistake]:
+        """Wrong choices, the surest first."""
+        found = []
+        for n, (row, gold) in enumerate(
+            zip(predictions, part.examples.gold[:, 0].tolist(), strict=True)
+        ):
+            choices, best = part.rows.choices[n], int(row.argmax())
+            if best == gold:
+                continue
+            words = f"probability {row[best]:.3f}, of the right one {row[gold]:.3f}"
+            context = ((self.options.text_a, part.rows.contexts[n]),)
+            found.append(Mistake(n, context, choices[gold], choices[best], float(row[best]), words))
+        return found
+
+    def each(self, part: Part[ChoiceRows], predictions: Probabilities) -> Each:
+        """Whether the choice is right."""
+        places = np.array([row.argmax() for row in predictions])
+        return Each("accuracy", (places == part.examples.gold[:, 0]).astype(np.float64))
+
+    def table(self, part: Part[ChoiceRows], predictions: Probabilities) -> list[list[str]]:
+        """index, prediction, gold if known, and a probability for each choice; empty where an
+        example has fewer."""
+        gold = part.rows.labels
+        most = max(map(len, predictions))
+        head = ["index", "prediction", *(["gold"] if gold else [])]
+        rows = [[*head, *(f"p({name})" for name in self._names(most))]]
+        for i, row in enumerate(predictions):
+            known = [gold[i]] if gold else []
+            shown = [f"{p:.6f}" for p in row] + [""] * (most - len(row))
+            rows.append([str(i), self._names(len(row))[int(row.argmax())], *known, *shown])
+        return rows
+
+
+def probabilities(examples: Examples, outputs: Outputs) -> Probabilities:
+    """A softmax over the outputs [R, 1] of each example's choices."""
+    scores = np.split(outputs[:, 0].astype(np.float64), examples.rows[1:-1])
+    return [softmax(row) for row in scores]
+
+
+def encode_choices(
+    tokenizer: Tokenizer,
+    contexts: Sequence[str],
+    choices: Sequence[Sequence[str]],
+    *,
+    length: int,
+) -> Examples:
+    """An item for each context, with a sequence for each of its choices.
+
+    Args:
+        tokenizer: the model's.
+        contexts: the first segments, N.
+        choices: the second segments of each, N.
+        length: limit of a sequence in tokens; the longer segment is cut first.
+
+    Raises:
+        LengthError: the limit leaves no room for texts.
+        InputError: something that is no text.
+    """
+    return encode_examples(
+        tokenizer,
+        [text for text, own in zip(contexts, choices, strict=True) for _ in own],
+        [choice for own in choices for choice in own],
+        length=length,
+        items=np.cumsum([0, *map(len, choices)]),
+    )
+
+
+def _check_columns(options: TaskOptions) -> None:
+    if not options.choices:
+        raise ConfigError(
+            "task.choices is missing: the columns of the choices, or one that holds them as a "
+            "JSON list."
+        )
+    if options.long != "cut":
+        raise ConfigError("task.long windows is for classification and regression, not choices.")
+    columns = [options.text_a, *options.choices, options.label]
+    columns += [] if options.text_b is None else [options.text_b]
+    for name, count in Counter(columns).items():
+        if count > 1:
+            raise ConfigError(
+                f"task: column {name!r} is named for {count} of text_a, text_b, choices and label; "
+                "each needs its own."
+            )
+
+
+def _choices(values: list[str], options: TaskOptions, path: Path, line: int) -> list[str]:
+    """The choices of a row, whole, from its values behind the context."""
+    count = len(options.choices)
+    start = values[count].rstrip() if options.text_b is not None else ""
+    choices = values[:count]
+    if count == 1:
+        choices = _json_list(choices[0], options.choices[0], path, line)
+    problem = ""
+    if len(choices) < 2:
+        problem = (
+            f"has {len(choices)} of the choices ({options.choices[0]}); two or more are needed."
+        )
+    elif options.labels and len(choices) > len(options.labels):
+        problem = f"has {len(choices)} choices, but task.labels names {len(options.labels)}."
+    for i, text in enumerate(choices):
+        if not text.strip():
+            column = f" (column {options.choices[i]!r})" if count > 1 else ""
+            problem = (
+                f"choice {i}{column} is empty. Where examples have different numbers of choices, "
+                "give them as a JSON list in one column."
+            )
+    if problem:
+        raise InputError(problem, path=path, line=line)
+    return [f"{start} {choice}" if start else choice for choice in choices]
+
+
+def _json_list(text: str, name: str, path: Path, line: int) -> list[str]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if isinstance(values, list) and all(isinstance(value, str) for value in values):
+        return values
+    raise InputError(
+        f"column {name!r} holds {text[:40]!r}; as the only column of choices it must hold them as "
+        'a JSON list of texts, ["one", "two"].',
+        path=path,
+        line=line,
+    )
