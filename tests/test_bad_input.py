@@ -345,11 +345,14 @@ def test_the_verbs_report_what_was_cut(
     long = "dog " * 600
     task = tmp_path / "long.tsv"
     task.write_text(f"sentence\tlabel\na dog\tyes\n{long}\tno\n")
-    out = tmp_path / "out"
+    out = tmp_path / "out.npz"
     cases: list[tuple[list[Words], str]] = [
         (["fill-mask", world.model, "[MASK] " + long], "1 of 1 texts were cut to 512 tokens"),
         (["next-sentence", world.model, "dog", long], "92 tokens of the pair were cut to fit"),
-        (["embed", world.model, "a", long, "--out", out], "1 of 2 texts were cut to 512 tokens"),
+        (
+            ["embed", world.model, "a", long, "--out", out],
+            "1 of 2 texts are longer than 512 tokens",
+        ),
         (["predict", world.task_model, long], "1 of 1 texts were cut to 128 tokens"),
         (["predict", world.task_model, "--file", task], "1 of 2 examples were cut to 128 tokens"),
         (["evaluate", world.task_model, task], "1 of 2 examples were cut to 128 tokens"),

@@ -15,6 +15,7 @@ from bothways.config import FinetuneConfig, to_dict
 from bothways.errors import ConfigError
 from bothways.options import parse
 from bothways.tasks.catalogue import GLUE, declared, recipe_of, show_tasks, task, task_files
+from bothways.tasks.further import part_name
 from bothways.tasks.kinds import KINDS
 
 # Where the shared data has a task's files, and what its files are called there.
@@ -77,7 +78,7 @@ def test_every_declaration_is_a_task(name: str) -> None:
         assert 0 < reference.score < 100
         assert reference.model
         assert reference.source
-        stems = {Path(file).stem for file in task_files(options).values()}
+        stems = {part_name(file) for file in task_files(options).values()}
         assert reference.split in stems, "no file has the name of what was measured on"
     assert len(options.submission) in (0, 1 + len(options.predict))
     text = recipe_of(name).read_text(encoding="utf-8")

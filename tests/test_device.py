@@ -258,9 +258,9 @@ def test_prefetching_moves_batches_in_the_thread() -> None:
     threads = []
 
     class Watched:
-        def micro_batches(self, step: int) -> list[PretrainingBatch]:
+        def micro_batches(self, step: int, share: slice) -> list[PretrainingBatch]:
             threads.append(threading.current_thread())
-            return BATCHES.micro_batches(step)
+            return BATCHES.micro_batches(step, share)
 
     (parts,) = prefetch(Watched(), range(1), device=torch.device("meta"))  # type: ignore[arg-type]
     assert threads[0] is not threading.main_thread()

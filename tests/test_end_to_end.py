@@ -101,9 +101,9 @@ def test_text_to_a_model_in_use(bothways: Run, tmp_path: Path) -> None:
     out = tmp_path / "predictions.tsv"
     bothways("predict", tuned_model, "--file", tmp_path / "test.tsv", "--out", out)
     header, *rows = [line.split("\t") for line in out.read_text().splitlines()]
-    assert header == ["label", "p(bird)", "p(none)"]
+    assert header == ["index", "prediction", "p(bird)", "p(none)"]
     gold = [line.split("\t")[2] for line in (tmp_path / "test.tsv").read_text().splitlines()[1:]]
-    right = np.mean([row[0] == label for row, label in zip(rows, gold, strict=True)])
+    right = np.mean([row[1] == label for row, label in zip(rows, gold, strict=True)])
     assert right > 0.9
     said = bothways("evaluate", tuned_model, tmp_path / "test.tsv")
     assert f"accuracy: {right:.4f}\n" in said

@@ -218,6 +218,26 @@ def test_scores_of_single_tags_and_of_types(tmp_path: Path) -> None:
     assert task.baseline(part, part).scores["accuracy"] == pytest.approx(3 / 6)
 
 
+def test_what_a_report_shows(tmp_path: Path) -> None:
+    task, part = encode(tmp_path, FILES["iob1"], tagging())
+    predicted = [["I-A", "I-A", "I-A", "O"], ["I-B", "I-A"]]
+    (panel,) = task.panels(part, predicted)
+    assert panel.rows == (
+        ("A", 1 / 2, 1 / 3, pytest.approx(0.4), 2, 3),
+        ("B", 1.0, 1.0, 1.0, 1, 1),
+    )
+    (mistake,) = task.errors(part, predicted)
+    assert (mistake.example, mistake.weight) == (0, 3)
+    assert (mistake.gold, mistake.predicted) == ("1 w1 w2: A; 3 w3: A", "1 w1 w2 w3: A")
+    each = task.each(part, predicted)
+    assert each is not None
+    assert each.values.tolist() == [3 / 4, 1.0]
+    task, part = encode(tmp_path, "w1 DT\nw2 NN\nw3 DT\nw4 NN\n", tagging())
+    (mistake,) = task.errors(part, [["DT", "DT", "DT", "NN"]])
+    assert (mistake.gold, mistake.predicted) == ("2 w2: NN", "2 w2: DT")
+    assert task.panels(part, [["DT", "DT", "DT", "NN"]])[0].rows[0][1:4] == (2 / 3, 1.0, 0.8)
+
+
 def test_tags_that_mark_nothing(tmp_path: Path) -> None:
     task, part = encode(tmp_path, "w1 DT\nw2 NN\nw2 NN\n\nw3 NN\nw4 VB\nw4 VB\n", tagging())
     assert (task.learned, task.labels, task.metrics) == ("none", ("DT", "NN", "VB"), ("accuracy",))

@@ -70,6 +70,7 @@ def load(folder: str | Path, *others: str | Path, device: DeviceName = "auto") -
             of an ensemble differ in vocabulary, task, labels or length.
         ConfigError: a GPU is asked for, and torch sees none.
     """
+    choose_device(device)  # refused at once, not after loading
     return put(load_ensemble([folder, *others]), device)
 
 

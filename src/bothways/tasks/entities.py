@@ -18,7 +18,7 @@ from bothways.errors import InputError, ModelError
 from bothways.model.folder import Loaded
 from bothways.tasks.conll import Sentences
 from bothways.tasks.kinds import task_of
-from bothways.tasks.predict import choose_length, predict_outputs
+from bothways.tasks.predict import choose_length, outputs_of
 from bothways.tasks.schemes import phrases
 from bothways.tasks.tagging import TaggingTask, reading_of
 from bothways.tokenization.tokenizer import Tokenizer
@@ -99,7 +99,7 @@ def tag_text(
         raise InputError("the text has no word to tag.")
     rows = Sentences(Path("text"), [words], [[0] * len(words)], documents=[0])
     part = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
-    outputs = predict_outputs(loaded.model, part.examples, dtype=dtype)
+    outputs = outputs_of(loaded, task, part.examples, dtype=dtype)
     (tags,) = task.decode(part, outputs)
     sure = softmax(outputs.astype(np.float64), axis=-1).max(-1)
     at = np.searchsorted(reading_of(part).sentences[0].words, np.arange(len(words)), "right") - 1

@@ -22,6 +22,15 @@ from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import predict_outputs, write_predictions
 from bothways.tasks.task import Part, Task
 
+# The endings that say what a file holds. Other dots belong to its name: eng.testa, eng.testb.
+_ENDINGS = (".tsv", ".txt", ".csv", ".json", ".jsonl", ".conll")
+
+
+def part_name(file: str) -> str:
+    """What a file of a task is called in tables and in the names of its predictions."""
+    path = Path(file)
+    return path.stem if path.suffix.lower() in _ENDINGS else path.name
+
 
 @dataclass(frozen=True)
 class Further:
@@ -59,7 +68,7 @@ def check_files(options: TaskOptions) -> None:
                 f"there is no such file (task.{part}, relative to --data if given).{remedy}",
                 path=name,
             )
-    stems = [Path(name).stem for name in (*options.measure, *options.predict)]
+    stems = [part_name(name) for name in (*options.measure, *options.predict)]
     taken = Counter(["dev", *(["test"] if options.test else []), *stems])
     for name, count in taken.items():
         if count > 1:
@@ -95,7 +104,7 @@ def read_further(
         found = {}
         for name in names:
             rows = task.read(Path(name), task.options, labelled=labelled)
-            found[Path(name).stem] = encode(rows)
+            found[part_name(name)] = encode(rows)
         return found
 
     return Further(

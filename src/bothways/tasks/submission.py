@@ -13,6 +13,7 @@ from pathlib import Path
 from bothways.config import TaskOptions
 from bothways.errors import RunError
 from bothways.files import write_text
+from bothways.tasks.further import part_name
 from bothways.tasks.report import SeedResult
 
 
@@ -38,7 +39,7 @@ def write_submission(
     Raises:
         RunError: the seed's folder lacks its predictions.
     """
-    made = {"test": options.test or "", **{Path(name).stem: name for name in options.predict}}
+    made = {"test": options.test or "", **{part_name(name): name for name in options.predict}}
     written = []
     for name, (stem, file) in zip(options.submission, made.items(), strict=False):
         if not file or not (data / file).exists():

@@ -15,6 +15,7 @@ from typing import Any
 
 from bothways.config import FinetuneConfig, ModelConfig
 from bothways.tasks.catalogue import GLUE, task
+from bothways.tasks.further import part_name
 from bothways.tasks.report import FinetuneResult
 
 MODELS = ("BERT-base", "BERT-large")
@@ -87,8 +88,8 @@ def rows_of(name: str, config: FinetuneConfig, result: FinetuneResult) -> list[R
         result: of fine-tuning.
     """
     options, metric = config.task, result.metrics[0]
-    measured = [Path(options.dev).stem, *(Path(f).stem for f in options.measure)]
-    predicted = [Path(options.test or "test").stem, *(Path(f).stem for f in options.predict)]
+    measured = [part_name(f) for f in (options.dev, *options.measure)]
+    predicted = [part_name(f) for f in (options.test or "test", *options.predict)]
     rows = []
     for i, file in enumerate(measured):
         if i and file not in result.best.further:

@@ -22,6 +22,7 @@ from bothways.config import Scheme, TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.conll import DOCUMENT, Sentences, read_sentences
 from bothways.tasks.metrics import Measurement
+from bothways.tasks.panels import Each, Mistake, Panel
 from bothways.tasks.readers import listed, nearest
 from bothways.tasks.schemes import (
     OUTSIDE,
@@ -213,6 +214,62 @@ class TaggingTask(Task[Sentences, Tags]):
         commonest = min(counts, key=lambda tag: (-counts[tag], tag))
         found = self.measure(dev, [[commonest] * len(words) for words in dev.rows.words])
         return Measurement(found.scores)
+
+    def panels(self, part: Part[Sentences], predictions: Tags) -> list[Panel]:
+        """Scores of each type of entity, or of each tag where tags mark nothing."""
+        gold = part.rows.tags
+        assert gold is not None, "the file was read without tags"
+        if self.learned == "none":
+            counts: dict[str, Counter[str]] = {n: Counter() for n in ("right", "found", "gold")}
+            for ours, theirs in zip(predictions, gold, strict=True):
+                counts["found"].update(ours)
+                counts["gold"].update(theirs)
+                counts["right"].update(o for o, t in zip(ours, theirs, strict=True) if o == t)
+            by_type = {
+                tag: EntityScores(*(counts[n][tag] for n in ("right", "found", "gold")))
+                for tag in sorted({*counts["found"], *counts["gold"]})
+            }
+        else:
+            _, by_type = score_entities(predictions, gold)
+        rows = tuple(
+            (name, s.precision, s.recall, s.f1, s.predicted, s.gold) for name, s in by_type.items()
+        )
+        header = ("type", "precision", "recall", "f1", "predicted", "in the data")
+        return [Panel("Scores by type", header, rows)]
+
+    def errors(self, part: Part[Sentences], predictions: Tags) -> list[Mistake]:
+        """Sentences with a wrong tag; those with the most wrong entities (or tags) first."""
+        gold = part.rows.tags
+        assert gold is not None, "the file was read without tags"
+        space = " " if self.options.tagging.spaces else ""
+        found = []
+        for s, (words, ours, theirs) in enumerate(
+            zip(part.rows.words, predictions, gold, strict=True)
+        ):
+            shown = [self._shown(words, tags, space) for tags in (theirs, ours)]
+            if wrong := len(set(shown[0]) ^ set(shown[1])):
+                texts = (("sentence", space.join(words)),)
+                gold_text, our_text = (
+                    "; ".join(e for e in own if e not in other) or "nothing"
+                    for own, other in (shown, shown[::-1])
+                )
+                found.append(Mistake(s, texts, gold_text, our_text, wrong, f"{wrong} differ"))
+        return found
+
+    def _shown(self, words: list[str], tags: list[str], space: str) -> list[str]:
+        """Entities, or tags that mark nothing, in words."""
+        if self.learned == "none":
+            return [f"{i + 1} {word}: {tags[i]}" for i, word in enumerate(words)]
+        return [
+            f"{start + 1} {space.join(words[start:end])}: {t}" for t, start, end in phrases(tags)
+        ]
+
+    def each(self, part: Part[Sentences], predictions: Tags) -> Each | None:
+        """The share of right tags in each sentence."""
+        assert part.rows.tags is not None, "the file was read without tags"
+        pairs = zip(predictions, part.rows.tags, strict=True)
+        right = [np.mean([o == t for o, t in zip(*row, strict=True)]) for row in pairs]
+        return Each("accuracy of tags", np.array(right, dtype=np.float64))
 
     def table(self, part: Part[Sentences], predictions: Tags) -> list[list[str]]:
         """A CoNLL file: word, tag in the file if it has one, predicted tag; with the file's
