@@ -336,7 +336,6 @@ def test_broken_lines_can_be_left_out(tmp_path: Path) -> None:
         (replace(COLUMNS, choices=("one", "one")), "'one' is named for 2"),
         (replace(COLUMNS, choices=("one", "label")), "'label' is named for 2"),
         (replace(COLUMNS, text_b="context"), "'context' is named for 2"),
-        (replace(COLUMNS, long="windows"), "not choices"),
         (replace(COLUMNS, metrics=("f1",)), "accuracy is measured"),
         (replace(COLUMNS, labels=("a", "a")), "give each once"),
     ],

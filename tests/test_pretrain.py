@@ -620,6 +620,18 @@ def test_heads_that_are_missing_are_drawn(
     assert (pretrain(config).model / WEIGHTS).exists()
 
 
+@pytest.mark.parametrize("head", [{"classes": 3}, {"tags": 3}, {"spans": True}])
+def test_a_task_head_is_left_behind(
+    make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer, head: dict[str, Any]
+) -> None:
+    shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64)
+    save_model(tmp_path / "tuned", Bert(shape, **head), tiny_tokenizer)
+    config = make(tmp_path / "run", start=str(tmp_path / "tuned"), clock=ClockOptions(steps=1))
+    model = load_model(pretrain(config).model).model
+    assert model.task_head is None
+    assert model.masked_lm is not None
+
+
 def test_starting_from_an_older_weights_file(
     unbroken: PretrainResult, make: Make, tmp_path: Path
 ) -> None:

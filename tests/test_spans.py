@@ -190,6 +190,8 @@ def test_options_that_fit_no_file() -> None:
         SpanTask.define(TaskOptions(kind="spans", labels=("a", "b")), rows)
     with pytest.raises(ConfigError, match="choose from f1, exact_match, each once"):
         SpanTask.define(TaskOptions(kind="spans", metrics=("no_answer_recall",)), rows)
+    with pytest.raises(ConfigError, match=r"task\.long windows is .* not for spans"):
+        TaskOptions(kind="spans", long="windows")
     with pytest.raises(ConfigError, match=r"task\.spans\.stride is 0"):
         SpanOptions(stride=0)
     task = SpanTask.define(TaskOptions(kind="spans"), rows)
@@ -277,6 +279,11 @@ def test_no_answer_is_learned_and_its_threshold_kept(tuned_v2: FinetuneConfig) -
         assert task_of(loaded).options.spans == spans
         return evaluate_file(loaded, tuned_v2.task.dev).scores["f1"]
 
+    # A declaration says what a file looks like, not what the model has learned.
+    declared = TaskOptions(kind="spans")
+    again = load_model(folder / "model")
+    assert evaluate_file(again, tuned_v2.task.dev, options=declared).scores == found.scores
+
     assert at(1e6) < found.scores["f1"]
     assert max(at(value + 1e-6) for value in list(odds.values())[::6]) <= found.scores["f1"]
 
@@ -326,6 +333,8 @@ def test_going_on_from_a_tuned_folder(
     before = json.loads((Path(tuned.run) / "seed-0" / "metrics.json").read_text())["scores"]
     assert finetune(again).seeds[0].measurement.scores == before
     assert "goes on with the head of the model folder" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="head_seeds draw new heads"):
+        finetune(dataclasses.replace(again, head_seeds=(0, 1)))
     fresh = dataclasses.replace(again, run=str(tmp_path / "new"), head="new", seeds=(7,))
     assert finetune(fresh).mean() < before["f1"] / 2
     assert "goes on with the head" not in capsys.readouterr().out

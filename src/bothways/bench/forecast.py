@@ -16,20 +16,25 @@ from bothways.bench.cases import full_batches
 from bothways.bench.probe import probe, probe_sequences
 from bothways.config import ModelConfig, Phase, PlanConfig, to_dict
 from bothways.corpus.store import TokenStore
+from bothways.errors import ConfigError
 from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
 from bothways.model.cost import mean_operations
 from bothways.model.folder import load_model
 from bothways.model.heads import Bert
 from bothways.pretraining.batches import PairBatches
+from bothways.pretraining.clock import EVALUATIONS
 from bothways.pretraining.objective import PAIR_TASKS
+from bothways.training.device import choose_device
 from bothways.training.precision import Choice, choose_precision, set_threads
 from bothways.training.runfolder import versions
 from bothways.training.schedules import phase_steps, total_steps
 
 _SAMPLE = 512  # sequences of a corpus that tell how long they are
 _PARTS = 2  # different micro-batches that are timed
-_EVALUATIONS = 20  # where the recipe leaves their interval open
+# What matrix kernels and the allocator take beside tensors where shapes differ from step to step:
+# as measured, 0.6 to 0.9 GiB from tiny to base (benchmarks/2026-11-21-plan.md).
+_OTHER_SHAPES = 800 * 2**20
 _FORWARD = 1 / 3  # of a training step's operations
 
 
@@ -131,6 +136,11 @@ def plan(config: PlanConfig) -> Forecast:
         ConfigError, StoreError, ModelError: as pre-training would.
     """
     threads = set_threads(config.threads)
+    if choose_device(config.device).torch.type != "cpu":
+        raise ConfigError(
+            "plan times this machine's processor; what a GPU would do is not foretold. Say --device "
+            "cpu to plan for the processor."
+        )
     precision = choose_precision(config.precision)
     process = _resident()
     store = TokenStore.open(config.corpus) if config.corpus else None
@@ -263,6 +273,7 @@ def _phase(
     few = probe_sequences(sizes.model, length=mean, targets=text.targets, most=micro_batch)
     found = probe(config, sizes.model, text.whole, text.parts(few), dtype)
     tokens = phase.batch * mean
+    other = 0 if config.corpus == "" else _OTHER_SHAPES  # assumed lengths are all alike
     seconds = tokens * found.token_seconds + found.update_seconds
     return PhaseForecast(
         length=phase.length,
@@ -274,13 +285,13 @@ def _phase(
         step_seconds=seconds,
         activations=found.kept,
         activations_recomputing=found.kept_recomputing,
-        peak=_peak(sizes, phase, found.kept, dtype),
-        peak_recomputing=_peak(sizes, phase, found.kept_recomputing, dtype),
+        peak=_peak(sizes, phase, found.kept, dtype) + other,
+        peak_recomputing=_peak(sizes, phase, found.kept_recomputing, dtype) + other,
     )
 
 
 def _peak(sizes: Forecast, phase: Phase, activations: float, dtype: torch.dtype) -> float:
-    """The largest of three moments; what libraries and the allocator add is not in it.
+    """The largest of three moments, counted in tensors.
 
     The gradients are held from the end of the first micro-batch's backward pass to the update, so
     together with a micro-batch's activations only where there are several.
@@ -315,7 +326,7 @@ def _with_clock(config: PlanConfig, forecast: Forecast, texts: Sequence[_Text]) 
     first = phases[0]
     one = config.evaluate.sequences * first.step_seconds / first.batch * _FORWARD
     if clock.minutes is not None:
-        spent = min(_EVALUATIONS * one / 60, clock.minutes / 2)
+        spent = min(EVALUATIONS * one / 60, clock.minutes / 2)
         clock = replace(clock, minutes=clock.minutes - spent)
     steps = total_steps(
         clock,
@@ -323,7 +334,7 @@ def _with_clock(config: PlanConfig, forecast: Forecast, texts: Sequence[_Text]) 
         step_tokens=[p.batch * p.sequence_tokens for p in phases],
         step_seconds=[p.step_seconds for p in phases],
     )
-    evaluations = steps // config.evaluate.every if config.evaluate.every else _EVALUATIONS
+    evaluations = steps // config.evaluate.every if config.evaluate.every else EVALUATIONS
     done = []
     for own, text, count in zip(phases, texts, phase_steps(config.phases, steps), strict=True):
         epochs = count * own.batch / text.instances if text.instances else None

@@ -106,6 +106,12 @@ class TaskOptions:
     spans: SpanOptions = field(default_factory=SpanOptions)
     """For the kind spans."""
 
+    def __post_init__(self) -> None:
+        if self.long == "windows" and self.kind not in ("classification", "regression"):
+            raise ConfigError(
+                f"task.long windows is for classification and regression, not for {self.kind}."
+            )
+
 
 PAPER_GRID = {"lr": (5e-5, 3e-5, 2e-5), "batch": (16, 32), "epochs": (2, 3, 4)}
 """Devlin et al. 2019, Appendix A.3."""
@@ -224,7 +230,7 @@ class FinetuneConfig:
     if not given."""
     head: Literal["auto", "keep", "new"] = "auto"
     """The task head: go on with that of the model folder, which was trained on the same kind and
-    labels, or draw a new one. auto keeps it for spans (other data first, then these), and not where
+    labels, or draw a new one. auto keeps it for spans and choices (other data first, then these), and not where
     equal labels may mean something else."""
     seeds: tuple[int, ...] = free((0,))
     """One run for each seed (data order, new head, dropout). Seeds may be added to a run folder
@@ -339,3 +345,5 @@ class GlueConfig:
     """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
     threads: int = 0
     """CPU threads; 0: one per core."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """What computes; auto takes a GPU where torch sees one."""

@@ -95,7 +95,7 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     inputs = {"corpus": store.fingerprint}
     if config.start:
         inputs["start"] = weights_digest(Path(config.start))
-    ranks.check_same(_shared_options(config) | inputs)
+    ranks.check_same(_shared_options(config) | inputs | {"device": device.torch.type})
     run = open_run(
         config.run,
         config,

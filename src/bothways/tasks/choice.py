@@ -5,8 +5,8 @@ and a softmax over the scores of an example is trained. Examples may have differ
 choices.
 
 In SWAG the choices begin alike: ``sent1`` is the context, and ``sent2`` with an ending is a choice.
-The paper says as much; of its code for this task none was released, and this is how it is
-commonly done.
+The paper leaves that open and its code for this task was not released; this is how it is commonly
+done.
 
 N examples, K choices of one.
 """
@@ -250,8 +250,6 @@ def _check_columns(options: TaskOptions) -> None:
             "task.choices is missing: the columns of the choices, or one that holds them as a "
             "JSON list."
         )
-    if options.long != "cut":
-        raise ConfigError("task.long windows is for classification and regression, not choices.")
     columns = [options.text_a, *options.choices, options.label]
     columns += [] if options.text_b is None else [options.text_b]
     for name, count in Counter(columns).items():

@@ -1,4 +1,4 @@
-"""Ensembles: the outputs of several fine-tuned models averaged, as the paper's for SQuAD.
+"""Ensembles: the outputs of several fine-tuned models averaged (the paper has one of 7 for SQuAD).
 
 R tokens read, C outputs of the head.
 

@@ -51,8 +51,9 @@ PAPER: dict[LayerChoice, float] = {
     "sum-all": 95.5,
 }
 _PAPER_NOTE = (
-    "paper: dev F1 on CoNLL-2003 with BERT-base, 768 units a direction (Devlin et al. 2019, "
-    "Table 7, feature-based rows); fine-tuned BERT-base has 96.4 on dev and 92.4 on test there"
+    "paper: dev F1 on CoNLL-2003 with BERT-base and a two-layer 768-dimensional BiLSTM (Devlin "
+    "et al. 2019, Table 7, feature-based rows); fine-tuned BERT-base has 96.4 on dev and 92.4 on "
+    "test there"
 )
 _SCORES = "metrics.json"
 _PREDICT_WORDS = 8192
@@ -175,6 +176,8 @@ def _check_asked(config: FeaturesConfig) -> None:
     for name, value in asked.items():
         if not value:
             raise ConfigError(f"{name} is missing; name the file or folder.")
+    if config.task.measure or config.task.predict:
+        raise ConfigError("task.measure and task.predict are for finetune; features has dev and test.")
 
 
 def _load(config: FeaturesConfig, loaded: Loaded) -> tuple[TaggingTask, dict[str, TaggedPart]]:

@@ -1,13 +1,14 @@
 """Fine-tuning: an encoder and labelled data in, model folders, scores and predictions out.
 
-[CLS] goes through the pooler into one new output layer, and everything is trained (Devlin et al.
-2019, 4.1). One run for each seed; the seed keys the order of the data, the new layer and dropout,
+One new output layer reads [CLS] through the pooler, or single tokens, and everything is trained
+(Devlin et al. 2019, section 4). One run for each seed; the seed keys the order of the data, the new layer and dropout,
 unless the first two have seeds of their own.
 
 A run folder holds ``run.json``, ``report.json``, ``report.html`` and ``seed-N/`` with the model
 folder, scores (``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again
 keeps finished seeds; a seed that was interrupted starts again from its beginning and, being keyed,
-ends the same. The model saved is that of the last epoch: nothing is selected on dev within a seed.
+ends the same. The model saved is that of the last epoch: within a seed nothing is selected on dev but
+the threshold of "no answer", for questions that may have none.
 A search (:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
 """
 
@@ -248,6 +249,8 @@ def keeps_head(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any]) -> 
     Raises:
         ConfigError: that is asked for, and the folder has none of this kind and these labels.
     """
+    if config.head == "keep" and config.from_scratch:
+        raise ConfigError("head is keep, but from_scratch draws all weights; leave one of them out.")
     if config.head == "new" or config.from_scratch:
         return False
     fits = has_head_for(loaded, task)
@@ -256,7 +259,13 @@ def keeps_head(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any]) -> 
             "head is keep, but the model folder has no head that was fine-tuned on a task of this "
             "kind and these labels; set head to new."
         )
-    return fits and (config.head == "keep" or task.loss == "place")
+    kept = fits and (config.head == "keep" or task.loss == "place")
+    if kept and config.head_seeds:
+        raise ConfigError(
+            "head_seeds draw new heads, but this run goes on with the model folder's; set head to "
+            "new, or leave head_seeds out."
+        )
+    return kept
 
 
 def train_seed(
@@ -298,6 +307,8 @@ def train_seed(
             "fingerprint": run.fingerprint,
             "precision": run.precision.name,
             "threads": run.threads,
+            "device": run.device.name,
+            "kernels": config.kernels,
             "epochs": [epoch.scores for epoch in epochs],
             **result.record(),
         },

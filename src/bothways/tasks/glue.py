@@ -106,6 +106,7 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         "seeds": config.seeds,
         "precision": config.precision,
         "threads": config.threads,
+        "device": config.device,
         "epochs": config.epochs,
         "batch": config.batch,
         "optimizer.lr": config.lr,

@@ -31,7 +31,8 @@ from bothways.tasks.task import Outputs, Part, Task, read_outputs
 from bothways.tasks.texts import ClassificationTask, TextTask
 
 # Options of a task that belong to the model; the others say how a file is laid out.
-_OF_THE_MODEL = ("kind", "labels", "metrics", "long", "windows")
+_OF_THE_MODEL = ("kind", "labels", "metrics", "long", "windows", "spans")
+_OF_THE_TAGGER = ("learn", "write", "context")
 
 
 @dataclass(frozen=True)
@@ -264,6 +265,11 @@ def read_part(
         metrics = options.metrics or task.options.metrics
         own = replace(task.options, labels=labels, metrics=metrics)
         kept = {name: getattr(own, name) for name in _OF_THE_MODEL}
+        if loaded.about.get("options"):  # it was fine-tuned here, and knows how it reads
+            tagging = {name: getattr(own.tagging, name) for name in _OF_THE_TAGGER}
+            kept["tagging"] = replace(options.tagging, **tagging)
+        else:
+            del kept["spans"]
         task = kind(replace(options, **kept))
     check_segments(loaded.model, pair=task.pair)
     rows = kind.read(Path(path), task.options, labelled=labelled)

@@ -1,4 +1,4 @@
-"""Texts longer than the encoder, by windows that overlap (Devlin et al. 2019, A.3; run_squad.py).
+"""Texts longer than the encoder, by windows that overlap (as in the original run_squad.py).
 
 A piece that stands in several windows is read in the one that shows the most around it.
 """
