@@ -138,8 +138,8 @@ def plan(config: PlanConfig) -> Forecast:
     threads = set_threads(config.threads)
     if choose_device(config.device).torch.type != "cpu":
         raise ConfigError(
-            "plan times this machine's processor; what a GPU would do is not foretold. Say --device "
-            "cpu to plan for the processor."
+            "plan times this machine's processor; what a GPU would do is not foretold. Say "
+            "--device cpu to plan for the processor."
         )
     precision = choose_precision(config.precision)
     process = _resident()

@@ -230,8 +230,8 @@ class FinetuneConfig:
     if not given."""
     head: Literal["auto", "keep", "new"] = "auto"
     """The task head: go on with that of the model folder, which was trained on the same kind and
-    labels, or draw a new one. auto keeps it for spans and choices (other data first, then these), and not where
-    equal labels may mean something else."""
+    labels, or draw a new one. auto keeps it for spans and choices (other data first, then these),
+    and not where equal labels may mean something else."""
     seeds: tuple[int, ...] = free((0,))
     """One run for each seed (data order, new head, dropout). Seeds may be added to a run folder
     later; those finished are kept."""

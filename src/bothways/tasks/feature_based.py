@@ -177,7 +177,9 @@ def _check_asked(config: FeaturesConfig) -> None:
         if not value:
             raise ConfigError(f"{name} is missing; name the file or folder.")
     if config.task.measure or config.task.predict:
-        raise ConfigError("task.measure and task.predict are for finetune; features has dev and test.")
+        raise ConfigError(
+            "task.measure and task.predict are for finetune; features has dev and test."
+        )
 
 
 def _load(config: FeaturesConfig, loaded: Loaded) -> tuple[TaggingTask, dict[str, TaggedPart]]:

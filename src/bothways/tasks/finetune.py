@@ -1,15 +1,14 @@
 """Fine-tuning: an encoder and labelled data in, model folders, scores and predictions out.
 
 One new output layer reads [CLS] through the pooler, or single tokens, and everything is trained
-(Devlin et al. 2019, section 4). One run for each seed; the seed keys the order of the data, the new layer and dropout,
-unless the first two have seeds of their own.
+(Devlin et al. 2019, section 4). One run for each seed; the seed keys the order of the data, the new
+layer and dropout, unless the first two have seeds of their own.
 
 A run folder holds ``run.json``, ``report.json``, ``report.html`` and ``seed-N/`` with the model
 folder, scores (``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again
 keeps finished seeds; a seed that was interrupted starts again from its beginning and, being keyed,
-ends the same. The model saved is that of the last epoch: within a seed nothing is selected on dev but
-the threshold of "no answer", for questions that may have none.
-A search (:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
+ends the same. The model saved is that of the last epoch: within a seed nothing is selected on dev
+but the threshold of "no answer", for questions that may have none. A search (:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
 """
 
 from __future__ import annotations
@@ -250,7 +249,7 @@ def keeps_head(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any]) -> 
         ConfigError: that is asked for, and the folder has none of this kind and these labels.
     """
     if config.head == "keep" and config.from_scratch:
-        raise ConfigError("head is keep, but from_scratch draws all weights; leave one of them out.")
+        raise ConfigError("head is keep, but from_scratch draws all weights; leave one out.")
     if config.head == "new" or config.from_scratch:
         return False
     fits = has_head_for(loaded, task)
