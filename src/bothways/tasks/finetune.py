@@ -8,7 +8,8 @@ A run folder holds ``run.json``, ``report.json``, ``report.html`` and ``seed-N/`
 folder, scores (``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again
 keeps finished seeds; a seed that was interrupted starts again from its beginning and, being keyed,
 ends the same. The model saved is that of the last epoch: within a seed nothing is selected on dev
-but the threshold of "no answer", for questions that may have none. A search (:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
+but the threshold of "no answer", for questions that may have none. A search
+(:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
 """
 
 from __future__ import annotations
