@@ -156,8 +156,8 @@ class AnswerOptions:
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """Score a file of answers, of any system, as the official scripts of SQuAD 1.1, SQuAD 2.0 and
-    KorQuAD do."""
+    """Score a file of answers, of any system: exact match and F1 as SQuAD 1.1, SQuAD 2.0 and
+    KorQuAD define them."""
 
     predictions: str
     """JSON file: an object of question id to answer; an empty answer is none."""

@@ -63,10 +63,24 @@ def choose_metrics(kind: Kind, wanted: Sequence[str], classes: int) -> tuple[str
     known = _CLASSIFICATION if kind == "classification" else _REGRESSION
     if not wanted:
         return tuple(known) if kind == "regression" or classes == 2 else ("accuracy",)
+    return check_metrics(wanted, tuple(known), kind)
+
+
+def check_metrics(wanted: Sequence[str], known: Sequence[str], what: str) -> tuple[str, ...]:
+    """The metrics asked for.
+
+    Args:
+        wanted: their names.
+        known: those there are.
+        what: of which they are, for the message.
+
+    Raises:
+        ConfigError: one that is not known, or is named twice.
+    """
     for name in wanted:
         if name not in known:
             raise ConfigError(
-                f"task.metrics: {name!r} is not a metric for {kind}; choose from "
+                f"task.metrics: {name!r} is not a metric for {what}; choose from "
                 f"{', '.join(known)}."
             )
     if len(set(wanted)) < len(wanted):

@@ -6,7 +6,6 @@ Q questions, N windows of all of them, R their tokens (every token is read).
 from __future__ import annotations
 
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -285,7 +284,7 @@ def _take_in_marks(text: str, starts: NDArray[np.int32], ends: NDArray[np.int32]
 def _notes(rows: Questions, examples: Examples, cut: int) -> list[str]:
     name, count = rows.path.name, f"{len(rows):,} questions"
     notes = []
-    several = sum(windows > 1 for windows in Counter(examples.owners.tolist()).values())
+    several = examples.several
     if several:
         notes.append(
             f"{name}: {several:,} of {count} have a passage that is read in several windows, "

@@ -260,8 +260,7 @@ def _columns_declared(
             )
     if len(columns) != width:
         raise InputError(
-            f"has {width} tab-separated columns, but task.columns names {len(columns)}: "
-            f"{listed(columns)}.",
+            f"has {width} columns, but task.columns names {len(columns)}: {listed(columns)}.",
             path=path,
             line=1,
         )

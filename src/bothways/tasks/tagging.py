@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bothways.config import Scheme, TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.conll import DOCUMENT, Sentences, read_sentences
-from bothways.tasks.metrics import Measurement
+from bothways.tasks.metrics import Measurement, check_metrics
 from bothways.tasks.panels import Each, Mistake, Panel
 from bothways.tasks.readers import listed, nearest
 from bothways.tasks.schemes import (
@@ -316,16 +316,7 @@ def _find_labels(train: Sentences, learn: Scheme) -> tuple[str, ...]:
 
 def _choose_metrics(task: TaggingTask) -> tuple[str, ...]:
     known = ("accuracy",) if task.learned == "none" else _ENTITIES
-    wanted = task.options.metrics or known
-    for name in wanted:
-        if name not in known:
-            raise ConfigError(
-                f"task.metrics: {name!r} is not a metric for these tags; choose from "
-                f"{', '.join(known)}."
-            )
-    if len(set(wanted)) < len(wanted):
-        raise ConfigError(f"task.metrics: {', '.join(wanted)} names a metric twice.")
-    return wanted
+    return check_metrics(task.options.metrics or known, known, "these tags")
 
 
 def _over_rows(found: Sequence[Phrase], own: Pieces) -> list[Phrase]:

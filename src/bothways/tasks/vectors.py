@@ -193,7 +193,7 @@ def _compute(
 ) -> None:
     """Fill ``out``, [N, D] or one row for each piece of all texts."""
     examples, counts = windows.examples, np.array(windows.counts, dtype=np.int64)
-    firsts = np.concatenate([[True], np.diff(examples.owners) > 0])[: len(examples)]
+    firsts = np.isin(np.arange(len(examples)), examples.firsts)
     lasts = np.concatenate([np.diff(examples.owners) > 0, [True]])[: len(examples)]
     sizes = np.diff(examples.rows)
     # Rows of out that a window's pieces begin at, where every token has its own.
