@@ -99,7 +99,7 @@ def write_model_files(
     if model.span is None and architecture != _CHOICE and model.task_outputs:
         config.update(_label_config(about, model.task_outputs, tagging=architecture == TAGGING))
     write_json(folder / CONFIG, config)
-    write_json(folder / ABOUT, {"format": 1, **about})
+    write_json(folder / ABOUT, {"format": 1, **about, **_read_elsewhere(model)})
     tokenizer.save(folder, max_length=model.config.positions)
 
 
@@ -133,6 +133,7 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
         about = read_json(folder / ABOUT, "without the file, the folder loads as a foreign one")
     elif model.task_outputs:
         about = _foreign_task(values, model)
+    _check_direction(folder, model, about)
     return Loaded(model.eval(), tokenizer, about, unused, fresh)
 
 
@@ -251,8 +252,38 @@ def _architecture(model: Bert, about: dict[str, Any]) -> str:
     if model.classifier is not None:
         return _CHOICE if about.get("kind") == "choice" else "BertForSequenceClassification"
     if model.masked_lm is not None:
+        if model.config.left_to_right:
+            return "BertLMHeadModel"
         return "BertForPreTraining" if model.next_sentence is not None else "BertForMaskedLM"
     return "BertForNextSentencePrediction" if model.next_sentence is not None else "BertModel"
+
+
+def _read_elsewhere(model: Bert) -> dict[str, Any]:
+    """What bothways.json says of a model that other readers of its folder compute otherwise."""
+    if model.classifier is not None and model.config.left_to_right:
+        return {
+            "pooled": "last",
+            "transformers": "its classes read the first token, which left to right sees no other, "
+            "where this classifier was trained on the last: they give other outputs",
+        }
+    return {}
+
+
+def _check_direction(folder: Path, model: Bert, about: dict[str, Any]) -> None:
+    """Refuse what would be computed otherwise than where it was trained."""
+    causal = model.config.left_to_right
+    if causal and model.classifier is not None and about.get("pooled") != "last":
+        raise ModelError(
+            f"{folder}: {CONFIG} says is_decoder, and nothing that its classifier was trained on "
+            "the last token, which bothways reads; on the first, as in transformers, it sees no "
+            "other token. Save the encoder alone (BertModel) and fine-tune that."
+        )
+    if about.get("masking") == "left_to_right" and not causal:
+        raise ModelError(
+            f"{folder}: {ABOUT} says that the model was trained left to right, {CONFIG} that it "
+            'reads both ways. If an early version of bothways wrote it, add "is_decoder": true to '
+            f"{CONFIG}."
+        )
 
 
 def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict[str, Any]:

@@ -161,7 +161,7 @@ _REQUIRED: dict[str, tuple[Any, ...]] = {
     "model_type": ("bert",),
     "hidden_act": ("gelu",),
     "position_embedding_type": ("absolute", None),
-    "is_decoder": (False,),
+    "is_decoder": (False, True),
     "add_cross_attention": (False,),
     "is_encoder_decoder": (False,),
     "tie_word_embeddings": (True,),
@@ -191,6 +191,7 @@ def config_to_hugging_face(
         "layer_norm_eps": config.norm_eps,
         "initializer_range": config.init_std,
         "position_embedding_type": "absolute",
+        "is_decoder": config.left_to_right,
         "pad_token_id": pad_id,
         "dtype": "float32",
     }
@@ -221,6 +222,7 @@ def config_from_hugging_face(values: Mapping[str, Any], *, where: str) -> ModelC
             attention_dropout=values.get("attention_probs_dropout_prob", 0.1),
             norm_eps=values.get("layer_norm_eps", 1e-12),
             init_std=values.get("initializer_range", 0.02),
+            left_to_right=values.get("is_decoder", False),
         )
     except KeyError as error:
         raise ModelError(f"{where}: the key {error} of a BERT config is missing.") from None

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.config import ModelConfig
+from bothways.model.batch import Inputs, Reads
 from bothways.model.encoder import Encoder, init_weights
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.shared import LayerNorm, Linear, Shared
@@ -180,9 +181,44 @@ class Bert(nn.Module):
         logits: Tensor = self.classifier(self.encoder.pool(x_BH))
         return logits
 
+    def task_states(
+        self,
+        inputs: Inputs,
+        at: Tensor,
+        *,
+        dtype: torch.dtype = torch.float32,
+        reads: Reads | None = None,
+    ) -> Tensor:
+        """What the task head reads.
+
+        A classifier reads a sequence at one token: the first, or left to right the last, for there
+        the first sees no other (as Radford et al. 2018, 3.2).
+
+        Args:
+            inputs: a flat batch.
+            at: int64 [R]; the tokens read, in any order; for a classifier the first of each
+                sequence, R = B.
+            dtype: arithmetic of the encoder.
+            reads: the same, merged before (:meth:`Encoder.read`).
+
+        Returns:
+            [R, H].
+
+        Raises:
+            LengthError, ModelError: as :meth:`Encoder.hidden_states`.
+        """
+        if self.classifier is not None and self.config.left_to_right:
+            x_TH: Tensor = self.encoder(inputs, dtype=dtype)
+            return x_TH.index_select(0, inputs.lasts)
+        if len(at) == int(inputs.bounds[-1]):  # every token: nothing to pick out
+            every: Tensor = self.encoder(inputs, dtype=dtype)[: len(at)]
+            return every
+        (x_RH,) = self.encoder.read(inputs, at, dtype=dtype, reads=reads)
+        return x_RH
+
     def task_logits(self, x_RH: Tensor) -> Tensor:
-        """Outputs [R, C] of whichever task head there is, from the hidden states that it reads:
-        each [CLS] for a classifier, single tokens for tags and spans."""
+        """Outputs [R, C] of whichever task head there is, from what it reads
+        (:meth:`task_states`)."""
         if (head := self.tagger or self.span) is None:
             return self.class_logits(x_RH)
         logits: Tensor = head(x_RH)

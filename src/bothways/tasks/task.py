@@ -214,9 +214,5 @@ def task_loss(kind: LossKind, targets: int) -> Loss[TaskBatch]:
 
 def read_outputs(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> Tensor:
     """The task head's outputs [R, C] for the tokens that are read."""
-    inputs = batch.inputs
-    if batch.reads_all:  # every token: nothing to pick out
-        x_RH = model.encoder(inputs, dtype=dtype)[: len(batch.at)]
-    else:
-        (x_RH,) = model.encoder.read(inputs, batch.at, dtype=dtype, reads=batch.found)
+    x_RH = model.task_states(batch.inputs, batch.at, dtype=dtype, reads=batch.found)
     return model.task_logits(x_RH)
