@@ -55,7 +55,7 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
             f"phases: length {longest} is over the {model.config.positions} positions of "
             f"{config.start}; shorten the phase."
         )
-    model.classifier = model.tagger = model.span = None
+    model.classifier = model.tagger = model.span = model.lstm = None
     # The heads are numbered as in a new model, so that they draw different numbers.
     if model.masked_lm is None:
         model.masked_lm = _new_head(MaskedLMHead(model.config), model.config, config.seed, 0)

@@ -184,13 +184,14 @@ class Task(ABC, Generic[R, P]):
         """A measure of every example of a labelled file, for its mean by length; None: no such."""
         return None
 
-    def new_model(self, shape: ModelConfig, *, seed: int) -> Bert:
-        """A model with new weights and this task's head."""
+    def new_model(self, shape: ModelConfig, *, seed: int, lstm: int = 0) -> Bert:
+        """A model with new weights and this task's head, on a BiLSTM of so many units if any."""
         return Bert(
             shape,
             classes=self.outputs if self.head == "classes" else 0,
             tags=self.outputs if self.head == "tags" else 0,
             spans=self.head == "spans",
+            lstm=lstm,
             seed=seed,
         )
 
