@@ -22,7 +22,9 @@ POSITIONS = 40
 LENGTHS = (9, 40, 1, 23, 2, 17)
 
 
-def small_config(shape: Sequence[int] = SHAPES[0], dropout: float = 0.1) -> ModelConfig:
+def small_config(
+    shape: Sequence[int] = SHAPES[0], dropout: float = 0.1, *, left_to_right: bool = False
+) -> ModelConfig:
     layers, hidden, heads, intermediate, vocab_size = shape
     return ModelConfig(
         vocab_size=vocab_size,
@@ -33,6 +35,7 @@ def small_config(shape: Sequence[int] = SHAPES[0], dropout: float = 0.1) -> Mode
         positions=POSITIONS,
         dropout=dropout,
         attention_dropout=dropout,
+        left_to_right=left_to_right,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +100,13 @@ def test_full_batches_of_other_kinds(pairs: Any, kind: Any) -> None:
     ((part,),) = full_batches(
         100, batch=3, length=10, count=1, pairs=pairs, masking=MaskOptions(kind=kind)
     )
-    assert part.inputs.causal == (kind == "left_to_right")
-    assert part.masked.count == 3 * (9 if part.inputs.causal else 2)
+    causal = kind == "left_to_right"
+    assert part.masked.count == 3 * (9 if causal else 2)
     assert (part.random_next is None) == (pairs == "full")
     assert bool(part.inputs.segments.any()) == (pairs == "next")
     starts = set(part.inputs.bounds[:-1].tolist())
     hidden = part.masked.at[: part.masked.count].tolist()
-    assert part.inputs.causal == bool(starts & set(hidden))
+    assert causal == bool(starts & set(hidden))
 
 
 def test_operations_of_a_step_by_hand() -> None:
@@ -118,6 +119,15 @@ def test_operations_of_a_step_by_hand() -> None:
     read = 0.3  # two targets and [CLS] of ten
     most = 2 * 2 * 8 * 8 + read * (2 * 2 * 8 * 8 + feed_forward + attention)
     assert cost.matrix == pytest.approx(3 * (most + 0.2 * head + pooler / 10))
+
+
+def test_left_to_right_a_token_costs_what_it_sees() -> None:
+    shape = ModelConfig(vocab_size=64, layers=2, hidden=8, heads=2, intermediate=32)
+    both = training_cost(shape, length=10, targets=9)
+    causal = training_cost(replace(shape, left_to_right=True), length=10, targets=9)
+    scores = sum(2 * 2 * (10 - seen) * 8 for seen in range(1, 11)) / 10  # the later ones' share
+    assert both.matrix - causal.matrix == pytest.approx(3 * 2 * scores)
+    assert both.whole == pytest.approx(causal.whole)
 
 
 def test_base_needs_about_six_operations_a_weight() -> None:

@@ -69,8 +69,9 @@ def close(found: Tensor, wanted: Tensor, share: float) -> None:
     assert error <= share * float(wanted.detach().abs().max()), error
 
 
-def bf16_model(dropout: float = 0.0) -> Bert:
-    model = small_bert(small_config(SHAPE, dropout=dropout), pretraining=True)
+def bf16_model(dropout: float = 0.0, *, left_to_right: bool = False) -> Bert:
+    config = small_config(SHAPE, dropout=dropout, left_to_right=left_to_right)
+    model = small_bert(config, pretraining=True)
     randomise(model)
     return model
 
@@ -102,9 +103,8 @@ def test_loss_and_gradients_are_the_cpus(
     lengths: list[int], causal: bool, dtype: torch.dtype, share: float
 ) -> None:
     """fp32 goes through tiles, bf16 through FlashAttention; the CPU computes in fp32."""
-    model = bf16_model()
+    model = bf16_model(left_to_right=causal)
     inputs = random_inputs(997, lengths, limit=64)
-    inputs = Inputs(inputs.tokens, inputs.segments, inputs.positions, inputs.bounds, causal)
     assert (why_not_flat(model.config, dtype, GPU) is None) == (dtype == torch.bfloat16)
     loss, grads = loss_and_gradients(model, inputs, torch.float32)
     found, found_grads = loss_and_gradients(copy.deepcopy(model).to(GPU), inputs, dtype)

@@ -236,7 +236,9 @@ def test_nothing_is_read_on_the_host_while_fine_tuning(
     }
     examples = examples.with_targets(targets[kind])
     model = small_model(dropout=0.1)
-    model.classifier = ClassifierHead(model.config, 1 if kind == "score" else 2, model.shared)
+    model.classifier = ClassifierHead(
+        model.config.hidden, 1 if kind == "score" else 2, model.shared, dropout=0.1
+    )
     made: Trainer[TaskBatch] = Trainer(
         model.to(meta), OptimizerOptions(), total_steps=20, seed=3, dtype=torch.bfloat16
     )

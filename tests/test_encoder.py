@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -27,8 +25,10 @@ from model_examples import (
 )
 
 
-def _encoder(shape: tuple[int, ...] = SHAPES[1], dropout: float = 0.1) -> Encoder:
-    encoder = Encoder(small_config(shape, dropout))
+def _encoder(
+    shape: tuple[int, ...] = SHAPES[1], dropout: float = 0.1, *, left_to_right: bool = False
+) -> Encoder:
+    encoder = Encoder(small_config(shape, dropout, left_to_right=left_to_right))
     randomise(encoder)
     return encoder.eval()
 
@@ -87,21 +87,20 @@ def test_gradients_of_a_batch_are_the_sum_of_its_sequences_gradients() -> None:
 
 @pytest.mark.parametrize("lengths", [LENGTHS, (32, 32)])
 def test_left_to_right_no_place_sees_the_future(lengths: tuple[int, ...]) -> None:
-    encoder = _encoder()
+    encoder, two_way = _encoder(left_to_right=True), _encoder()
     tokens, segments = random_rows(128, lengths)
-    inputs = replace(collate(tokens, segments, max_positions=POSITIONS), causal=True)
+    inputs = collate(tokens, segments, max_positions=POSITIONS)
     before = _per_sequence(encoder(inputs), inputs)
     for t, s, whole in zip(tokens, segments, before, strict=True):
         for stop in {1, len(t) // 2, len(t)} - {0}:  # what stands after it is not there at all
-            part = replace(collate([t[:stop]], [s[:stop]], max_positions=POSITIONS), causal=True)
+            part = collate([t[:stop]], [s[:stop]], max_positions=POSITIONS)
             torch.testing.assert_close(whole[:stop], encoder(part)[:stop], atol=1e-5, rtol=0)
-    both_ways = encoder(replace(inputs, causal=False))[: inputs.bounds[-1]]
+    both_ways = two_way(inputs)[: inputs.bounds[-1]]
     seen = (both_ways - torch.cat(before)).abs().amax(-1)
     last = inputs.lengths.cumsum() - 1
     assert (seen > 1e-3).sum() >= len(seen) - len(lengths), "elsewhere both ways differ"
     # One layer alone lets the last place see all, as both ways do.
-    shallow = _encoder((1, 32, 4, 50, 128))
-    ends = shallow(inputs)[last], shallow(replace(inputs, causal=False))[last]
+    ends = [_encoder((1, 32, 4, 50, 128), left_to_right=one)(inputs)[last] for one in (True, False)]
     torch.testing.assert_close(*ends, atol=1e-5, rtol=0)
 
 

@@ -131,8 +131,16 @@ def test_real_lengths_are_read_from_the_corpus(tiny_corpus: Path) -> None:
         assert phase.activations_recomputing > 0
 
 
-@pytest.mark.parametrize("pairs", ["order", "full", "single"])
-@pytest.mark.parametrize("masking", ["pieces", "left_to_right"])
+@pytest.mark.parametrize(
+    ("pairs", "masking"),
+    [
+        ("order", "pieces"),
+        ("full", "pieces"),
+        ("single", "pieces"),
+        ("full", "left_to_right"),
+        ("single", "left_to_right"),
+    ],
+)
 def test_other_kinds_of_sequences_without_a_corpus(pairs: Any, masking: Any) -> None:
     phases = (Phase(length=16, batch=4, micro_batch=4),)
     found = plan(

@@ -129,7 +129,7 @@ def test_a_config_comes_back_the_same(shape: tuple[int, ...]) -> None:
         ("hidden_act", "gelu_new"),
         ("hidden_act", "relu"),
         ("position_embedding_type", "relative_key"),
-        ("is_decoder", True),
+        ("is_decoder", None),
         ("add_cross_attention", True),
         ("tie_word_embeddings", False),
         ("model_type", "roberta"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,13 @@ from bothways.config import MaskOptions, PairKind, PairOptions
 from bothways.model.batch import IGNORE, PretrainingBatch
 from bothways.model.heads import Bert
 from bothways.pretraining.objective import HeldOut, PairScores, measure, pretraining_loss
-from pretraining_examples import memory_store, pair_batches, random_documents, small_model
+from pretraining_examples import (
+    memory_store,
+    pair_batches,
+    random_documents,
+    small_model,
+    small_shape,
+)
 
 
 def parts_of(batch: int, micro_batch: int, **kinds: Any) -> list[PretrainingBatch]:
@@ -178,7 +185,8 @@ def test_left_to_right_learns_from_every_place() -> None:
     parts = parts_of(
         12, 4, pairs=PairOptions(kind="single"), masking=MaskOptions(kind="left_to_right")
     )
-    result = measure(small_model(), parts, torch.float32, "single")
+    model = Bert(replace(small_shape(), left_to_right=True), pretraining=True, seed=3)
+    result = measure(model, parts, torch.float32, "single")
     assert result.targets == sum(int(p.inputs.bounds[-1]) for p in parts) - 12
     assert result.sentence().startswith("held-out left-to-right perplexity ")
 

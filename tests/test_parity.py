@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bothways.errors import ModelError
 from bothways.model.batch import Inputs, collate
 from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
@@ -295,6 +296,75 @@ def test_gradients_equal_theirs(tmp_path: Path) -> None:
     assert (found[97:] == 0).all()
     positions = theirs.bert.embeddings.position_embeddings.weight.grad
     torch.testing.assert_close(ours.encoder.embeddings.positions.weight.grad, positions)
+
+
+# -------------------------------------------------------------------------------- left to right
+
+LEFT_TO_RIGHT = [
+    pytest.param("BertLMHeadModel", {"pretraining": True}, MASKED_LM, id="language-model"),
+    pytest.param("BertForTokenClassification", {"tags": 5}, TAGS, id="tags"),
+    pytest.param("BertForQuestionAnswering", {"spans": True}, SPANS, id="spans"),
+]
+
+
+@pytest.mark.parametrize(("name", "needs", "head"), LEFT_TO_RIGHT)
+@torch.no_grad()
+def test_left_to_right_logits_both_ways(
+    name: str, needs: dict[str, Any], head: Head, tmp_path: Path
+) -> None:
+    compute, pick = head
+    labels = {"num_labels": needs["tags"]} if "tags" in needs else {}
+    theirs = _their_folder(
+        name, _their_config(SHAPES[2], is_decoder=True, **labels), tmp_path / "a"
+    )
+    loaded = load_model(tmp_path / "a")
+    assert loaded.model.config.left_to_right
+    inputs, batch = _batch(SHAPES[2][4])
+    _close(compute(loaded.model, inputs), pick(theirs(**batch), batch))
+
+    ours = small_bert(small_config(SHAPES[2], left_to_right=True), **needs)
+    ours.next_sentence = None  # as pre-training leaves it
+    save_model(tmp_path / "b", ours, small_tokenizer(SHAPES[2][4]))
+    there, info = getattr(transformers, name).from_pretrained(
+        tmp_path / "b", output_loading_info=True
+    )
+    assert there.config.architectures == [name]
+    assert not info["missing_keys"]
+    _close(compute(ours, inputs), pick(there.eval()(**batch), batch))
+    assert load_model(tmp_path / "b").model.config == ours.config
+
+
+@torch.no_grad()
+def test_left_to_right_hidden_states_both_ways(tmp_path: Path) -> None:
+    theirs = _their_folder("BertModel", _their_config(SHAPES[1], is_decoder=True), tmp_path / "a")
+    rows = random_rows(SHAPES[1][4])
+    _compare_hidden_states(load_model(tmp_path / "a").model, theirs, *rows)
+    ours = small_bert(small_config(SHAPES[1], left_to_right=True))
+    save_model(tmp_path / "b", ours, small_tokenizer(SHAPES[1][4]))
+    there = transformers.BertModel.from_pretrained(tmp_path / "b").eval()
+    _compare_hidden_states(ours, there, *rows)
+
+
+@pytest.mark.parametrize("name", ["BertForSequenceClassification", "BertForMultipleChoice"])
+@torch.no_grad()
+def test_left_to_right_classes_there_read_the_first_token(name: str, tmp_path: Path) -> None:
+    """The same weights, read at another place; so neither side's classifier serves the other."""
+    about = {"kind": "choice"} if name == "BertForMultipleChoice" else {}
+    ours = small_bert(small_config(SHAPES[1], left_to_right=True), classes=1)
+    save_model(tmp_path / "m", ours, small_tokenizer(SHAPES[1][4]), about)
+    theirs = getattr(transformers, name).from_pretrained(tmp_path / "m").eval()
+    inputs, batch = _batch(SHAPES[1][4])
+    logits = theirs(**_as_choices(batch, name)).logits.view(-1, 1)
+    _close(_our_classes(ours, inputs), logits)
+    assert (ours.task_logits(ours.task_states(inputs, inputs.starts)) - logits).abs().max() > 0.1
+    loaded = load_model(tmp_path / "m")
+    assert loaded.about["pooled"] == "last"
+    assert "transformers" in loaded.about
+
+    config = _their_config(SHAPES[1], is_decoder=True, num_labels=1)
+    _their_folder(name, config, tmp_path / "theirs")
+    with pytest.raises(ModelError, match=r"theirs: config.json says is_decoder.*\(BertModel\)"):
+        load_model(tmp_path / "theirs")
 
 
 # --------------------------------------------------------------------------------- the real MiniLM

@@ -173,10 +173,10 @@ def loss_and_gradients(model: Bert, inputs: Inputs, places: Tensor) -> tuple[Ten
 def test_flat_and_tiled_attention_agree(
     kernels: list[int], monkeypatch: pytest.MonkeyPatch, lengths: list[int], causal: bool
 ) -> None:
-    model = small_bert(small_config((2, 16, 2, 64, 97), dropout=0.0), pretraining=True).double()
+    config = small_config((2, 16, 2, 64, 97), dropout=0.0, left_to_right=causal)
+    model = small_bert(config, pretraining=True).double()
     randomise(model)
     inputs = random_inputs(97, lengths, limit=64)
-    inputs = Inputs(inputs.tokens, inputs.segments, inputs.positions, inputs.bounds, causal)
     places = torch.tensor([1, 2, 40, 41, 44, 60, 99, 0, 0])  # none in some sequences
     loss, grads = loss_and_gradients(model, inputs, places)
     assert len(kernels) == 2

@@ -108,6 +108,12 @@ class Model:
             raise ModelError(
                 "this model has no masked-LM head; use a folder that `bothways pretrain` wrote."
             )
+        if self.bert.config.left_to_right:
+            raise ModelError(
+                f"this model reads left to right: at {MASK} it has seen the text before it alone, "
+                "and says what comes next instead of what is hidden; use a folder that was "
+                "pre-trained as a masked LM (masking.kind pieces or words)."
+            )
         encoding = self._encode(text)
         places = self._mask_places(text, encoding)
         with torch.inference_mode():
@@ -162,9 +168,10 @@ class Model:
             ModelError: the model has no next-sentence head.
         """
         if self.bert.next_sentence is None:
-            raise ModelError(
-                "this model has no next-sentence head; use a folder that `bothways pretrain` wrote."
-            )
+            why = "this model has no next-sentence head"
+            if self.bert.config.left_to_right:
+                why += ", for it reads left to right, where [CLS] sees neither text"
+            raise ModelError(f"{why}; use a folder that `bothways pretrain` wrote with pairs.")
         check_segments(self.bert, pair=True)
         inputs = self._collate(self._encode(a, b))
         with torch.inference_mode():

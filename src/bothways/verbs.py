@@ -281,8 +281,9 @@ def _pretraining_recipe(loaded: Loaded) -> PretrainConfig:
     next-sentence head single segments, where its folder does not say."""
     default = "single" if loaded.model.next_sentence is None else "next"
     pairs = PairOptions(kind=loaded.about.get("pairs", default))
+    ltr, masking = loaded.model.config.left_to_right, loaded.about.get("masking", "pieces")
     return PretrainConfig(
-        pairs=pairs, masking=MaskOptions(kind=loaded.about.get("masking", "pieces"))
+        pairs=pairs, masking=MaskOptions(kind="left_to_right" if ltr else masking)
     )
 
 

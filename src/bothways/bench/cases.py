@@ -54,7 +54,7 @@ def full_batches(
     """Steps of ``batch`` sequences of exactly ``length`` random tokens each."""
     rng = np.random.default_rng(0)
     masking = masking or MaskOptions()
-    causal, paired = masking.kind == "left_to_right", pairs in ("next", "order")
+    causal, paired = masking.left_to_right, pairs in ("next", "order")
     targets = length - 1 if causal else max_predictions(length, masking.rate)
     starts = np.arange(batch)[:, None] * length
     steps = []
@@ -68,7 +68,7 @@ def full_batches(
         half = length // 2 if paired else length
         segments = np.tile(np.arange(length) >= half, batch).astype(np.int64)
         bounds = np.arange(batch + 1) * length
-        inputs = flat_inputs(tokens, segments, bounds, max_positions=length, causal=causal)
+        inputs = flat_inputs(tokens, segments, bounds, max_positions=length)
         labels = torch.from_numpy(rng.integers(0, 2, batch)) if paired else None
         steps.append([PretrainingBatch(inputs, masked_targets(at, tokens[at]), labels)])
     return steps

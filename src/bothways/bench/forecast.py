@@ -25,6 +25,7 @@ from bothways.model.heads import Bert
 from bothways.pretraining.batches import PairBatches
 from bothways.pretraining.clock import EVALUATIONS
 from bothways.pretraining.objective import PAIR_TASKS
+from bothways.pretraining.start import check_direction
 from bothways.training.device import choose_device
 from bothways.training.precision import Choice, choose_precision, set_threads
 from bothways.training.runfolder import versions
@@ -170,8 +171,10 @@ def plan(config: PlanConfig) -> Forecast:
 
 def _shape(config: PlanConfig, store: TokenStore | None) -> ModelConfig:
     if config.start:
-        return load_model(config.start).model.config
-    return config.model.resolve(store.tokenizer.vocab_size if store else config.vocab_size)
+        shape = load_model(config.start).model.config
+        check_direction(config, shape)
+        return shape
+    return config.shape(store.tokenizer.vocab_size if store else config.vocab_size)
 
 
 # -------------------------------------------------------------------------------- from shape alone

@@ -228,6 +228,10 @@ class FinetuneConfig:
     dropout: float | None = None
     """Dropout everywhere while fine-tuning (attention and the new head included); the model's own
     if not given."""
+    lstm: int = 0
+    """Units of each direction of a new BiLSTM of one layer between encoder and task head, in place
+    of the pooler ("+ BiLSTM" in section 5.1), trained with everything; 0: none. transformers cannot
+    load such models."""
     head: Literal["auto", "keep", "new"] = "auto"
     """The task head: go on with that of the model folder, which was trained on the same kind and
     labels, or draw a new one. auto keeps it for spans and choices (other data first, then these),
@@ -258,6 +262,7 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         if not self.length:
             object.__setattr__(self, "length", 384 if self.task.kind == "spans" else 128)
+        require("lstm", self.lstm, 0)
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")

@@ -34,6 +34,8 @@ class ModelConfig:
     attention_dropout: float = 0.1
     norm_eps: float = 1e-12
     init_std: float = 0.02
+    left_to_right: bool = False
+    """A token sees itself and those before it, not those after (transformers: is_decoder)."""
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "layers", "hidden", "heads", "intermediate", "positions"):
@@ -94,7 +96,7 @@ class SizeOptions:
     attention_dropout: float = 0.1
     """Dropout on attention probabilities."""
 
-    def resolve(self, vocab_size: int) -> ModelConfig:
+    def resolve(self, vocab_size: int, *, left_to_right: bool = False) -> ModelConfig:
         """The network for a vocabulary of this many pieces."""
         layers, hidden, heads = SIZES[self.size]
         hidden = self.hidden or hidden
@@ -107,4 +109,5 @@ class SizeOptions:
             positions=self.positions,
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
+            left_to_right=left_to_right,
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bothways.config.fields import free, numerics, require
-from bothways.config.model import SizeOptions
+from bothways.config.model import ModelConfig, SizeOptions
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
 
@@ -88,7 +88,8 @@ class MaskOptions:
     """Of the chosen: share shown as a random word; the rest is shown unchanged."""
     kind: MaskKind = "pieces"
     """What is chosen: single pieces, or all pieces of a word together. left_to_right is no masked
-    LM: every token predicts the next one and sees none after itself."""
+    LM: every token predicts the next one and sees none after itself; so does the model in all later
+    use, and pairs.kind must be full or single."""
     segmented: bool = False
     """For words: a segmenter has put spaces between words in every script of the text. Otherwise
     each piece of a script without spaces (kana, Thai, ...) is a word of its own."""
@@ -102,6 +103,11 @@ class MaskOptions:
         if self.mask < 0 or self.random < 0 or self.mask + self.random > 1 + 1e-9:
             raise ConfigError("masking.mask and masking.random are shares of at most 1 together.")
         require("masking.duplicates", self.duplicates, 0)
+
+    @property
+    def left_to_right(self) -> bool:
+        """No masked LM; the model is to see no token after the one it reads."""
+        return self.kind == "left_to_right"
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,17 @@ class PretrainConfig:
                 f"phases: length {longest} is over model.positions, {self.model.positions}; "
                 "shorten the phase or give the model more positions."
             )
+        if self.masking.left_to_right and self.pairs.kind in ("next", "order"):
+            raise ConfigError(
+                f"masking.kind left_to_right with pairs.kind {self.pairs.kind}: the second loss "
+                "reads [CLS], which left to right sees no other token; choose pairs.kind full or "
+                "single."
+            )
         require("log_every", self.log_every, 0)
+
+    def shape(self, vocab_size: int) -> ModelConfig:
+        """The new network for a vocabulary of this many pieces."""
+        return self.model.resolve(vocab_size, left_to_right=self.masking.left_to_right)
 
 
 @dataclass(frozen=True)

@@ -54,14 +54,12 @@ class Inputs:
         segments: int64 [T]; 0 for the first text and its specials, 1 for the second.
         positions: int64 [T]; place in the sequence, from 0.
         bounds: int64 [B + 1]; sequence b is ``tokens[bounds[b]:bounds[b + 1]]``. On the CPU.
-        causal: a token sees itself and those before it, not those after.
     """
 
     tokens: Tensor
     segments: Tensor
     positions: Tensor
     bounds: NDArray[np.int64]
-    causal: bool = False
 
     @property
     def sequences(self) -> int:
@@ -84,6 +82,11 @@ class Inputs:
         return move(torch.from_numpy(self.bounds[:-1]), self.tokens.device)
 
     @cached_property
+    def lasts(self) -> Tensor:
+        """int64 [B]; where each sequence's last token is, on the tokens' device."""
+        return move(torch.from_numpy(self.bounds[1:] - 1), self.tokens.device)
+
+    @cached_property
     def spans(self) -> Spans:
         """The sequences, with the tail as one more, on the tokens' device.
 
@@ -100,7 +103,6 @@ class Inputs:
             move(self.segments, device),
             move(self.positions, device),
             self.bounds,
-            self.causal,
         )
         _ = moved.spans, moved.starts  # made by whoever moves it, which may be a helper thread
         return moved
@@ -200,7 +202,6 @@ def flat_inputs(
     bounds: NDArray[np.int64],
     *,
     max_positions: int,
-    causal: bool = False,
 ) -> Inputs:
     """Build :class:`Inputs` from arrays of the real tokens, adding positions and the tail.
 
@@ -209,7 +210,6 @@ def flat_inputs(
         segments: int [bounds[B]].
         bounds: int64 [B + 1], from 0.
         max_positions: the encoder's limit.
-        causal: see :class:`Inputs`.
 
     Raises:
         LengthError: a sequence is longer than ``max_positions`` (named, with its length).
@@ -236,7 +236,7 @@ def flat_inputs(
 
     positions = np.arange(total) - np.repeat(bounds[:-1], lengths)
     edges = bounds.astype(np.int64)
-    return Inputs(tail(tokens), tail(segments), tail(positions), edges, causal)
+    return Inputs(tail(tokens), tail(segments), tail(positions), edges)
 
 
 def masked_targets(at: NDArray[np.int64], ids: NDArray[np.int64]) -> MaskedTargets:

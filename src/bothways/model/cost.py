@@ -20,9 +20,10 @@ class TrainingCost:
     Attributes:
         matrix: floating-point operations of matrix products that the result needs, forward and
             backward (twice the forward): a multiplication and an addition are two. Products of a
-            reader (last layer, output embedding) count for the tokens that are read alone.
-        whole: the same if every token went through the last layer and the output embedding, as
-            implementations without that shortcut compute.
+            reader (last layer, output embedding) count for the tokens that are read alone, those
+            of attention left to right for the tokens that are seen alone.
+        whole: the same if every token went through the last layer and the output embedding, and
+            attention were computed for all pairs, as implementations without these shortcuts do.
     """
 
     matrix: float
@@ -39,14 +40,15 @@ def training_cost(config: ModelConfig, *, length: int, targets: float) -> Traini
     """
     H, I, V = config.hidden, config.intermediate, config.padded_vocab  # noqa: E741
     read = min(1.0, (targets + 1) / length)  # and [CLS]
-    key_value, query, attention = 4 * H * H, 2 * H * H, 4 * length * H
+    key_value, query, every = 4 * H * H, 2 * H * H, 4 * length * H
+    attention = 2 * (length + 1) * H if config.left_to_right else every
     rest = 2 * H * H + 4 * H * I
     layer = key_value + query + attention + rest
     last = key_value + read * (query + attention + rest)
     head = 2 * H * H + 2 * H * V
     pooled = 2 * H * H / length
     forward = (config.layers - 1) * layer + last + targets / length * head + pooled
-    whole = config.layers * layer + head + pooled
+    whole = config.layers * (layer + every - attention) + head + pooled
     return TrainingCost(matrix=3 * forward, whole=3 * whole)
 
 

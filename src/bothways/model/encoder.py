@@ -106,7 +106,7 @@ class Encoder(nn.Module):
             LengthError, ModelError: as :meth:`hidden_states`.
         """
         reads = reads or Reads.of(inputs, *places)
-        if inputs.causal or not self.shared.fast:  # left to right, nearly all tokens are read
+        if self.config.left_to_right or not self.shared.fast:  # a language model reads nearly all
             x_TH = self.forward(inputs, dtype=dtype)
             return [x_TH.index_select(0, reads.at.index_select(0, own)) for own in reads.rows]
         self._check(inputs)
@@ -125,10 +125,10 @@ class Encoder(nn.Module):
         A GPU's kernels take them as they lie. Padded tiles serve everywhere, in every dtype, and
         show their probabilities.
         """
-        device = inputs.tokens.device
+        device, causal = inputs.tokens.device, self.config.left_to_right
         if self.shared.fast and not weights and why_not_flat(self.config, dtype, device) is None:
-            return Flat(inputs.spans, inputs.causal)
-        return make_tiles(inputs, dtype)
+            return Flat(inputs.spans, causal)
+        return make_tiles(inputs, dtype, causal=causal)
 
     def pool(self, x_BH: Tensor) -> Tensor:
         """[B, H] -> [B, H]: a dense layer and tanh over each sequence's [CLS]."""

@@ -23,10 +23,12 @@ from bothways.errors import ModelError
 from bothways.files import explain_disk_errors, new_folder, write_json
 from bothways.model.encoder import init_weights
 from bothways.model.formats import (
+    BILSTM,
     TAGGING,
     config_from_hugging_face,
     config_to_hugging_face,
     from_hugging_face,
+    has_lstm,
     name_table,
     to_hugging_face,
 )
@@ -42,6 +44,7 @@ WEIGHTS, OLD_WEIGHTS, CONFIG, ABOUT = (
 )
 _HEADS = ("masked_lm", "next_sentence", "classifier", "tagger", "span")
 _CHOICE = "BertForMultipleChoice"
+_BILSTM = "BiLSTM"  # before the name of an architecture
 
 
 @dataclass
@@ -98,8 +101,10 @@ def write_model_files(
     config = config_to_hugging_face(model.config, architecture, pad_id=tokenizer.pad_id)
     if model.span is None and architecture != _CHOICE and model.task_outputs:
         config.update(_label_config(about, model.task_outputs, tagging=architecture == TAGGING))
+    if model.lstm is not None:
+        config.update({"model_type": BILSTM, "architectures": [_BILSTM + architecture]})
     write_json(folder / CONFIG, config)
-    write_json(folder / ABOUT, {"format": 1, **about})
+    write_json(folder / ABOUT, {"format": 1, **about, **_read_elsewhere(model)})
     tokenizer.save(folder, max_length=model.config.positions)
 
 
@@ -133,6 +138,7 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
         about = read_json(folder / ABOUT, "without the file, the folder loads as a foreign one")
     elif model.task_outputs:
         about = _foreign_task(values, model)
+    _check_direction(folder, model, about)
     return Loaded(model.eval(), tokenizer, about, unused, fresh)
 
 
@@ -156,17 +162,19 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
 def empty_model(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
     """A model with the heads that a state has weights for; its own weights are on "meta"."""
     has = {head: any(name.startswith(head + ".") for name in state) for head in _HEADS}
-    outputs = {
-        name: len(state[f"{name}.output.weight"]) if has[name] else 0
-        for name in ("classifier", "tagger")
+    shapes = {
+        name: tuple(state[f"{name}.output.weight"].shape) if has[name] else (0, 0)
+        for name in ("classifier", "tagger", "span")
     }
+    width = max(width for _, width in shapes.values())
     with torch.device("meta"):  # shapes alone: the weights come from the file
         model = Bert(
             config,
             pretraining=has["masked_lm"] or has["next_sentence"],
-            classes=outputs["classifier"],
-            tags=outputs["tagger"],
+            classes=shapes["classifier"][0],
+            tags=shapes["tagger"][0],
             spans=has["span"],
+            lstm=width // 2 if has_lstm(state) else 0,
         )
     if not has["masked_lm"]:
         model.masked_lm = None
@@ -176,7 +184,8 @@ def empty_model(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
 
 
 def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
-    own, names = model.state_dict(), name_table(model.config.layers)
+    own = model.state_dict()
+    names = name_table(model.config.layers, lstm=model.lstm is not None)
     missing = [name for name in own if name not in state]
     fatal = [name for name in missing if not name.startswith("encoder.pooler.")]
     if fatal:
@@ -251,8 +260,45 @@ def _architecture(model: Bert, about: dict[str, Any]) -> str:
     if model.classifier is not None:
         return _CHOICE if about.get("kind") == "choice" else "BertForSequenceClassification"
     if model.masked_lm is not None:
+        if model.config.left_to_right:
+            return "BertLMHeadModel"
         return "BertForPreTraining" if model.next_sentence is not None else "BertForMaskedLM"
     return "BertForNextSentencePrediction" if model.next_sentence is not None else "BertModel"
+
+
+def _read_elsewhere(model: Bert) -> dict[str, Any]:
+    """What bothways.json says of a model that other readers of its folder compute otherwise."""
+    if model.lstm is not None:
+        return {
+            "lstm": model.lstm_units,
+            "transformers": "has no class for a BiLSTM on top of BERT: its automatic classes "
+            "refuse this folder, those that are named take the encoder alone",
+        }
+    if model.classifier is not None and model.config.left_to_right:
+        return {
+            "pooled": "last",
+            "transformers": "its classes read the first token, which left to right sees no other, "
+            "where this classifier was trained on the last: they give other outputs",
+        }
+    return {}
+
+
+def _check_direction(folder: Path, model: Bert, about: dict[str, Any]) -> None:
+    """Refuse what would be computed otherwise than where it was trained."""
+    causal = model.config.left_to_right
+    pooled = model.classifier is not None and model.lstm is None
+    if causal and pooled and about.get("pooled") != "last":
+        raise ModelError(
+            f"{folder}: {CONFIG} says is_decoder, and nothing that its classifier was trained on "
+            "the last token, which bothways reads; on the first, as in transformers, it sees no "
+            "other token. Save the encoder alone (BertModel) and fine-tune that."
+        )
+    if about.get("masking") == "left_to_right" and not causal:
+        raise ModelError(
+            f"{folder}: {ABOUT} says that the model was trained left to right, {CONFIG} that it "
+            'reads both ways. If an early version of bothways wrote it, add "is_decoder": true to '
+            f"{CONFIG}."
+        )
 
 
 def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict[str, Any]:
@@ -283,6 +329,6 @@ def _foreign_task(values: dict[str, Any], model: Bert) -> dict[str, Any]:
     if model.tagger is not None:
         return {"kind": "tagging", "labels": labels}
     if outputs == 1:
-        choice = _CHOICE in (values.get("architectures") or [])
+        choice = any(name.endswith(_CHOICE) for name in values.get("architectures") or [])
         return {"kind": "choice" if choice else "regression", "labels": []}
     return {"kind": "classification", "labels": labels}

@@ -7,7 +7,7 @@ of 64; on disk neither is visible.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -41,6 +41,17 @@ _HEADS: dict[str, str] = {
     "tagger.output": "classifier",
     "span.output": "qa_outputs",
 }
+# A BiLSTM under the task head, which transformers has no class for: our own names, its head's too,
+# so that a class of transformers cannot take them for its own.
+BILSTM = "bothways-bert-bilstm"
+_LSTM_PREFIX = "lstm."
+_ON_LSTM = ("classifier.output", "tagger.output", "span.output")
+_LSTM_WEIGHTS = tuple(
+    f"lstm.layers.0.{kind}_{part}_l0{way}"
+    for kind in ("weight", "bias")
+    for part in ("ih", "hh")
+    for way in ("", "_reverse")
+)
 # One name on disk for two heads: which it is, the architecture says.
 TAGGING = "BertForTokenClassification"
 # Copies of other weights, or constants, that foreign files carry.
@@ -49,10 +60,14 @@ _TIED = "cls.predictions.decoder.weight"
 _WORDS = "embeddings.word_embeddings.weight"
 
 
-def name_table(layers: int) -> dict[str, tuple[str, ...]]:
+def name_table(layers: int, *, lstm: bool = False) -> dict[str, tuple[str, ...]]:
     """Every weight's name in memory -> its name or names on disk.
 
     A classifier and a tagger have the same names there; no model has both.
+
+    Args:
+        layers: of the encoder.
+        lstm: a BiLSTM stands under the task head.
     """
     table: dict[str, tuple[str, ...]] = {}
     for ours, theirs in _ENCODER.items():
@@ -60,8 +75,15 @@ def name_table(layers: int) -> dict[str, tuple[str, ...]]:
         for i in range(layers) if "{}" in ours else (0,):
             _add(table, "encoder." + ours.format(i), ["bert." + n.format(i) for n in names])
     for ours, head in _HEADS.items():
-        _add(table, ours, [head])
+        _add(table, ours, [_LSTM_PREFIX + ours if lstm and ours in _ON_LSTM else head])
+    if lstm:
+        table.update({name: (name,) for name in _LSTM_WEIGHTS})
     return table
+
+
+def has_lstm(names: Iterable[str]) -> bool:
+    """Whether names of weights, in memory or on disk, are of a model with a BiLSTM."""
+    return any(name.startswith(_LSTM_PREFIX) for name in names)
 
 
 def _add(table: dict[str, tuple[str, ...]], ours: str, theirs: list[str]) -> None:
@@ -74,7 +96,7 @@ def _add(table: dict[str, tuple[str, ...]], ours: str, theirs: list[str]) -> Non
 
 def to_hugging_face(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """A model's state in Hugging Face's names and shapes: fp32, contiguous, on the CPU."""
-    table = name_table(config.layers)
+    table = name_table(config.layers, lstm=has_lstm(state))
     out: dict[str, Tensor] = {}
     for ours, value in state.items():
         if ours == "encoder.embeddings.tokens.weight":
@@ -99,21 +121,24 @@ def from_hugging_face(
         The weights that were there, and the names that we have no use for.
 
     Raises:
-        ModelError: an output embedding that is not tied, a vocabulary of another size, or
-            projections that cannot be fused.
+        ModelError: an output embedding that is not tied, a vocabulary of another size,
+            projections that cannot be fused, or a BiLSTM without a head.
     """
     given = {_modern_name(name): value for name, value in theirs.items()}
     _refuse_untied(given, where)
     given = {k: v for k, v in given.items() if k != _TIED and not k.endswith(_REDUNDANT)}
     out: dict[str, Tensor] = {}
-    absent = "classifier." if tagging else "tagger."
-    for ours, names in name_table(config.layers).items():
+    lstm = has_lstm(given)
+    absent = () if lstm else ("classifier.",) if tagging else ("tagger.",)
+    for ours, names in name_table(config.layers, lstm=lstm).items():
         if ours.startswith(absent) or not all(name in given for name in names):
             continue
         value = _fuse([given.pop(name) for name in names], names, where)
         if ours == "encoder.embeddings.tokens.weight":
             value = _pad_vocabulary(value, config, where)
         out[ours] = value
+    if lstm and not any(name.startswith(_ON_LSTM) for name in out):
+        raise ModelError(f"{where}: holds a BiLSTM and no head that reads it; it is incomplete.")
     return out, sorted(given)
 
 
@@ -158,10 +183,10 @@ def _pad_vocabulary(value: Tensor, config: ModelConfig, where: str) -> Tensor:
 
 # What a foreign config may say without changing a result that bothways computes.
 _REQUIRED: dict[str, tuple[Any, ...]] = {
-    "model_type": ("bert",),
+    "model_type": ("bert", BILSTM),
     "hidden_act": ("gelu",),
     "position_embedding_type": ("absolute", None),
-    "is_decoder": (False,),
+    "is_decoder": (False, True),
     "add_cross_attention": (False,),
     "is_encoder_decoder": (False,),
     "tie_word_embeddings": (True,),
@@ -191,6 +216,7 @@ def config_to_hugging_face(
         "layer_norm_eps": config.norm_eps,
         "initializer_range": config.init_std,
         "position_embedding_type": "absolute",
+        "is_decoder": config.left_to_right,
         "pad_token_id": pad_id,
         "dtype": "float32",
     }
@@ -221,6 +247,7 @@ def config_from_hugging_face(values: Mapping[str, Any], *, where: str) -> ModelC
             attention_dropout=values.get("attention_probs_dropout_prob", 0.1),
             norm_eps=values.get("layer_norm_eps", 1e-12),
             init_std=values.get("initializer_range", 0.02),
+            left_to_right=values.get("is_decoder", False),
         )
     except KeyError as error:
         raise ModelError(f"{where}: the key {error} of a BERT config is missing.") from None

@@ -16,8 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.config import ModelConfig
+from bothways.model.batch import Inputs, Reads
 from bothways.model.encoder import Encoder, init_weights
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
+from bothways.model.recurrent import BiLSTM, final_states
 from bothways.model.shared import LayerNorm, Linear, Shared
 from bothways.randomness import Purpose
 
@@ -60,15 +62,16 @@ class NextSentenceHead(nn.Module):
 
 
 class ClassifierHead(nn.Module):
-    """Dropout and one output layer on the pooled [CLS] (section 4.1); one class is regression."""
+    """Dropout and one output layer on the pooled [CLS] (section 4.1), or on the final states of a
+    BiLSTM; one class is regression."""
 
-    def __init__(self, config: ModelConfig, classes: int, shared: Shared):
+    def __init__(self, width: int, classes: int, shared: Shared, *, dropout: float):
         super().__init__()
-        self.output = Linear(config.hidden, classes)
-        self._dropout, self._probability = shared.dropout, config.dropout
+        self.output = Linear(width, classes)
+        self._dropout, self._probability = shared.dropout, dropout
 
     def forward(self, pooled_BH: Tensor) -> Tensor:
-        """[B, H] -> logits [B, C], in fp32 whatever the layers compute in."""
+        """[B, width] -> logits [B, C], in fp32 whatever the layers compute in."""
         logits: Tensor = self.output(self._dropout(pooled_BH.float(), self._probability))
         return logits
 
@@ -77,13 +80,13 @@ class TokenHead(nn.Module):
     """One output layer on single tokens: tags (with dropout, section 5.3) or the start and end of
     an answer (without, section 4.2)."""
 
-    def __init__(self, config: ModelConfig, outputs: int, shared: Shared, *, dropout: float):
+    def __init__(self, width: int, outputs: int, shared: Shared, *, dropout: float):
         super().__init__()
-        self.output = Linear(config.hidden, outputs)
+        self.output = Linear(width, outputs)
         self._dropout, self._probability = shared.dropout, dropout
 
     def forward(self, x_RH: Tensor) -> Tensor:
-        """[R, H] -> [R, C], in fp32 whatever the layers compute in."""
+        """[R, width] -> [R, C], in fp32 whatever the layers compute in."""
         logits: Tensor = self.output(self._dropout(x_RH.float(), self._probability))
         return logits
 
@@ -98,6 +101,8 @@ class Bert(nn.Module):
             each choice); 0 for none.
         tags: outputs of a head on single tokens; 0 for none.
         spans: with a head for the start and the end of an answer.
+        lstm: units of each direction of a BiLSTM between the encoder and the task head, in place of
+            the pooler (section 5.1); 0 for none.
         seed: of the new weights.
 
     Attributes:
@@ -112,6 +117,7 @@ class Bert(nn.Module):
         classes: int = 0,
         tags: int = 0,
         spans: bool = False,
+        lstm: int = 0,
         seed: int = 0,
     ):
         super().__init__()
@@ -121,9 +127,12 @@ class Bert(nn.Module):
         init_weights(self.encoder, config, seed=seed, purpose=Purpose.WEIGHTS)
         self.masked_lm = MaskedLMHead(config) if pretraining else None
         self.next_sentence = NextSentenceHead(config) if pretraining else None
-        self.classifier = ClassifierHead(config, classes, self.shared) if classes else None
-        self.tagger = TokenHead(config, tags, self.shared, dropout=config.dropout) if tags else None
-        self.span = TokenHead(config, 2, self.shared, dropout=0.0) if spans else None
+        H, shared = config.hidden, self.shared
+        self.lstm = BiLSTM(H, lstm, 1, dropout=0.0, shared=shared, seed=seed) if lstm else None
+        width, p = 2 * lstm or H, config.dropout
+        self.classifier = ClassifierHead(width, classes, shared, dropout=p) if classes else None
+        self.tagger = TokenHead(width, tags, shared, dropout=p) if tags else None
+        self.span = TokenHead(width, 2, shared, dropout=0.0) if spans else None
         heads = (self.masked_lm, self.next_sentence, self.classifier, self.tagger, self.span)
         for index, head in enumerate(heads):
             if head is not None:
@@ -174,19 +183,66 @@ class Bert(nn.Module):
         return logits
 
     def class_logits(self, x_BH: Tensor) -> Tensor:
-        """Logits [B, C] of the classifier from the hidden states of each [CLS]."""
+        """Logits [B, C] of the classifier from the hidden states of each [CLS] (or the last token),
+        or from the BiLSTM's final ones."""
         if self.classifier is None:
             raise ValueError("this model has no classification head")
-        logits: Tensor = self.classifier(self.encoder.pool(x_BH))
+        pooled = self.encoder.pool(x_BH) if self.lstm is None else x_BH
+        logits: Tensor = self.classifier(pooled)
         return logits
 
+    def task_states(
+        self,
+        inputs: Inputs,
+        at: Tensor,
+        *,
+        dtype: torch.dtype = torch.float32,
+        reads: Reads | None = None,
+    ) -> Tensor:
+        """What the task head reads.
+
+        A classifier reads a sequence at one token: the first, or left to right the last, for there
+        the first sees no other (as Radford et al. 2018, 3.2). With a BiLSTM it reads the final
+        state of both directions, and other heads its outputs.
+
+        Args:
+            inputs: a flat batch.
+            at: int64 [R]; the tokens read, in any order; for a classifier the first of each
+                sequence, R = B.
+            dtype: arithmetic of the encoder.
+            reads: the same, merged before (:meth:`Encoder.read`).
+
+        Returns:
+            [R, H], or with a BiLSTM [R, 2 * units] in fp32.
+
+        Raises:
+            LengthError, ModelError: as :meth:`Encoder.hidden_states`.
+        """
+        if self.lstm is not None:
+            real = self.encoder(inputs, dtype=dtype)[: int(inputs.bounds[-1])]
+            x_T2U = self.lstm(real.float(), inputs.lengths.tolist())
+            return final_states(x_T2U, inputs) if self.classifier is not None else x_T2U[at]
+        if self.classifier is not None and self.config.left_to_right:
+            x_TH: Tensor = self.encoder(inputs, dtype=dtype)
+            return x_TH.index_select(0, inputs.lasts)
+        if len(at) == int(inputs.bounds[-1]):  # every token: nothing to pick out
+            every: Tensor = self.encoder(inputs, dtype=dtype)[: len(at)]
+            return every
+        (x_RH,) = self.encoder.read(inputs, at, dtype=dtype, reads=reads)
+        return x_RH
+
     def task_logits(self, x_RH: Tensor) -> Tensor:
-        """Outputs [R, C] of whichever task head there is, from the hidden states that it reads:
-        each [CLS] for a classifier, single tokens for tags and spans."""
+        """Outputs [R, C] of whichever task head there is, from what it reads
+        (:meth:`task_states`)."""
         if (head := self.tagger or self.span) is None:
             return self.class_logits(x_RH)
         logits: Tensor = head(x_RH)
         return logits
+
+    @property
+    def lstm_units(self) -> int:
+        """Of each direction of the BiLSTM under the task head; 0 without one."""
+        return 0 if self.lstm is None else self.lstm.units
 
     @property
     def task_outputs(self) -> int:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
+from bothways.model.batch import Inputs
 from bothways.model.shared import Linear, Shared
 from bothways.randomness import Purpose, derived_seed
 
@@ -41,7 +43,13 @@ class BiLSTM(nn.Module):
         bound = 1 / math.sqrt(hidden)
         with torch.no_grad():
             for parameter in self.layers.parameters():
-                parameter.uniform_(-bound, bound, generator=generator)
+                if not parameter.is_meta:  # there a network is only its shapes
+                    parameter.uniform_(-bound, bound, generator=generator)
+
+    @property
+    def units(self) -> int:
+        """Of each direction."""
+        return int(cast("nn.LSTM", self.layers[0]).hidden_size)
 
     def forward(self, x_TD: Tensor, lengths: Sequence[int]) -> Tensor:
         """Read sequences that stand end to end.
@@ -61,6 +69,22 @@ class BiLSTM(nn.Module):
             packed, _ = layer(packed)
         padded, _ = nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
         return torch.cat([row[:size] for row, size in zip(padded, lengths, strict=True)])
+
+
+def final_states(x_T2U: Tensor, inputs: Inputs) -> Tensor:
+    """Where each direction of a BiLSTM has read all of a sequence: the forward one at its last
+    token, the backward one at its first.
+
+    Args:
+        x_T2U: the outputs for the tokens of a batch, [T, 2 * units].
+        inputs: the batch.
+
+    Returns:
+        [B, 2 * units].
+    """
+    forward, backward = x_T2U.chunk(2, dim=-1)
+    ends = forward.index_select(0, inputs.lasts), backward.index_select(0, inputs.starts)
+    return torch.cat(ends, -1)
 
 
 class LayerSum(nn.Module):

@@ -115,8 +115,14 @@ class Reading(Layout):
     spans: tuple[tuple[int, int], ...]
 
 
-def make_tiles(inputs: Inputs, dtype: torch.dtype) -> Tiles:
-    """Group the sequences of a batch into padded tiles of similar length."""
+def make_tiles(inputs: Inputs, dtype: torch.dtype, *, causal: bool = False) -> Tiles:
+    """Group the sequences of a batch into padded tiles of similar length.
+
+    Args:
+        inputs: the batch.
+        dtype: of the biases.
+        causal: a token sees itself and those before it, not those after.
+    """
     T, device, lengths = len(inputs.tokens), inputs.tokens.device, inputs.lengths
     order = np.argsort(-lengths, kind="stable")
     tiles, rows, start, at = [], [], 0, 0
@@ -128,7 +134,7 @@ def make_tiles(inputs: Inputs, dtype: torch.dtype) -> Tiles:
         column = np.arange(longest)
         real = column < lengths[own, None]
         rows.append(np.where(real, inputs.bounds[own, None] + column, -1).ravel())
-        hidden = ~np.tri(longest, dtype=bool)[None] if inputs.causal else ~real[:, None]
+        hidden = ~np.tri(longest, dtype=bool)[None] if causal else ~real[:, None]
         tiles.append(Tile(start, len(own), longest, _bias(hidden, dtype, device), own))
         start, at = start + len(own) * longest, end
     return Tiles(*_layout(rows, T, device), tiles=tuple(tiles))

@@ -173,8 +173,7 @@ class PairBatches:
             pieces = pieces.then(other)
         made = lay_out(self._store, pieces)
         self._check_ids(made.tokens)
-        causal = self._masking.kind == "left_to_right"
-        if causal:
+        if self._masking.left_to_right:
             shown, (at, ids) = made.tokens, next_tokens(made.tokens, made.bounds)
         else:
             shown, at, ids = mask_tokens(
@@ -189,7 +188,7 @@ class PairBatches:
             )
         limit = self.phase.length
         return PretrainingBatch(
-            flat_inputs(shown, made.segments, made.bounds, max_positions=limit, causal=causal),
+            flat_inputs(shown, made.segments, made.bounds, max_positions=limit),
             masked_targets(at, ids),
             self._labels(parts),
         )

@@ -198,5 +198,5 @@ def measure(
         targets=targets,
         sequences=sequences,
         pairs=scores,
-        causal=any(b.inputs.causal for b in batches),
+        causal=model.config.left_to_right,
     )

@@ -49,13 +49,12 @@ def show_instances(config: ShowConfig) -> Iterator[Text]:
         if batch.random_next is not None:
             yield Text(f"  label {_LABELS[kind][int(batch.random_next[0])]}")
         pieces = batches.pieces(epoch, np.array([row]))
-        yield from _segments(store, batch, pieces)
+        yield from _segments(store, _words(store, batch, config), pieces)
         yield Text()
 
 
-def _segments(store: TokenStore, batch: PretrainingBatch, pieces: Pieces) -> Iterator[Text]:
+def _segments(store: TokenStore, words: list[Text], pieces: Pieces) -> Iterator[Text]:
     """One line for each piece of text: which it is, what was cut, its tokens."""
-    words = _words(store, batch)
     at = 0
     for number, (start, stop) in enumerate(zip(pieces.start, pieces.stop, strict=True)):
         size = int(stop - start) + 1 + (number == 0)  # [SEP] after it, [CLS] before the first
@@ -74,13 +73,13 @@ def _cut(pieces: Pieces, number: int) -> str:
     return f"; {' and '.join(cut)} tokens cut" if cut else ""
 
 
-def _words(store: TokenStore, batch: PretrainingBatch) -> list[Text]:
+def _words(store: TokenStore, batch: PretrainingBatch, config: ShowConfig) -> list[Text]:
     """The pieces of a sequence; left to right nothing is hidden and no target marked."""
     tokenizer = store.tokenizer
     special = set(tokenizer.special_ids.tolist())
     shown = batch.inputs.tokens[: batch.inputs.bounds[-1]].tolist()
     words = [Text(tokenizer.piece(i), style=_SPECIAL if i in special else "") for i in shown]
-    if not batch.inputs.causal:
+    if not config.masking.left_to_right:
         count = batch.masked.count
         for at, was in zip(
             batch.masked.at.tolist()[:count], batch.masked.ids.tolist(), strict=False

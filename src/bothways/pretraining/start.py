@@ -39,7 +39,7 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
             cannot be loaded.
     """
     if not config.start:
-        shape = config.model.resolve(store.tokenizer.vocab_size)
+        shape = config.shape(store.tokenizer.vocab_size)
         return _fit_heads(Bert(shape, pretraining=True, seed=config.seed), config)
     loaded = load_model(config.start)
     if loaded.tokenizer.fingerprint != store.tokenizer.fingerprint:
@@ -48,13 +48,14 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
             f"again with --tokenizer {config.start}."
         )
     model = loaded.model
+    check_direction(config, model.config)
     longest = max(phase.length for phase in config.phases)
     if longest > model.config.positions:
         raise ConfigError(
             f"phases: length {longest} is over the {model.config.positions} positions of "
             f"{config.start}; shorten the phase."
         )
-    model.classifier = model.tagger = model.span = None
+    model.classifier = model.tagger = model.span = model.lstm = None
     # The heads are numbered as in a new model, so that they draw different numbers.
     if model.masked_lm is None:
         model.masked_lm = _new_head(MaskedLMHead(model.config), model.config, config.seed, 0)
@@ -62,6 +63,25 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
         head = NextSentenceHead(model.config)
         model.next_sentence = _new_head(head, model.config, config.seed, 1)
     return _fit_heads(model, config)
+
+
+def check_direction(config: PretrainConfig, shape: ModelConfig) -> None:
+    """Refuse a --start whose attention is not what the targets need: both ways it would see the
+    tokens that it is to predict, left to right it would not see what a mask is guessed from.
+
+    Raises:
+        ConfigError: that is so.
+    """
+    if shape.left_to_right == config.masking.left_to_right:
+        return
+    theirs, wanted = "reads both ways", "left to right"
+    if shape.left_to_right:
+        theirs, wanted = "reads left to right", "both ways"
+    raise ConfigError(
+        f"{config.start} {theirs}, and masking.kind {config.masking.kind} trains a model that "
+        f"reads {wanted}; weights learned one way do not serve the other. Leave start out, or "
+        f"{'set' if shape.left_to_right else 'do not set'} masking.kind to left_to_right."
+    )
 
 
 def _fit_heads(model: Bert, config: PretrainConfig) -> Bert:

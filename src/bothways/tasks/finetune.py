@@ -222,14 +222,14 @@ def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed
 
     Args:
         loaded: what to start from.
-        config: for dropout and ``from_scratch``.
+        config: for dropout, ``lstm`` and ``from_scratch``.
         task: says which head.
         seed: keys what is drawn.
     """
     shape = loaded.model.config
     if config.dropout is not None:
         shape = dataclasses.replace(shape, dropout=config.dropout, attention_dropout=config.dropout)
-    model = task.new_model(shape, seed=seed)
+    model = task.new_model(shape, seed=seed, lstm=config.lstm)
     model.shared.fast = config.kernels == "fast"
     model.shared.recompute = config.recompute
     if not config.from_scratch:
@@ -240,6 +240,8 @@ def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed
         assert model.task_head is not None
         assert loaded.model.task_head is not None
         model.task_head.load_state_dict(loaded.model.task_head.state_dict())
+        if model.lstm is not None and loaded.model.lstm is not None:
+            model.lstm.load_state_dict(loaded.model.lstm.state_dict())
     return model
 
 
@@ -253,11 +255,11 @@ def keeps_head(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any]) -> 
         raise ConfigError("head is keep, but from_scratch draws all weights; leave one out.")
     if config.head == "new" or config.from_scratch:
         return False
-    fits = has_head_for(loaded, task)
+    fits = has_head_for(loaded, task) and loaded.model.lstm_units == config.lstm
     if config.head == "keep" and not fits:
         raise ConfigError(
             "head is keep, but the model folder has no head that was fine-tuned on a task of this "
-            "kind and these labels; set head to new."
+            f"kind and these labels with lstm {config.lstm}; set head to new."
         )
     kept = fits and (config.head == "keep" or task.loss == "place")
     if kept and config.head_seeds:
@@ -443,7 +445,8 @@ def model_digest(loaded: Loaded, *, weights: bool, head: bool = False) -> str:
     content = hashlib.sha256()
     shape = dataclasses.asdict(loaded.model.config)
     content.update(json.dumps([shape, loaded.tokenizer.fingerprint]).encode())
-    parts = ((loaded.model.encoder, weights), (loaded.model.task_head, head))
+    model = loaded.model
+    parts = ((model.encoder, weights), (model.lstm, head), (model.task_head, head))
     for part in (part for part, wanted in parts if wanted and part is not None):
         for name, value in part.state_dict().items():
             content.update(name.encode())

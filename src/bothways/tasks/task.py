@@ -184,13 +184,14 @@ class Task(ABC, Generic[R, P]):
         """A measure of every example of a labelled file, for its mean by length; None: no such."""
         return None
 
-    def new_model(self, shape: ModelConfig, *, seed: int) -> Bert:
-        """A model with new weights and this task's head."""
+    def new_model(self, shape: ModelConfig, *, seed: int, lstm: int = 0) -> Bert:
+        """A model with new weights and this task's head, on a BiLSTM of so many units if any."""
         return Bert(
             shape,
             classes=self.outputs if self.head == "classes" else 0,
             tags=self.outputs if self.head == "tags" else 0,
             spans=self.head == "spans",
+            lstm=lstm,
             seed=seed,
         )
 
@@ -214,9 +215,5 @@ def task_loss(kind: LossKind, targets: int) -> Loss[TaskBatch]:
 
 def read_outputs(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> Tensor:
     """The task head's outputs [R, C] for the tokens that are read."""
-    inputs = batch.inputs
-    if batch.reads_all:  # every token: nothing to pick out
-        x_RH = model.encoder(inputs, dtype=dtype)[: len(batch.at)]
-    else:
-        (x_RH,) = model.encoder.read(inputs, batch.at, dtype=dtype, reads=batch.found)
+    x_RH = model.task_states(batch.inputs, batch.at, dtype=dtype, reads=batch.found)
     return model.task_logits(x_RH)

@@ -110,11 +110,17 @@ def embed_texts(
             the mean has the first one's.
 
     Raises:
-        ConfigError: a layer that the encoder has not.
+        ConfigError: a layer that the encoder has not, or ``cls`` of a model that reads left to
+            right.
         LengthError: ``length`` is beyond the encoder's positions, or leaves no room for text.
         InputError: something that is no text.
     """
     model = loaded.model
+    if pooling == "cls" and model.config.left_to_right:
+        raise ConfigError(
+            "pooling is cls, but this model reads left to right: its [CLS] sees no other token and "
+            "has the same vector in every text; set pooling to mean."
+        )
     chosen = _layer_numbers(layers, model.config.layers)
     length = model.config.positions if length is None else length
     check_length(model, length)
