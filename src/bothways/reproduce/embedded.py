@@ -24,9 +24,9 @@ _DEV_SHARE = 1 / 3
 class TextOptions:
     """What is read and made."""
 
-    packages: tuple[str, ...] = (STDLIB, "numpy", "matplotlib")
-    max_mb: float = 2.0
-    examples: int = 300
+    packages: tuple[str, ...] = (STDLIB, "numpy")
+    max_mb: float = 1.0
+    examples: int = 200
     seed: int = 0
 
 

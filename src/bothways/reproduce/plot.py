@@ -93,7 +93,7 @@ def _panel(axes: Any, grid: Grid, cells: Sequence[Cell], number: int) -> None:
         if own is not None and other is not None:
             axes.plot(own - other, y + 0.2, "D", color=_PUBLISHED, fillstyle="none", markersize=5)
             axes.text(
-                0.99,
+                1.02,
                 y + 0.2,
                 as_published(own),
                 transform=transform,
