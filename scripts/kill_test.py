@@ -4,9 +4,9 @@
 
 Trains a tiny BERT on the docstrings of Python's standard library, once without a break, and again
 with SIGKILL at random moments: while it starts up, trains, writes a checkpoint, and finishes. Each
-time the same command is run again. At the end the model's weights, the optimizer's state and the
-records must be identical, byte for byte. A run that reaches its end before all kills are spent is
-compared, and another one begun. Exits with 1 if anything differs.
+time the same command is run again. At the end the weights of the model and of its snapshots, the
+optimizer's state and the records must be identical, byte for byte. A run that reaches its end
+before all kills are spent is compared, and another one begun. Exits with 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,13 @@ optimizer: {lr: 1e-3, warmup: 0.1}
 checkpoint: {minutes: 0.005, keep: 2}
 evaluate: {every: 100, sequences: 64}
 log_every: 1
+snapshots: [%d, %d]
 """
+
+
+def kept(steps: int) -> tuple[int, int]:
+    """The steps of a run whose models are kept."""
+    return steps // 3, steps // 2
 
 
 # Threads that wait sleep, so that the runs need no cores for themselves.
@@ -108,7 +114,7 @@ def prepare(folder: Path, steps: int) -> None:
     learn_from_files(VocabularyConfig(files=(text,), out=vocabulary, size=1000))
     corpus = str(folder / "corpus")
     build_corpus(CorpusConfig(files=(text,), tokenizer=vocabulary, out=corpus, heldout=0.1))
-    (folder / "recipe.yaml").write_text(RECIPE % steps, encoding="utf-8")
+    (folder / "recipe.yaml").write_text(RECIPE % (steps, *kept(steps)), encoding="utf-8")
 
 
 def unfinished(run: Path) -> set[tuple[int, int]]:
@@ -188,6 +194,7 @@ def differences(run: Path, unbroken: Path, steps: int) -> list[str]:
     """What is not identical in two finished runs."""
     last = f"checkpoints/step-{steps}"
     files = ["model/model.safetensors", f"{last}/model.safetensors", f"{last}/training.safetensors"]
+    files += [f"snapshots/{step}/model.safetensors" for step in kept(steps)]
     different = [name for name in files if sha256(run / name) != sha256(unbroken / name)]
 
     def records(folder: Path) -> list[str]:

@@ -52,6 +52,7 @@ threads: 1
 evaluate: {every: 4, sequences: 72}
 checkpoint: {minutes: 1e9}
 log_every: 1
+snapshots: [2, 6]
 """
 
 

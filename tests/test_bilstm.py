@@ -150,6 +150,15 @@ def test_a_damaged_one_is_refused(prefix: str, said: str, tmp_path: Path) -> Non
         load_model(tmp_path / "m")
 
 
+def test_other_peoples_lstms_stay_unused(tmp_path: Path) -> None:
+    save_model(tmp_path / "m", small_bert(small_config(SHAPES[1])), small_tokenizer(128))
+    path = tmp_path / "m/model.safetensors"
+    save_file({**load_file(path), "lstm.weight_ih_l0": torch.zeros(8, 32)}, path)
+    loaded = load_model(tmp_path / "m")
+    assert loaded.unused == ["lstm.weight_ih_l0"]
+    assert loaded.model.lstm is None
+
+
 # ---------------------------------------------------------------------------------- fine-tuning
 
 

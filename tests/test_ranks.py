@@ -106,6 +106,17 @@ def test_a_run_is_that_of_one_process(jobs: Outcomes, folder: Path, run: str) ->
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.parametrize("run", list(RUNS))
+@pytest.mark.usefixtures("jobs")
+def test_snapshots_are_whole(folder: Path, run: str) -> None:
+    kept = sorted((folder / run / "snapshots").iterdir())
+    assert [path.name for path in kept] == ["2", "6"]
+    for path in kept:
+        one = load_model(folder / "one/snapshots" / path.name).model.state_dict()
+        for name, value in load_model(path).model.state_dict().items():
+            assert (value - one[name]).abs().max() < 5e-6, name
+
+
 @pytest.mark.usefixtures("jobs")
 def test_dropout_was_on(folder: Path) -> None:
     assert load_model(folder / "one" / "model").model.config.dropout == 0.1

@@ -7,6 +7,7 @@ from pathlib import Path
 from bothways.corpus.store import MANIFEST, verify_store
 from bothways.errors import BothwaysError
 from bothways.model.folder import ABOUT, CONFIG, load_model
+from bothways.pretraining.snapshots import SNAPSHOTS
 from bothways.tokenization.tokenizer import TOKENIZER_FILE, VOCABULARY_FILE, Tokenizer
 from bothways.training.runfolder import RUN_FILE, read_run
 from bothways.training.state import checkpoints, verify_checkpoint
@@ -83,7 +84,7 @@ def _diagnose_run(folder: Path) -> list[str]:
     for checkpoint in checkpoints(folder / "checkpoints"):
         problems += _diagnose_checkpoint(checkpoint)
     # A model being written has a name of its own until it is whole.
-    for model in sorted(folder.glob("**/model/")):
+    for model in sorted([*folder.glob("**/model/"), *folder.glob(f"{SNAPSHOTS}/[0-9]*/")]):
         problems += _diagnose_model(model)
     return problems
 

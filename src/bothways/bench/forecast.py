@@ -85,7 +85,8 @@ class Forecast:
         weights, gradients, moments: bytes in memory; fp32, padding rows included.
         process: bytes of this process before any model: Python, torch and the other libraries.
         checkpoint, model_folder: bytes of a training state and of a model on disk.
-        disk: bytes of the run folder: all checkpoints kept, one being written, and the model.
+        disk: bytes of the run folder: all checkpoints kept, one being written, the model, and the
+            snapshots.
         phases: in order.
         steps, tokens, operations, hours: of the run; None without a clock.
         evaluation_hours: of them, measuring on held-out text.
@@ -211,7 +212,7 @@ def _sizes(config: PlanConfig, shape: ModelConfig, process: int) -> Forecast:
         process=process,
         checkpoint=checkpoint,
         model_folder=on_disk,
-        disk=(config.checkpoint.keep + 1) * checkpoint + on_disk,
+        disk=(config.checkpoint.keep + 1) * checkpoint + (1 + len(config.snapshots)) * on_disk,
         phases=(),
     )
 

@@ -190,6 +190,9 @@ class PretrainConfig:
         default_factory=CheckpointOptions, metadata={"kind": "free"}
     )
     """Checkpoints."""
+    snapshots: tuple[int, ...] = free(())
+    """Steps after which the model is kept in RUN/snapshots/STEP, such as 1000 2000 4000, for scores
+    against steps; the run itself stays the same."""
     log_every: int = free(0)
     """Steps between records in metrics.jsonl; 0: two hundred in the run."""
 
@@ -212,6 +215,9 @@ class PretrainConfig:
                 "single."
             )
         require("log_every", self.log_every, 0)
+        require("snapshots", min(self.snapshots, default=1), 1)
+        if len(set(self.snapshots)) < len(self.snapshots):
+            raise ConfigError(f"snapshots is {list(self.snapshots)}; give each step once.")
 
     def shape(self, vocab_size: int) -> ModelConfig:
         """The new network for a vocabulary of this many pieces."""

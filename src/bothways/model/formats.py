@@ -83,7 +83,7 @@ def name_table(layers: int, *, lstm: bool = False) -> dict[str, tuple[str, ...]]
 
 def has_lstm(names: Iterable[str]) -> bool:
     """Whether names of weights, in memory or on disk, are of a model with a BiLSTM."""
-    return any(name.startswith(_LSTM_PREFIX) for name in names)
+    return any(name in _LSTM_WEIGHTS for name in names)
 
 
 def _add(table: dict[str, tuple[str, ...]], ours: str, theirs: list[str]) -> None:

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,7 @@ from bothways.pretraining.clock import EVALUATIONS, resolve_clock
 from bothways.pretraining.heldout import heldout_batches
 from bothways.pretraining.objective import HeldOut, measure, pretraining_loss
 from bothways.pretraining.record import CURVES, Window, draw_curves, log_window
+from bothways.pretraining.snapshots import check_snapshots, keep_snapshot, snapshot_folder
 from bothways.pretraining.start import open_corpus, starting_model, weights_digest
 from bothways.pretraining.utilization import Utilization
 from bothways.training.device import choose_device, describe_attention, peak_memory_note
@@ -48,12 +49,14 @@ class PretrainResult:
         model: the model folder in it.
         steps: optimizer steps done.
         heldout: the last held-out measurements; None where the corpus has no held-out part.
+        snapshots: the model folders kept on the way, by step.
     """
 
     run: Path
     model: Path
     steps: int
     heldout: HeldOut | None
+    snapshots: dict[int, Path] = field(default_factory=dict)
 
 
 def pretrain(config: PretrainConfig) -> PretrainResult:
@@ -66,7 +69,7 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
 
     Raises:
         ConfigError, StoreError, ModelError, RunError: the config, corpus, start model or run
-            folder cannot be used; the message says why and what to do.
+            folder cannot be used, or a snapshot not be given; the message says why and what to do.
         DiskError: a checkpoint could not be written; the one before is intact.
         OtherProcessError: another process has failed, and raises one of these.
         KeyboardInterrupt: interrupted; the state was saved after the step in progress.
@@ -175,7 +178,8 @@ class _Pretraining:
             if memory := peak_memory_note(self.model.device):
                 print(memory)
         self.ranks.wait()
-        return PretrainResult(self.run.folder, path, self.steps, heldout)
+        kept = {n: snapshot_folder(self.run.folder, n) for n in sorted(self.config.snapshots)}
+        return PretrainResult(self.run.folder, path, self.steps, heldout, kept)
 
     def _train(self, notes: list[str]) -> HeldOut | None:
         """From the newest checkpoint, or from step 0, to the end; the last held-out result."""
@@ -188,6 +192,8 @@ class _Pretraining:
             done = restored.step
             for source, sizes in zip(self.sources, restored.extra["epoch_sizes"], strict=True):
                 source.epoch_sizes = list(sizes)
+        run, asked = self.run.folder, self.config.snapshots
+        self.ranks.first_does(lambda: check_snapshots(run, asked, done=done, total=self.steps))
         with self._monitor(done) as watch:
             self._greet(watch, notes)
             if done:
@@ -207,6 +213,7 @@ class _Pretraining:
         result = None
         if done in (0, self.steps):  # the result of a finished run is on record already
             result = self._evaluate(watch, done, heldout, record=done == 0)
+        self._snapshot(watch, done)
         pairs = self.config.pairs.kind
         for step, micro_batches in window.waiting_for(self._batches(done)):
             loss = pretraining_loss(micro_batches, pairs, self.ranks)
@@ -220,6 +227,8 @@ class _Pretraining:
                 self.trainer.check()
                 with window.paused():
                     result = self._evaluate(watch, now, heldout)
+            with window.paused():
+                self._snapshot(watch, now)  # before the checkpoint: then none is passed without
             old = time.monotonic() - saved_at > self.config.checkpoint.minutes * 60
             # Clocks differ, and a signal may have reached one process only.
             due, stop = self.ranks.any(old and self.ranks.first, self.stop_asked)
@@ -254,6 +263,15 @@ class _Pretraining:
             watch.record(step, result.record())
         watch.say(f"step {step:,}: {result.sentence()}")
         return result
+
+    def _snapshot(self, watch: Monitor, step: int) -> None:
+        if step not in self.config.snapshots:
+            return
+        self.trainer.check()
+        about = {**_about(self.config, self.store, step), "snapshot_of_steps": self.steps}
+        folder, tokenizer = self.run.folder, self.store.tokenizer
+        if keep_snapshot(folder, step, self.model, tokenizer, about, self.ranks):
+            watch.say(f"step {step:,}: the model is kept in {snapshot_folder(folder, step)}")
 
     def _save(self, step: int) -> None:
         self.trainer.check()
