@@ -29,13 +29,14 @@ from bothways.errors import ConfigError
 from bothways.files import sha256
 from bothways.options import read_recipe
 from bothways.pretraining.run import MODEL
+from bothways.pretraining.snapshots import snapshot_folder
 from bothways.reproduce.columns import Bound, bind
 from bothways.reproduce.data import TaskData, check_data, features_of, read_task
 from bothways.reproduce.embedded import TEXT, TextOptions
 from bothways.reproduce.heldout import HeldOutOptions
 from bothways.reproduce.scales import TASKS, Scale
 from bothways.reproduce.steps import Step
-from bothways.reproduce.tables import HELDOUT, Row, Table
+from bothways.reproduce.tables import FIGURE5, HELDOUT, Row, Table
 from bothways.training.runfolder import versions
 
 T = TypeVar("T")
@@ -295,6 +296,10 @@ class _Builder:
         if row.size is not None and self.scale.sizes[row.size] != _sizes(self.base):
             names = ("model.layers", "model.hidden", "model.heads")
             changes |= dict(zip(names, self.scale.sizes[row.size], strict=True))
+        if changes in [dict(other.pretrain) for other in FIGURE5.rows]:
+            # They cannot be had afterwards, and figure5 shares its runs with other tables.
+            kept = snapshot_steps(self.scale, self.steps_of_run)
+            changes["snapshots"] = tuple(n for n in kept if n < self.steps_of_run)
         recipe = changed(self.base, {**changes, "seed": seed, "corpus": str(corpus)})
         label = "-".join(
             part for part in (difference(self.base, recipe), self._text_label(row)) if part
@@ -346,11 +351,6 @@ class _Builder:
 def snapshot_steps(scale: Scale, steps: int) -> tuple[int, ...]:
     """Steps at which a model is kept."""
     return tuple(dict.fromkeys(max(1, round(share * steps)) for share in scale.snapshots))
-
-
-def snapshot_folder(run: Path, step: int) -> Path:
-    """Where pre-training keeps the model of a step."""
-    return run / "snapshots" / f"step-{step}"
 
 
 def _base_recipe(scale: Scale, config: ReproduceConfig) -> PretrainConfig:
