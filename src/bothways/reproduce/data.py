@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bothways.config import (
     FeaturesConfig,
@@ -18,6 +17,7 @@ from bothways.config import (
 )
 from bothways.errors import ConfigError, InputError
 from bothways.files import sha256
+from bothways.reproduce.changes import changed
 from bothways.reproduce.columns import Bound
 from bothways.reproduce.scales import TASKS, Scale, TaskSource
 from bothways.reproduce.steps import Step
@@ -138,16 +138,13 @@ def features_of(scale: Scale, task: TaskData, config: ReproduceConfig) -> Featur
 def _at_scale(
     recipe: FinetuneConfig, name: str, scale: Scale, config: ReproduceConfig
 ) -> FinetuneConfig:
-    changes = {**scale.finetune.get("", {}), **scale.finetune.get(name, {})}
-    optimizer = {n.partition(".")[2]: v for n, v in changes.items() if n.startswith("optimizer.")}
-    direct: dict[str, Any] = {n: v for n, v in changes.items() if "." not in n}
-    return dataclasses.replace(
-        recipe,
-        **direct,
-        optimizer=dataclasses.replace(recipe.optimizer, **optimizer),
-        device=config.device,
-        precision=config.precision,
-        threads=config.threads,
+    numerics = {
+        "device": config.device,
+        "precision": config.precision,
+        "threads": config.threads,
+    }
+    return changed(
+        recipe, {**scale.finetune.get("", {}), **scale.finetune.get(name, {}), **numerics}
     )
 
 

@@ -7,10 +7,8 @@ step, because a step's name is what it is and a digest of all it depends on.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 from bothways.config import (
     ClockOptions,
@@ -21,7 +19,6 @@ from bothways.config import (
     PretrainConfig,
     ReproduceConfig,
     VocabularyConfig,
-    recipe_fields,
 )
 from bothways.corpus.documents import list_files
 from bothways.corpus.store import Manifest
@@ -30,6 +27,7 @@ from bothways.files import sha256
 from bothways.options import read_recipe
 from bothways.pretraining.run import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
+from bothways.reproduce.changes import changed, difference
 from bothways.reproduce.columns import Bound, bind
 from bothways.reproduce.data import TaskData, check_data, features_of, read_task
 from bothways.reproduce.embedded import TEXT, TextOptions
@@ -38,8 +36,6 @@ from bothways.reproduce.scales import TASKS, Scale
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import FIGURE5, HELDOUT, Row, Table
 from bothways.training.runfolder import versions
-
-T = TypeVar("T")
 
 RUNS = "runs"
 
@@ -115,33 +111,6 @@ def make_grid(table: Table, scale: Scale, config: ReproduceConfig) -> Grid:
     return Grid(table, scale, columns, rows, builder.steps, (*notes, *scale.notes), builder.base)
 
 
-def changed(config: T, changes: Mapping[str, Any]) -> T:
-    """A config with other values, by dotted name."""
-    direct: dict[str, Any] = {}
-    groups: dict[str, dict[str, Any]] = {}
-    for name, value in changes.items():
-        head, _, rest = name.partition(".")
-        if rest:
-            groups.setdefault(head, {})[rest] = value
-        else:
-            direct[head] = tuple(value) if isinstance(value, list) else value
-    for head, inner in groups.items():
-        direct[head] = changed(getattr(config, head), inner)
-    return dataclasses.replace(config, **direct)  # type: ignore[type-var]
-
-
-def difference(base: Any, config: Any) -> str:
-    """How a config differs from another, for names of folders; empty if not at all."""
-    before, after = recipe_fields(base), recipe_fields(config)
-    parts = []
-    for name, value in after.items():
-        if value != before[name]:
-            short = name.removesuffix(".kind").rpartition(".")[2]
-            shown = f"{value:g}" if isinstance(value, float) else str(value)
-            parts += [short, shown]
-    return "-".join(parts)
-
-
 class _Builder:
     """Makes steps, each once."""
 
@@ -166,12 +135,12 @@ class _Builder:
             label = tuple(map(str, self.scale.sizes[row.size]))
         if not row.snapshots:
             return [GridRow(label, self._published(row), self._cells(row, None))]
-        return [
-            GridRow(
-                (*label[:-1], f"{at:,}"), self._published(row), self._cells(row, at), label[0], at
-            )
-            for at in snapshot_steps(self.scale, self.steps_of_run)
-        ]
+        rows = []
+        for at in snapshot_steps(self.scale, self.steps_of_run):
+            found = self._cells(row, at if at < self.steps_of_run else None)
+            named = (*label[:-1], f"{at:,}")
+            rows.append(GridRow(named, self._published(row), found, label[0], at))
+        return rows
 
     def _published(self, row: Row) -> tuple[float | None, ...]:
         found = row.published or (None,) * len(self.table.columns)
@@ -315,7 +284,7 @@ class _Builder:
     def _model(self, run: Step, at: int | None) -> tuple[Path, tuple[str, ...]]:
         """The model folder of a run (at a step), and the digest of what it is."""
         folder = self.folder(run)
-        if at is None or at == self.steps_of_run:
+        if at is None:
             return folder / MODEL, (run.key,)
         return snapshot_folder(folder, at), (run.key, f"step {at}")
 
