@@ -262,7 +262,6 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         if not self.length:
             object.__setattr__(self, "length", 384 if self.task.kind == "spans" else 128)
-        require("lstm", self.lstm, 0)
         for name in ("epochs", "batch"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
@@ -274,6 +273,7 @@ class FinetuneConfig:
                 raise ConfigError(f"{name} is {list(values)}; give at least one, each once.")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout is {self.dropout}; it must be in [0, 1).")
+        require("lstm", self.lstm, 0)
 
     @property
     def restarts(self) -> tuple[Restart, ...]:
