@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +19,8 @@ import pytest
 from bothways import cli, options
 from bothways.config import Phase, PretrainConfig, ReproduceConfig
 from bothways.errors import ConfigError, DivergenceError, InputError, RunError
-from bothways.reproduce import execute, grid
+from bothways.model.folder import load_model
+from bothways.reproduce import embedded, execute, forecast, grid
 from bothways.reproduce.changes import changed, difference
 from bothways.reproduce.embedded import TextOptions
 from bothways.reproduce.execute import Ledger, compute_all, words
@@ -592,8 +595,9 @@ def keep_rows(monkeypatch: pytest.MonkeyPatch, name: str, *rows: int) -> None:
     monkeypatch.setitem(TABLES, name, kept)
 
 
+@pytest.mark.usefixtures("tiny")
 def test_tables_in_earnest(
-    tiny: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Text, vocabulary, corpus, pre-training (left to right too), fine-tuning with a BiLSTM,
     features and held-out text, from the command line; shared between two tables."""

@@ -250,7 +250,7 @@ VOCABULARY = Table(
     headings=("merges by",),
     columns=(BITS, MNLI, MRPC, SST2),
     rows=(
-        Row(("likelihood",), vocabulary={"score": "likelihood"}),
+        Row(("likelihood",)),  # the default
         Row(("frequency",), vocabulary={"score": "frequency"}),
     ),
     learns_vocabulary=True,
