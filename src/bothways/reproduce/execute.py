@@ -29,7 +29,7 @@ from bothways.files import write_json
 from bothways.reproduce.grid import RUNS
 from bothways.reproduce.steps import Step
 from bothways.training.device import choose_device
-from bothways.training.runfolder import versions
+from bothways.training.runfolder import RUN_FILE, versions
 
 STEPS, LOGS = "steps", "logs"
 Say = Callable[[str], None]
@@ -128,6 +128,7 @@ def compute(step: Step, ledger: Ledger, config: ReproduceConfig, say: Say) -> No
                 ledger.out / RUNS / step.name, record["parts"], keep=config.keep_models
             )
             record["parts"] = list(dict.fromkeys([*record["parts"], *step.wanted]))
+            record["run"] = _decided(ledger.out / RUNS / step.name)
         except DivergenceError as error:
             record["result"] = {"diverged_at": str(error)}
         finally:
@@ -276,6 +277,15 @@ def machine(config: ReproduceConfig) -> dict[str, Any]:
         "jobs": config.jobs,
         "device": choose_device(config.device).name,
     }
+
+
+def _decided(folder: Path) -> dict[str, Any]:
+    """What a run decided before its first step, and what changed on the way."""
+    path = folder / RUN_FILE
+    if not path.exists():
+        return {}
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return {**found["resolved"], "changes": found.get("changes", [])}
 
 
 def _cpu_seconds() -> float:

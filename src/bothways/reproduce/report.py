@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, PretrainConfig, ReproduceConfig, digest, to_dict
+from bothways.corpus.store import Manifest
+from bothways.errors import StoreError
 from bothways.reproduce.execute import Ledger, machine
 from bothways.reproduce.grid import Grid
 from bothways.reproduce.results import Cell
+from bothways.reproduce.steps import Step
 
 MISSING = "–"
 
@@ -176,8 +180,8 @@ def _settings(grid: Grid) -> list[str]:
         f"| its optimizer | {optimizer.name}, learning rate {optimizer.lr:g}, warm-up "
         f"{optimizer.warmup:.0%}, bias correction {'on' if optimizer.bias_correction else 'off'} |",
     ]
-    corpus = [s for s in grid.steps.values() if s.kind == "pretrain"]
-    lines.append(f"| corpora | {', '.join(sorted({s.inputs[0] for s in corpus}))} |")
+    runs = [step for step in grid.steps.values() if step.kind == "pretrain"]
+    lines.append(f"| corpora | {', '.join(sorted({_corpus(step) for step in runs}))} |")
     seen: dict[str, None] = {}
     for step in grid.steps.values():
         if step.kind == "finetune":
@@ -187,6 +191,17 @@ def _settings(grid: Grid) -> list[str]:
                 f"{own.epochs} epochs, length {own.length}; seeds {' '.join(step.wanted)} |"
             ] = None
     return [*lines, *seen]
+
+
+def _corpus(step: Step) -> str:
+    """The digest of a run's corpus, and how often the run reads it."""
+    recipe: PretrainConfig = step.config
+    try:
+        tokens = Manifest.read(Path(recipe.corpus)).report["train"]["tokens"]
+    except StoreError:  # not made yet
+        return step.inputs[0]
+    read = sum(p.share * p.batch * p.length for p in recipe.phases) * (recipe.clock.steps or 0)
+    return f"{step.inputs[0]}: {tokens:,} tokens, read about {read / tokens:.2g} times"
 
 
 def _steps(grid: Grid, ledger: Ledger) -> list[str]:
@@ -240,5 +255,6 @@ def _step_record(ledger: Ledger, name: str, grid: Grid) -> dict[str, Any]:
         "settings": found.get("settings", step.settings()),
         "result": found.get("result"),
         "attempts": found.get("attempts", []),
+        "run": found.get("run"),
         "machine": found.get("machine"),
     }

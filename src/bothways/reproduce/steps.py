@@ -23,7 +23,6 @@ from bothways.config import (
     VocabularyConfig,
     digest,
     recipe_fields,
-    to_dict,
 )
 from bothways.corpus.build import build_corpus
 from bothways.corpus.vocabulary import learn_from_files
@@ -67,8 +66,7 @@ class Step:
     @cached_property
     def key(self) -> str:
         """Digest of the recipe and of what is read; not of places, threads, or what is wanted."""
-        recipe = {k: v for k, v in recipe_fields(self.config).items() if k not in _PLACES}
-        return digest([self.kind, recipe, *self.inputs])[:10]
+        return digest([self.kind, self.settings(), *self.inputs])[:10]
 
     @cached_property
     def name(self) -> str:
@@ -76,9 +74,8 @@ class Step:
         return "-".join(part for part in (self.kind, self.label, self.key) if part)
 
     def settings(self) -> dict[str, Any]:
-        """The options, for the record."""
-        found: dict[str, Any] = to_dict(self.config)
-        return found
+        """The options that decide the result, by dotted name; no places."""
+        return {k: v for k, v in recipe_fields(self.config).items() if k not in _PLACES}
 
     def compute(self, folder: Path, before: Sequence[str], *, keep: bool) -> dict[str, Any]:
         """Compute it in its folder, or go on there.
@@ -102,7 +99,8 @@ def _text(config: TextOptions, folder: Path, *_: Any) -> dict[str, Any]:
 
 def _vocabulary(config: VocabularyConfig, folder: Path, *_: Any) -> dict[str, Any]:
     report = learn_from_files(dataclasses.replace(config, out=str(folder)))
-    return {"vocabulary": report["vocabulary"], "learned_from": report["learned_from"]}
+    vocabulary = {k: v for k, v in report["vocabulary"].items() if k != "folder"}
+    return {"vocabulary": vocabulary, "learned_from": report["learned_from"]}
 
 
 def _corpus(config: CorpusConfig, folder: Path, *_: Any) -> dict[str, Any]:
@@ -139,6 +137,8 @@ def _finetune(
             break
         except DivergenceError as error:
             unfinished = [s for s in sound if not (folder / f"seed-{s}" / SCORES).exists()]
+            if not unfinished:
+                raise
             diverged[str(unfinished[0])] = str(error)
     else:
         return {"runs": {}, "diverged": diverged}
