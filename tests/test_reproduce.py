@@ -20,7 +20,7 @@ from bothways import cli, options
 from bothways.config import Phase, PretrainConfig, ReproduceConfig
 from bothways.errors import ConfigError, DivergenceError, InputError, RunError
 from bothways.model.folder import load_model
-from bothways.reproduce import embedded, execute, forecast, grid
+from bothways.reproduce import embedded, execute, forecast, grid, run
 from bothways.reproduce.changes import changed, difference
 from bothways.reproduce.embedded import TextOptions
 from bothways.reproduce.execute import Ledger, compute_all, words
@@ -55,6 +55,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         grid, "Manifest", SimpleNamespace(read=lambda _: SimpleNamespace(fingerprint="abc"))
     )
     monkeypatch.setattr(forecast, "_rate", lambda _: 1e11)  # no probe of the machine
+    monkeypatch.setattr(run, "draw", lambda *_: b"\x89PNG")  # drawing takes a second
     given: dict[str, Any] = {name: str(tmp_path / name) for name in FILES}
     return given | {
         "corpus": str(tmp_path / "corpus"),
@@ -211,8 +212,8 @@ def test_a_steps_name_is_what_it_depends_on(world: dict[str, Any], tmp_path: Pat
     (tmp_path / "glue/MRPC/dev.tsv").write_text("other\n")
     after = names()
     assert {n.rpartition("-")[0] for n in before - after} == {
-        f"finetune-mrpc-{run}"
-        for run in ("base", "pairs-full", "pairs-full-masking-left_to_right",
+        f"finetune-mrpc-{name}"
+        for name in ("base", "pairs-full", "pairs-full-masking-left_to_right",
                     "pairs-full-masking-left_to_right-lstm-256")
     }  # fmt: skip
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import json
 import os
 import resource
@@ -268,6 +269,7 @@ def words(config: ReproduceConfig) -> list[str]:
     return found
 
 
+@functools.cache
 def machine(config: ReproduceConfig) -> dict[str, Any]:
     """What times depend on."""
     return {
