@@ -158,7 +158,7 @@ SMOKE = Scale(
     tasks={"mnli": "follows", "sst2": "package", "conll2003": "capitals"},
     finetune={
         "": {"optimizer.lr": 1e-3, "epochs": 2, "batch": 16, "length": 64},
-        "capitals": {"optimizer.lr": 2e-3},
+        "capitals": {"optimizer.lr": 3e-3, "batch": 4},
     },
     features=FeaturesConfig(hidden=32, epochs=2, batch=16, length=64),
     sizes=((1, 64, 2), (2, 64, 1), (2, 64, 2), (4, 64, 2), (4, 96, 3), (8, 96, 3)),
