@@ -41,6 +41,7 @@ from bothways.training.engine import Stats, Trainer
 from bothways.training.monitor import Monitor
 from bothways.training.precision import Choice
 from bothways.training.prefetch import run_ahead
+from bothways.training.rows import UsedRows
 
 SCORES = "metrics.json"
 # Records in metrics.jsonl over a seed, about.
@@ -235,6 +236,12 @@ def _train(
     task, dtype = data.task, run.precision.dtype
     per_epoch = -(-len(data.train.examples) // config.batch)
     total = per_epoch * config.epochs
+    rows = None
+    if config.kernels == "fast" and config.optimizer.name == "adam":
+        table, ids = model.encoder.embeddings.tokens, data.train.examples.tokens
+        # The tail of a flat batch shows id 0.
+        rows = UsedRows(table, np.append(ids, 0), config.optimizer, total)
+        rows.take()
     trainer: Trainer[TaskBatch] = Trainer(
         model, config.optimizer, total_steps=total, seed=restart.seed, dtype=dtype
     )
@@ -244,7 +251,11 @@ def _train(
     monitor = Monitor(run.folder / restart.folder, total, title, bar=run.alone)
     with monitor, _diverging(restart):
         for epoch in range(config.epochs):
+            if rows:
+                rows.take()
             stats = _train_epoch(config, trainer, data, epoch, restart.order_seed, monitor)
+            if rows:
+                rows.put_back((epoch + 1) * per_epoch)
             outputs = predict_outputs(model, data.dev.examples, dtype=dtype)
             measured.append(task.measure(data.dev, task.decode(data.dev, outputs)))
             scores = {f"dev_{k}": v for k, v in measured[-1].scores.items()}
