@@ -60,6 +60,7 @@ def test_processes_compute_what_one_computes(config: FinetuneConfig, tmp_path: P
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_a_search_in_processes(config: FinetuneConfig, tmp_path: Path) -> None:
     search = SearchOptions(lr=(3e-3, 1e-4), epochs=(1, 2))
     asked = at(config, tmp_path / "run", seeds=(0,), search=search, jobs=2)
