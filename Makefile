@@ -1,4 +1,5 @@
 # make demo        raw text to a fine-tuned BERT, in minutes     make demo MINUTES=3
+# make reproduce   a table of the paper in small, in minutes     make reproduce ARGS="table8"
 # make test        the tests                                     make test ARGS="tests/test_cli.py -x"
 # make test-all    the slow ones too (many minutes)
 # make check       lint, format, types
@@ -17,13 +18,16 @@ ARGS ?=
 
 PIP := .venv/bin/pip --disable-pip-version-check --quiet
 
-.PHONY: help demo test test-all check
+.PHONY: help demo reproduce test test-all check
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 demo: .venv/.runtime
 	.venv/bin/bothways demo --minutes $(MINUTES) $(ARGS)
+
+reproduce: .venv/.runtime
+	.venv/bin/bothways reproduce $(or $(ARGS),table5)
 
 test: .venv/.dev
 	.venv/bin/pytest $(ARGS)

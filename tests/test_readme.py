@@ -45,6 +45,7 @@ DOCUMENTS = [
     "EXPERIMENTS.md",
     "docs/architecture.md",
     "docs/tasks.md",
+    "docs/reproduce.md",
     "benchmarks/README.md",
 ]
 
@@ -62,6 +63,7 @@ CHEAP = {
     ],
     "finetune": ["--epochs", "1"],
     "glue": ["--epochs", "1"],
+    "reproduce": ["--plan"],
     "features": ["--epochs", "1", "--hidden", "8", "--layers", "embeddings", "last"],
     "bench": [*("--size", "tiny", "--batch", "2", "--length", "16"), "--rounds", "1"],
 }

@@ -22,6 +22,7 @@ FLOORS = (
     {"pretraining", "tasks"},
     {"use", "doctor", "bench", "extend"},
     {"demo", "verbs"},
+    {"reproduce"},
     {"cli"},
     {"__main__"},
 )

@@ -258,6 +258,15 @@ def _features(argv: Sequence[str]) -> int:
     return _show(tag_by_features(config).table())
 
 
+def _reproduce(argv: Sequence[str]) -> int:
+    from bothways.config import ReproduceConfig
+
+    config = _options(ReproduceConfig, "reproduce", argv, "name")
+    from bothways.reproduce.run import reproduce
+
+    return _show(reproduce(config))
+
+
 def _fill_mask(argv: Sequence[str]) -> int:
     from bothways.use_options import FillMaskOptions
 
@@ -382,6 +391,7 @@ VERBS: dict[str, Verb] = {
     "glue": Verb("fine-tune on several declared tasks, with a table over them", _glue),
     "split": Verb("part a labelled file in two, by a hash of its text", _split),
     "features": Verb("tag words by a frozen encoder's layers and a BiLSTM", _features),
+    "reproduce": Verb("recompute a table of the BERT paper, with its figures beside", _reproduce),
     "evaluate": Verb("measure a model on labelled data or on a corpus", _evaluate),
     "predict": Verb("label texts with a fine-tuned model", _predict),
     "choose": Verb("tell which of some texts continues another", _choose),

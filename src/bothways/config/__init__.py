@@ -50,6 +50,7 @@ from bothways.config.pretraining import (
     PretrainConfig,
     ShowConfig,
 )
+from bothways.config.reproduction import ReproduceConfig
 from bothways.config.spans import SpanOptions
 from bothways.config.tagging import Scheme, TaggingOptions
 from bothways.config.training import OptimizerOptions
@@ -79,6 +80,7 @@ __all__ = [
     "PlanConfig",
     "PretrainConfig",
     "Reference",
+    "ReproduceConfig",
     "Restart",
     "Scheme",
     "SearchOptions",

@@ -1,0 +1,1 @@
+"""The paper's ablations, and comparisons beside them: tables that are declared and recomputed."""

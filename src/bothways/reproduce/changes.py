@@ -1,0 +1,38 @@
+"""Configs with other values, and how two differ."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from bothways.config import recipe_fields
+
+T = TypeVar("T")
+
+
+def changed(config: T, changes: Mapping[str, Any]) -> T:
+    """A config with other values, by dotted name."""
+    direct: dict[str, Any] = {}
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in changes.items():
+        head, _, rest = name.partition(".")
+        if rest:
+            groups.setdefault(head, {})[rest] = value
+        else:
+            direct[head] = tuple(value) if isinstance(value, list) else value
+    for head, inner in groups.items():
+        direct[head] = changed(getattr(config, head), inner)
+    return dataclasses.replace(config, **direct)  # type: ignore[type-var]
+
+
+def difference(base: Any, config: Any) -> str:
+    """How a config differs from another, for names of folders; empty if not at all."""
+    before, after = recipe_fields(base), recipe_fields(config)
+    parts = []
+    for name, value in after.items():
+        if value != before[name]:
+            short = name.removesuffix(".kind").rpartition(".")[2]
+            shown = f"{value:g}" if isinstance(value, float) else str(value)
+            parts += [short, shown]
+    return "-".join(parts)

@@ -1,0 +1,216 @@
+"""The data that a table needs: what was given, what is missing, and each task as a recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from bothways.config import (
+    FeaturesConfig,
+    FinetuneConfig,
+    OptimizerOptions,
+    ReproduceConfig,
+    SpanOptions,
+    TaggingOptions,
+    TaskOptions,
+)
+from bothways.errors import ConfigError, InputError
+from bothways.files import sha256
+from bothways.reproduce.changes import changed
+from bothways.reproduce.columns import Bound
+from bothways.reproduce.scales import TASKS, Scale, TaskSource
+from bothways.reproduce.steps import Step
+from bothways.reproduce.tables import Table
+from bothways.tasks.catalogue import task as declared_task
+from bothways.tasks.further import check_files, file_digests
+from bothways.use_options import SplitOptions
+
+_WHAT = {
+    "glue": "GLUE's folder with MRPC, SST-2 ...",
+    "squad": "SQuAD 1.1's train and dev files",
+    "ner": "CoNLL-2003: eng.train, eng.testa, eng.testb",
+    "sick": "SICK's three files",
+    "corpus": "a corpus folder made by `bothways corpus`",
+    "text": "text files",
+}
+_SQUAD = (("train-v1.1.json", "dev-v1.1.json"), ("train.json", "dev.json"))
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A task with its files.
+
+    Attributes:
+        recipe: of fine-tuning, without model and run; files are where they will be.
+        inputs: digests of the files, or of the step that makes them.
+        needs: steps that make the files.
+        steps: those steps.
+    """
+
+    recipe: FinetuneConfig
+    inputs: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+def check_data(
+    table: Table, scale: Scale, columns: tuple[Bound, ...], config: ReproduceConfig
+) -> None:
+    """Refuse to begin without the data that the table needs, naming all of them.
+
+    Raises:
+        ConfigError: some were not given.
+    """
+    needed: dict[str, list[str]] = {}
+    if not scale.embedded:
+        needed["text" if table.learns_vocabulary else "corpus"] = ["pre-training"]
+    for bound in columns:
+        if bound.task and TASKS[bound.task].data != "text":
+            needed.setdefault(TASKS[bound.task].data, []).append(TASKS[bound.task].title)
+    lines = [
+        f"  --{name} {'FILES' if name == 'text' else 'FOLDER'}  {_WHAT[name]} "
+        f"(for {', '.join(dict.fromkeys(uses))})"
+        for name, uses in needed.items()
+        if not getattr(config, name)
+    ]
+    if lines:
+        raise ConfigError(
+            f"{table.name} at scale {scale.name} needs data that were not given:\n"
+            + "\n".join(lines)
+            + "\nGive them, or choose among its tasks with --tasks."
+        )
+
+
+def read_task(
+    name: str,
+    scale: Scale,
+    config: ReproduceConfig,
+    text: Step | None,
+    folder: Path | None,
+    runs: Path,
+) -> TaskData:
+    """A task at a scale.
+
+    Args:
+        name: of the task.
+        scale: changes the declared recipe.
+        config: says where data are.
+        text: the step that makes the smoke scale's tasks, and ``folder`` where.
+        folder: see ``text``.
+        runs: where steps are computed.
+
+    Raises:
+        InputError: a file is not there.
+    """
+    source = TASKS[name]
+    if text is not None and folder is not None:
+        recipe = _embedded(name, source, folder / name)
+        return TaskData(_at_scale(recipe, name, scale, config), (text.key, name), (text.name,))
+    data = getattr(config, source.data)
+    if source.split is not None:
+        return _parted(name, source, scale, config, Path(data), runs)
+    if source.data == "squad":
+        recipe = _squad(Path(data))
+    else:
+        recipe = _only_there(declared_task(source.declared, data=data).located())
+    check_files(recipe.task)
+    inputs = tuple(file_digests(recipe.task).values())
+    return TaskData(_at_scale(recipe, name, scale, config), inputs)
+
+
+def features_of(scale: Scale, task: TaskData, config: ReproduceConfig) -> FeaturesConfig:
+    """Feature-based tagging of a task: its test file is measured too.
+
+    Raises:
+        ConfigError: the task has no tags.
+    """
+    options = task.recipe.task
+    test = options.measure[0] if options.measure else None
+    return dataclasses.replace(
+        scale.features,
+        task=dataclasses.replace(options, measure=(), test=test),
+        precision=config.precision,
+        threads=config.threads,
+    )
+
+
+def _at_scale(
+    recipe: FinetuneConfig, name: str, scale: Scale, config: ReproduceConfig
+) -> FinetuneConfig:
+    numerics = {
+        "device": config.device,
+        "precision": config.precision,
+        "threads": config.threads,
+    }
+    return changed(
+        recipe, {**scale.finetune.get("", {}), **scale.finetune.get(name, {}), **numerics}
+    )
+
+
+def _only_there(recipe: FinetuneConfig) -> FinetuneConfig:
+    """Nothing is predicted, and files besides train and dev are measured where they are there."""
+    measure = tuple(name for name in recipe.task.measure if Path(name).exists())
+    task = dataclasses.replace(recipe.task, test=None, predict=(), measure=measure)
+    return dataclasses.replace(recipe, task=task)
+
+
+def _squad(folder: Path) -> FinetuneConfig:
+    for train, dev in _SQUAD:
+        if (folder / train).exists() and (folder / dev).exists():
+            break
+    else:
+        pairs = " nor ".join(f"{train} with {dev}" for train, dev in _SQUAD)
+        raise InputError(f"there is neither {pairs}.", path=folder)
+    return FinetuneConfig(
+        task=TaskOptions(
+            name="SQuAD 1.1",
+            kind="spans",
+            train=str(folder / train),
+            dev=str(folder / dev),
+            metrics=("f1", "exact_match"),
+            spans=SpanOptions(no_answer=False),
+        ),
+        optimizer=OptimizerOptions(lr=5e-5, warmup=0.1, bias_correction=True),
+    )
+
+
+def _parted(
+    name: str, source: TaskSource, scale: Scale, config: ReproduceConfig, data: Path, runs: Path
+) -> TaskData:
+    """A task whose one file is parted in two by a step."""
+    assert source.split is not None
+    file, column = source.split
+    if not (data / file).exists():
+        raise InputError("there is no such file (--glue).", path=data / file)
+    folder = Path(file).parent
+    options = SplitOptions(file=str(data / file), out=str(folder), by=column)
+    step = Step("split", folder.name, options, (sha256(data / file)[:16],))
+    recipe = declared_task(source.declared, data=str(runs / step.name)).located()
+    task = dataclasses.replace(recipe.task, name=source.title, test=None, predict=(), measure=())
+    recipe = dataclasses.replace(recipe, task=task)
+    return TaskData(_at_scale(recipe, name, scale, config), (step.key,), (step.name,), (step,))
+
+
+def _embedded(name: str, source: TaskSource, folder: Path) -> FinetuneConfig:
+    """A task of the smoke scale."""
+    if name == "capitals":
+        task = TaskOptions(
+            name=source.title,
+            kind="tagging",
+            train=str(folder / "train.conll"),
+            dev=str(folder / "dev.conll"),
+            measure=(str(folder / "test.conll"),),
+            tagging=TaggingOptions(scheme="iob2", context="sentence"),
+        )
+        return FinetuneConfig(task=task)
+    pair = name == "follows"
+    task = TaskOptions(
+        name=source.title,
+        train=str(folder / "train.tsv"),
+        dev=str(folder / "dev.tsv"),
+        text_a="first" if pair else "sentence",
+        text_b="second" if pair else None,
+        metrics=("accuracy",),
+    )
+    return FinetuneConfig(task=task)

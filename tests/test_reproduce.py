@@ -1,0 +1,666 @@
+"""Recomputed tables: what they share, how they go on, what they show; one computed in earnest."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bothways import cli, options
+from bothways.config import Phase, PretrainConfig, ReproduceConfig
+from bothways.errors import ConfigError, DivergenceError, InputError, RunError
+from bothways.model.folder import load_model
+from bothways.reproduce import embedded, execute, forecast, grid
+from bothways.reproduce.changes import changed, difference
+from bothways.reproduce.embedded import TextOptions
+from bothways.reproduce.execute import Ledger, compute_all, words
+from bothways.reproduce.grid import Grid, make_grid
+from bothways.reproduce.report import as_published, markdown, record, shown
+from bothways.reproduce.results import Cell, Score, cells
+from bothways.reproduce.run import reproduce
+from bothways.reproduce.scales import SCALES, TASKS
+from bothways.reproduce.steps import Step
+from bothways.reproduce.tables import TABLES, table_of
+
+FILES = {
+    "glue": [f"{name}/{part}.tsv" for name in ("MRPC", "SST-2", "RTE", "QNLI", "CoLA", "STS-B")
+             for part in ("train", "dev")]
+    + ["MNLI/train.tsv", "MNLI/dev_matched.tsv"],
+    "squad": ["train.json", "dev.json"],
+    "ner": ["eng.train", "eng.testa", "eng.testb"],
+    "sick": ["SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Options that give every kind of data, which is read for its digest alone."""
+    for folder, names in FILES.items():
+        for name in names:
+            path = tmp_path / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{folder} {name}\n")
+    (tmp_path / "text.txt").write_text("text\n")
+    monkeypatch.setattr(
+        grid, "Manifest", SimpleNamespace(read=lambda _: SimpleNamespace(fingerprint="abc"))
+    )
+    monkeypatch.setattr(forecast, "_rate", lambda _: 1e11)  # no probe of the machine
+    given: dict[str, Any] = {name: str(tmp_path / name) for name in FILES}
+    return given | {
+        "corpus": str(tmp_path / "corpus"),
+        "text": (str(tmp_path / "text.txt"),),
+        "out": str(tmp_path / "out"),
+    }
+
+
+def grid_of(name: str, scale: str = "smoke", **given: Any) -> Grid:
+    config = ReproduceConfig(name, scale=scale, **given)  # type: ignore[arg-type]
+    return make_grid(table_of(name), SCALES[scale], config)
+
+
+def kinds(found: Grid, kind: str) -> list[Step]:
+    return [step for step in found.steps.values() if step.kind == kind]
+
+
+class Pretence:
+    """Stands in for the computing of steps, and remembers what was asked."""
+
+    def __init__(self, *, stop_at: str = "", diverges: str = "") -> None:
+        self.done: list[str] = []
+        self.stop_at, self.diverges = stop_at, diverges
+
+    def __call__(
+        self, step: Step, folder: Path, before: list[str], *, keep: bool
+    ) -> dict[str, Any]:
+        del folder, keep
+        if self.stop_at and self.stop_at in step.name:
+            raise KeyboardInterrupt
+        if self.diverges and self.diverges in step.name:
+            raise DivergenceError("step 3: the gradient is nan")
+        self.done.append(step.name)
+        parts = [*before, *step.wanted]
+        if step.kind == "heldout":
+            return {"scores": {"perplexity": 9.0, "accuracy": 0.3, "bits_per_character": 2.0}}
+        if step.kind == "features":
+            return {"runs": {part: {"dev": 0.5, "test": 0.4} for part in parts}}
+        if step.kind == "finetune":
+            measured = {"scores": {"accuracy": 0.8, "f1": 0.7}, "collapsed": False}
+            runs = {p: {**measured, "further": {"test": measured}} for p in parts if p != "7"}
+            return {"runs": runs, "diverged": {"7": "seed 7: step 2"} if "7" in parts else {}}
+        return {"steps": 1}
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, **asked: str) -> Pretence:
+    found = Pretence(**asked)
+    monkeypatch.setattr(
+        Step,
+        "compute",
+        lambda step, folder, before, *, keep: found(step, folder, before, keep=keep),
+    )
+    return found
+
+
+# ------------------------------------------------------------------------------------ declarations
+
+
+@pytest.mark.parametrize("scale", list(SCALES))
+@pytest.mark.parametrize("name", list(TABLES))
+def test_every_table_is_sound_at_every_scale(name: str, scale: str, world: dict[str, Any]) -> None:
+    """Its changes name fields that exist, with values that they take; needs come first."""
+    found = grid_of(name, scale, **world)
+    table = TABLES[name]
+    assert len(found.rows) == len(table.rows) * (len(SCALES[scale].snapshots) if table.curve else 1)
+    assert all(row.published in ((), *[row.published]) for row in table.rows)
+    for row in table.rows:
+        assert len(row.published) in (0, len(table.columns)), row.label
+        assert len(row.label) == len(table.headings)
+    before: set[str] = set()
+    for step in found.steps.values():
+        assert set(step.needs) <= before
+        before.add(step.name)
+        assert re.fullmatch(r"[\w.,()-]+", step.name), "no name for a folder"
+    used = {source.step for row in found.rows for cell in row.cells for source in cell}
+    assert used <= set(found.steps)
+
+
+def test_published_figures_are_the_papers() -> None:
+    """Spot checks of each table against the paper, column by column."""
+    assert TABLES["table5"].rows[2].published == (82.1, 84.3, 77.5, 92.1, 77.8)
+    assert [row.published[0] for row in TABLES["table6"].rows] == [
+        5.84, 5.24, 4.68, 3.99, 3.54, 3.23,
+    ]  # fmt: skip
+    assert [row.published[0] for row in TABLES["table7"].rows] == [
+        96.4, 91.0, 95.6, 94.9, 95.9, 96.1, 95.5,
+    ]  # fmt: skip
+    mixes = {row.label: row for row in TABLES["table8"].rows}
+    assert mixes["0%", "20%", "80%"].published == (83.7, 94.8, 94.6)
+    assert mixes["0%", "20%", "80%"].pretrain == {"masking.mask": 0.0, "masking.random": 0.8}
+
+
+def test_the_paper_scale_is_the_papers() -> None:
+    recipe = SCALES["paper"].pretrain
+    assert recipe.clock.steps == 1_000_000
+    assert recipe.phases == PretrainConfig().phases or recipe.phases[0].batch == 256
+    assert not recipe.optimizer.bias_correction
+    assert SCALES["paper"].sizes[3] == (12, 768, 12)
+    labels = [tuple(map(int, row.label)) for row in TABLES["table6"].rows]
+    assert list(SCALES["paper"].sizes) == labels
+
+
+def test_changes_and_their_names() -> None:
+    base = PretrainConfig()
+    other = changed(base, {"masking.mask": 0.0, "masking.random": 1.0, "pairs.kind": "full"})
+    assert (other.masking.random, other.pairs.kind) == (1.0, "full")
+    assert difference(base, other) == "pairs-full-mask-0-random-1"
+    assert difference(base, base) == ""
+    with pytest.raises(TypeError):
+        changed(base, {"masking.musk": 0.0})
+
+
+# ----------------------------------------------------------------------------------------- sharing
+
+
+def test_tables_share_what_they_have_in_common(world: dict[str, Any]) -> None:
+    found = {name: grid_of(name, "cpu", **world) for name in TABLES}
+    base = kinds(found["table5"], "pretrain")[0].name
+    for name in ("table6", "table7", "table8", "figure5", "masks", "masking-rate"):
+        assert base in found[name].steps, name
+    left = kinds(found["figure5"], "pretrain")[1].name
+    assert left in found["table5"].steps
+    last = found["figure5"].rows[-1].cells[0][0].step
+    assert last == found["table5"].rows[2].cells[0][0].step, "the last snapshot is the model"
+    features = {name: {s.name for s in kinds(found[name], "features")} for name in found}
+    assert features["table7"] <= features["table8"]
+    corrected = found["bias-correction"].rows[0].cells[1][0].step
+    assert corrected in found["table5"].steps
+    # Two rows of a table that differ in fine-tuning alone have one pre-training.
+    assert len(kinds(found["table5"], "pretrain")) == 3
+
+
+def test_rows_differ_in_what_is_declared_alone(world: dict[str, Any]) -> None:
+    steps = kinds(grid_of("table8", "cpu", **world), "pretrain")
+    recipes = [dataclasses.replace(s.config, snapshots=()) for s in steps]
+    plain = {dataclasses.replace(r, masking=recipes[0].masking) for r in recipes}
+    assert len(plain) == 1
+    assert len({r.masking for r in recipes}) == 6
+    finetuned = kinds(grid_of("table5", "cpu", **world), "finetune")
+    assert {step.wanted for step in finetuned} == {("0", "1", "2")}
+
+
+def test_a_steps_name_is_what_it_depends_on(world: dict[str, Any], tmp_path: Path) -> None:
+    def names(**changes: Any) -> set[str]:
+        return set(grid_of("table5", "cpu", **{**world, **changes}).steps)
+
+    before = names()
+    assert before == names(out=str(tmp_path / "elsewhere"))
+    assert before == names(threads=7, jobs=2, device="cpu", precision="fp32", seeds=(5, 6))
+    assert not {n for n in before & names(steps=9) if not n.startswith("split")}
+    seeded = names(pretrain_seeds=(0, 1))
+    assert before < seeded, "another seed of pre-training is more runs, not others"
+    (tmp_path / "glue/MRPC/dev.tsv").write_text("other\n")
+    after = names()
+    assert {n.rpartition("-")[0] for n in before - after} == {
+        f"finetune-mrpc-{run}"
+        for run in ("base", "pairs-full", "pairs-full-masking-left_to_right",
+                    "pairs-full-masking-left_to_right-lstm-256")
+    }  # fmt: skip
+
+
+def test_the_text_decides_what_is_learned_from_it(world: dict[str, Any]) -> None:
+    found = grid_of("vocabulary", "cpu", **world)
+    assert len(kinds(found, "vocabulary")) == len(kinds(found, "corpus")) == 2
+    runs = kinds(found, "pretrain")
+    assert len({step.key for step in runs}) == 2
+    assert {Path(step.config.corpus).name for step in runs} == {
+        step.name for step in kinds(found, "corpus")
+    }
+    Path(world["text"][0]).write_text("other text\n")
+    other = grid_of("vocabulary", "cpu", **world)
+    assert not {s.key for s in runs} & {s.key for s in kinds(other, "pretrain")}
+
+
+def test_snapshots_are_kept_where_the_figure_needs_them(world: dict[str, Any]) -> None:
+    kept = {s.label: s.config.snapshots for s in kinds(grid_of("table5", **world), "pretrain")}
+    assert kept["base"] == kept["pairs-full-masking-left_to_right"] == (20, 40, 60, 80)
+    assert kept["pairs-full"] == ()
+    models = [Path(s.config.model) for s in kinds(grid_of("figure5", **world), "finetune")]
+    assert [m.name for m in models[:5]] == ["20", "40", "60", "80", "model"]
+
+
+# ------------------------------------------------------------------------------------------ columns
+
+
+def test_tasks_stand_in_and_are_named(world: dict[str, Any]) -> None:
+    found = grid_of("table5", "cpu", **world)
+    assert found.columns[0].title == "MNLI-m (SICK-E)"
+    assert any(note.startswith("SICK-E stands in for MNLI-m") for note in found.notes)
+    assert found.rows[0].published == (84.4, 88.4, 86.7, 92.7, 88.5)
+    own = grid_of("table5", "cpu", **world, tasks=("mrpc", "rte"))
+    assert [c.title for c in own.columns] == ["MRPC", "RTE"]
+    assert own.rows[0].published == (86.7, None)
+    both = grid_of("table5", "cpu", **world, tasks=("mnli", "sick"))
+    assert [c.title for c in both.columns] == ["MNLI-m", "SICK-E"]
+    smoke = grid_of("table5")
+    assert any("Nothing here stands in for QNLI, MRPC, SQuAD" in note for note in smoke.notes)
+    assert {task.stands_for for task in TASKS.values()} - {""} <= set(TASKS)
+
+
+# -------------------------------------------------------------------------------------- computing
+
+
+def test_a_table_is_computed_once_and_shared(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = pretend(monkeypatch)
+    config = ReproduceConfig("table8", scale="cpu", **world)
+    reproduce(config)
+    first = list(done.done)
+    assert sorted(first) == sorted(grid_of("table8", "cpu", **world).steps)
+    reproduce(config)
+    assert done.done == first, "nothing is computed again"
+    reproduce(ReproduceConfig("table7", scale="cpu", **world))
+    again = done.done[len(first) :]
+    assert [name.split("-")[0] for name in again] == ["features"], "the other layers alone"
+
+
+def test_more_seeds_are_added_and_shown_as_asked(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = pretend(monkeypatch)
+    config = ReproduceConfig("whole-words", scale="cpu", **world)
+    reproduce(config)
+    done.done.clear()
+    more = dataclasses.replace(config, seeds=(0, 1, 2, 3))
+    reproduce(more)
+    assert {name.split("-")[0] for name in done.done} == {"finetune"}
+    ledger, found = (
+        Ledger(Path(config.out)),
+        make_grid(TABLES["whole-words"], SCALES["cpu"], config),
+    )
+    assert ledger.record(kinds(found, "finetune")[0])["parts"] == ["0", "1", "2", "3"]  # type: ignore[index]
+    done.done.clear()
+    reproduce(config)
+    assert not done.done
+    told = json.loads((Path(config.out) / "whole-words-cpu/table.json").read_text())
+    assert [r["seed"] for r in told["rows"][0]["cells"][0]["runs"]] == [0, 1, 2]
+
+
+def test_an_interrupted_table_goes_on_and_shows_what_is_missing(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = pretend(monkeypatch, stop_at="finetune-sick-pairs-full-masking")
+    config = ReproduceConfig("table5", scale="cpu", **world)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(config)
+    folder = Path(config.out) / "table5-cpu"
+    rows = [line for line in (folder / "table.md").read_text().splitlines() if "LTR" in line]
+    assert "| LTR & no NSP | – | 82.1 | – | 84.3 |" in rows[0]
+    assert "- LTR & no NSP: not finished: MNLI-m (SICK-E), " in "\n".join(rows)
+    told = json.loads((folder / "table.json").read_text())
+    assert not told["complete"]
+    assert told["rows"][2]["cells"][0]["mean"] is None
+    assert (folder / "plot.png").read_bytes().startswith(b"\x89PNG")
+    attempts = [s["attempts"] for s in told["steps"] if s["name"].startswith("finetune-sick-pairs")]
+    assert attempts[1][0]["seconds"] is not None, "the attempt is on record"
+    rest = pretend(monkeypatch)
+    reproduce(config)
+    assert not set(rest.done) & set(stopped.done)
+    assert len(rest.done) + len(stopped.done) == len(grid_of("table5", "cpu", **world).steps)
+    assert json.loads((folder / "table.json").read_text())["complete"]
+
+
+def test_what_diverged_is_shown_and_the_rest_computed(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = pretend(monkeypatch, diverges="pretrain-random-0.2")
+    config = ReproduceConfig("table8", scale="cpu", **world, seeds=(0, 7))
+    text = reproduce(config)
+    assert "| 80% | 0% | 20% | – | 84.1 | – | 95.2 | – | 94.6 |" in text
+    name = next(s for s in grid_of("table8", "cpu", **world).steps if "pretrain-random-0.2" in s)
+    assert f"- 80% / 0% / 20%: {name} diverged: MNLI-m, fine-tuned (SICK-E)" in text
+    assert "80.0 (1 of 2)" in text, "a seed that diverged leaves the others"
+    assert "pre-training 0 diverged: seed 7: step 2" in text
+    assert not any("random-0.2-" in n and not n.startswith("pretrain") for n in done.done)
+    before = len(done.done)
+    reproduce(config)
+    assert len(done.done) == before, "the same would diverge again"
+
+
+def test_a_step_alone_and_its_refusals(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = pretend(monkeypatch)
+    first, second, *_ = grid_of("masks", "cpu", **world).steps
+    config = ReproduceConfig("masks", scale="cpu", **world, step=second)
+    with pytest.raises(RunError, match=f"{first} comes before it"):
+        reproduce(config)
+    assert reproduce(dataclasses.replace(config, step=first)) == f"{first}: finished"
+    assert done.done == [first]
+    with pytest.raises(ConfigError, match=f"did you mean {first}"):
+        reproduce(dataclasses.replace(config, step=first[:-1]))
+    assert not (Path(config.out) / "masks-cpu").exists()
+
+
+def test_two_processes_do_not_compute_one_step(world: dict[str, Any], tmp_path: Path) -> None:
+    """The second waits until the first, which holds the lock, is gone, however it went."""
+    step = kinds(grid_of("masks", "cpu", **world), "pretrain")[0]
+    ledger = Ledger(tmp_path / "out")
+    path = tmp_path / "out/steps" / f"{step.name}.lock"
+    path.parent.mkdir(parents=True)
+    script = (
+        "import fcntl, sys, time\nfile = open(sys.argv[1], 'w')\n"
+        "fcntl.flock(file, fcntl.LOCK_EX)\nprint('held', flush=True)\ntime.sleep(60)\n"
+    )
+    said: list[str] = []
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+
+        def say(text: str) -> None:
+            said.append(text)
+            other.kill()
+
+        with ledger.locked(step, say):
+            assert said == [f"{step.name}: another process computes it; waiting"]
+
+
+def test_jobs_run_at_once_in_the_order_of_needs(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = grid_of("masking-rate", "cpu", **world)
+    ledger = Ledger(tmp_path / "out")
+    log = tmp_path / "log"
+    log.touch()
+    script = (
+        "import json, sys, time\nlog, path, record, name = sys.argv[1:]\n"
+        "open(log, 'a').write(f'begin {name}\\n')\ntime.sleep(0.05)\n"
+        "open(path, 'w').write(record)\nopen(log, 'a').write(f'end {name}\\n')\n"
+    )
+
+    def start(pool: Any, step: Step) -> subprocess.Popen[bytes]:
+        del pool
+        told = {"key": step.key, "parts": list(step.wanted), "result": {"runs": {}}}
+        path = ledger.path(step)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        words = [str(log), str(path), json.dumps(told), step.name]
+        return subprocess.Popen([sys.executable, "-c", script, *words])
+
+    monkeypatch.setattr(execute._Pool, "_start", start)
+    config = ReproduceConfig("masking-rate", scale="cpu", **world, jobs=3)
+    calls: list[int] = []
+    compute_all(found.steps, ledger, config, lambda _: None, lambda: calls.append(1))
+    lines = [tuple(line.split()) for line in log.read_text().splitlines()]
+    assert sorted(n for w, n in lines if w == "begin") == sorted(found.steps)
+    assert len(calls) == len(found.steps)
+    for step in found.steps.values():
+        for need in step.needs:
+            assert lines.index(("end", need)) < lines.index(("begin", step.name))
+
+
+def test_a_job_that_fails_is_told_with_its_log(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "words", lambda _: ["no-such-table"])
+    config = ReproduceConfig("masks", scale="cpu", **world, jobs=2)
+    with pytest.raises(RunError, match=r"step \S+ failed .*\.log\):\n.*no-such-table"):
+        compute_all(grid_of("masks", "cpu", **world).steps, Ledger(Path(config.out)), config,
+                    lambda _: None, lambda: None)  # fmt: skip
+
+
+def test_a_jobs_command_line_gives_its_options(world: dict[str, Any]) -> None:
+    config = ReproduceConfig(
+        "table5", scale="cpu", **world, seeds=(3, 4), jobs=1, keep_models=True, step="a-b"
+    )
+    read = options.parse(
+        ReproduceConfig, words(config), prog="x", description="", positional=("name",)
+    )
+    assert read == config
+
+
+# --------------------------------------------------------------------------------------- rendering
+
+
+def test_cells_say_how_many_runs_and_what_became_of_them() -> None:
+    scores = (Score(80.0, 0, 0), Score(82.0, 0, 1, collapsed=True), Score(84.0, 1, 0))
+    cell = Cell(scores, 4, missing=("not finished",))
+    assert shown(cell) == "82.0 ± 2.0 (3 of 4) (1 collapsed)"
+    assert cell.pretrain_std == pytest.approx(math.sqrt(4.5))
+    assert shown(Cell((), 2, missing=("x",))) == "–"
+    assert shown(Cell((), 1, diverged=("x",))) == "diverged"
+    assert shown(Cell(scores[:1], 1), digits=3) == "80.000"
+    assert [as_published(f) for f in (94.0, 86.05, 5.84, 3.5)] == ["94.0", "86.05", "5.84", "3.5"]
+
+
+def test_test_scores_and_held_out_text_find_their_places(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch)
+    for name, expected in (
+        ("table7", [[70.0, 70.0], *[[50.0, 40.0]] * 6]),
+        ("masks", [[30.0, 80.0, 80.0]] * 2),
+        ("table6", [[9.0, 80.0, 80.0, 80.0]] * 6),
+    ):
+        config = ReproduceConfig(name, scale="cpu", **world)
+        reproduce(config)
+        found = make_grid(TABLES[name], SCALES["cpu"], config)
+        means = [[cell.mean for cell in row] for row in cells(found, Ledger(Path(config.out)))]
+        assert means == [pytest.approx(row) for row in expected], name
+
+
+def test_the_record_holds_every_run_and_the_fingerprint_what_it_depends_on(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch)
+    config = ReproduceConfig("figure5", scale="cpu", **world, pretrain_seeds=(0, 1))
+    reproduce(config)
+    found, ledger = make_grid(TABLES["figure5"], SCALES["cpu"], config), Ledger(Path(config.out))
+    told = record(found, cells(found, ledger), ledger, config)
+    assert told["complete"]
+    runs = told["rows"][0]["cells"][0]["runs"]
+    assert [(r["pretrain_seed"], r["seed"]) for r in runs] == [
+        (p, s) for p in (0, 1) for s in (0, 1, 2)
+    ]
+    assert all(step["attempts"] and step["machine"]["cores"] for step in told["steps"])
+    other = make_grid(TABLES["figure5"], SCALES["cpu"], dataclasses.replace(config, seeds=(0, 1)))
+    assert told["fingerprint"] != record(other, cells(other, ledger), ledger, config)["fingerprint"]
+    text = markdown(found, cells(found, ledger), ledger, config)
+    assert "| masked LM | 400 | 80.0 ± 0.0 |" in text
+    assert "published |" not in text.split("## ")[0], "the figure prints no numbers"
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_every_table_draws_with_nothing_there(name: str, world: dict[str, Any]) -> None:
+    from bothways.reproduce.plot import draw
+
+    found = grid_of(name, "cpu", **world)
+    assert draw(found, cells(found, Ledger(Path(world["out"])))).startswith(b"\x89PNG")
+
+
+def test_the_plan_says_what_is_there_and_what_is_left(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch)
+    config = ReproduceConfig("masks", scale="cpu", **world)
+    before = reproduce(dataclasses.replace(config, plan=True))
+    assert not Path(config.out).exists(), "a plan computes nothing"
+    assert "16.4 M" in before
+    steps = len(grid_of("masks", "cpu", **world).steps)
+    assert f"{steps} steps, 0 of them there" in before
+    reproduce(config)
+    after = reproduce(dataclasses.replace(config, plan=True))
+    assert f"{steps} steps, {steps} of them there; about 0.0 hours left" in after
+
+
+# ------------------------------------------------------------------------------------------ errors
+
+
+def test_missing_data_are_named_all_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "out")
+    assert cli.main(["reproduce", "table8", "--scale", "cpu", "--out", out]) == 1
+    shown = capsys.readouterr().err
+    assert "table8 at scale cpu needs data that were not given" in shown
+    for option in ("--corpus FOLDER", "--sick FOLDER", "--ner FOLDER"):
+        assert option in shown
+    assert "--squad" not in shown
+    assert cli.main(["reproduce", "tabel8"]) == 1
+    assert "did you mean 'table8'?" in capsys.readouterr().err
+    assert cli.main(["reproduce"]) == 2
+    assert not Path(out).exists()
+
+
+def test_options_that_do_not_fit_are_refused(world: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'sst2'"):
+        grid_of("table5", "cpu", **world, tasks=("sst3",))
+    with pytest.raises(ConfigError, match="follows is a task of the smoke scale"):
+        grid_of("table5", "cpu", **world, tasks=("follows",))
+    with pytest.raises(ConfigError, match="mrpc is not a task of the smoke scale"):
+        grid_of("table5", tasks=("mrpc",))
+    with pytest.raises(ConfigError, match="features are for tagging"):
+        grid_of("table7", "cpu", **world, tasks=("mrpc",))
+    with pytest.raises(InputError, match="neither train-v1"):
+        grid_of("table5", "cpu", **{**world, "squad": str(tmp_path)})
+    (tmp_path / "glue/QNLI/dev.tsv").unlink()
+    with pytest.raises(InputError, match=r"QNLI/dev\.tsv: there is no such file"):
+        grid_of("table5", "cpu", **world)
+    with pytest.raises(ConfigError, match="steps is 0"):
+        ReproduceConfig("table5", steps=0)
+    with pytest.raises(ConfigError, match="give each once"):
+        ReproduceConfig("table5", seeds=(1, 1))
+
+
+def test_a_recipe_takes_the_place_of_the_scales(world: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("clock: {steps: 12}\noptimizer: {lr: 7e-4}\nmasking: {rate: 0.2}\n")
+    recipes = [
+        s.config for s in kinds(grid_of("table8", "cpu", **world, recipe=str(path)), "pretrain")
+    ]
+    assert {(r.clock.steps, r.optimizer.lr, r.masking.rate) for r in recipes} == {(12, 7e-4, 0.2)}
+    assert len({r.masking.mask for r in recipes}) == 3, "rows are changes on top of it"
+    path.write_text("clock: {minutes: 3}\n")
+    with pytest.raises(ConfigError, match=r"own\.yaml: rows .* must have the same steps"):
+        grid_of("table8", "cpu", **world, recipe=str(path))
+    found = grid_of("table8", "cpu", **world, recipe=str(path), steps=5)
+    assert kinds(found, "pretrain")[0].config.clock.steps == 5
+
+
+# ------------------------------------------------------------------------------------- in earnest
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smoke scale with a few steps on little text, and two rows."""
+    smoke = SCALES["smoke"]
+    recipe = changed(
+        smoke.pretrain,
+        {"clock.steps": 5, "model.hidden": 16, "evaluate.sequences": 16, "phases": (PHASE,)},
+    )
+    monkeypatch.setitem(
+        SCALES,
+        "smoke",
+        dataclasses.replace(
+            smoke,
+            pretrain=recipe,
+            finetune={"": {"epochs": 1, "length": 32, "batch": 16}},
+            features=dataclasses.replace(smoke.features, hidden=8, epochs=1),
+            heldout=16,
+            seeds=(0,),
+            vocabulary=dataclasses.replace(smoke.vocabulary, size=600),
+        ),
+    )
+    few = TextOptions(packages=("rich", "joblib", "pyarrow"), examples=30)
+    monkeypatch.setattr(grid, "TextOptions", lambda: few)
+    monkeypatch.setattr(forecast, "_rate", lambda _: 1e11)
+
+
+PHASE = Phase(length=32, share=1.0, batch=4, micro_batch=4)
+
+
+def keep_rows(monkeypatch: pytest.MonkeyPatch, name: str, *rows: int) -> None:
+    table = TABLES[name]
+    kept = dataclasses.replace(table, rows=tuple(table.rows[i] for i in rows), base=0)
+    monkeypatch.setitem(TABLES, name, kept)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_tables_in_earnest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Text, vocabulary, corpus, pre-training (left to right too), fine-tuning with a BiLSTM,
+    features and held-out text, from the command line; shared between two tables."""
+    out = tmp_path / "out"
+    words = ["--out", str(out), "--threads", "1"]
+    keep_rows(monkeypatch, "table5", 0, 3)
+    assert cli.main(["reproduce", "table5", *words]) == 0
+    assert "saved in" in capsys.readouterr().out
+    told = json.loads((out / "table5-smoke/table.json").read_text())
+    assert told["complete"]
+    scores = [[c["mean"] for c in row["cells"]] for row in told["rows"]]
+    assert all(0 <= score <= 100 for row in scores for score in row)
+    assert [c["task"] for c in told["columns"]] == ["follows", "package"]
+    made = {path.name: path.stat().st_mtime_ns for path in (out / "runs").iterdir()}
+    (left,) = [out / "runs" / name for name in made if name.startswith("pretrain-pairs-full")]
+    assert load_model(left / "model").model.config.left_to_right
+    assert (left / "snapshots/3").is_dir()
+    assert not list((out / "runs").glob("finetune-*/seed-0/model")), "nothing is kept unasked"
+    keep_rows(monkeypatch, "table8", 0)
+    keep_rows(monkeypatch, "table7", 0, 3)
+    keep_rows(monkeypatch, "vocabulary", 0)
+    for name in ("table8", "table7", "vocabulary"):
+        assert cli.main(["reproduce", name, *words]) == 0
+        assert json.loads((out / f"{name}-smoke/table.json").read_text())["complete"]
+    after = {path.name: path.stat().st_mtime_ns for path in (out / "runs").iterdir()}
+    assert {name: after[name] for name in made} == made, "what was there was left alone"
+    new = sorted(name.split("-")[0] for name in after.keys() - made.keys())
+    assert new == ["features", "finetune"], "and the pre-training was shared"
+    bits = json.loads((out / "vocabulary-smoke/table.json").read_text())["rows"][0]["cells"][0]
+    assert 0.5 < bits["mean"] < 20
+
+
+def test_words_with_a_capital_are_tagged() -> None:
+    tagged = embedded._tagged("See the Tick Tock class, or None.")
+    assert tagged.split("\n") == [
+        "see\tO", "the\tO", "tick\tB-CAP", "tock\tI-CAP", "class\tO", ",\tO", "or\tO",
+        "none\tB-CAP", ".\tO",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in TABLES if name != "table5"])
+def test_every_table_at_smoke_scale(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """In one folder, so that they share; table5 is computed by .ci/run."""
+    out = tmp_path_factory.getbasetemp() / "smoke"
+    reproduce(ReproduceConfig(name, out=str(out)))
+    told = json.loads((out / f"{name}-smoke/table.json").read_text())
+    assert told["complete"]
+
+
+@pytest.mark.slow
+def test_jobs_in_processes_of_their_own_and_a_kill(tmp_path: Path) -> None:
+    """Two jobs; killed with their parent, or left behind by it, the same command goes on."""
+    words = ["reproduce", "masks", "--jobs", "2", "--out", str(tmp_path / "out"), "--seeds", "0"]
+    command = [sys.executable, "-m", "bothways", *words]
+    begun = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 300
+    while not list((tmp_path / "out").glob("runs/pretrain-*/metrics.jsonl")):
+        assert time.monotonic() < deadline
+        assert begun.poll() is None
+        time.sleep(0.2)
+    begun.kill()
+    begun.wait()
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out/masks-smoke/table.json").read_text())["complete"]
