@@ -233,15 +233,17 @@ def test_hidden_states_are_the_embeddings_and_every_layer() -> None:
 # ---------------------------------------------------------------------------------- initial weights
 
 
-def test_initial_weights_are_a_truncated_normal_within_two_deviations() -> None:
-    config = ModelConfig(vocab_size=997, layers=1, hidden=128, heads=2, intermediate=256)
+@pytest.mark.parametrize("std", [0.02, 0.1])
+def test_initial_weights_are_a_truncated_normal_within_two_deviations(std: float) -> None:
+    size = SizeOptions(layers=1, hidden=128, heads=2, intermediate=256, init_std=std)
+    config = size.resolve(997)
     encoder = Bert(config, seed=1).encoder
     for name, parameter in encoder.state_dict().items():
         if parameter.ndim == 2:
             values = parameter[:997] if name.endswith("tokens.weight") else parameter
-            assert values.abs().max() <= 0.04, name
+            assert values.abs().max() <= 2 * std, name
             # A normal cut at two deviations keeps 0.8796 of its deviation.
-            spread = 0.8796 * 0.02
+            spread = 0.8796 * std
             tolerance = 4 / np.sqrt(2 * values.numel())
             assert values.std() == pytest.approx(spread, rel=tolerance), name
             assert abs(values.mean()) < 4 * spread / np.sqrt(values.numel()), name

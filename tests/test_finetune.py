@@ -24,11 +24,13 @@ from bothways.errors import (
     RunError,
 )
 from bothways.model.folder import load_model, save_model
-from bothways.tasks import finetune as module
-from bothways.tasks.finetune import finetune, load_data, new_model
+from bothways.tasks import jobs
+from bothways.tasks import seeds as module
+from bothways.tasks.finetune import finetune, model_digest
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import evaluate_file, predict_texts
 from bothways.tasks.report import FinetuneResult, SeedResult
+from bothways.tasks.seeds import load_data, new_model
 from bothways.tasks.task import task_loss
 from bothways.tasks.texts import ClassificationTask
 from bothways.training.engine import Trainer
@@ -193,13 +195,13 @@ def test_finished_seeds_are_kept_and_seeds_can_be_added(
 ) -> None:
     first = finetune(config)
     trained = []
-    train_seed = module.train_seed
+    train_seed = jobs.train_seed
 
     def watched(*args: object) -> object:
         trained.append(args[-1])
         return train_seed(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "train_seed", watched)
+    monkeypatch.setattr(jobs, "train_seed", watched)
     again = finetune(config)
     assert again == first
     assert again.table() == first.table()
@@ -347,9 +349,7 @@ def test_a_head_is_kept_where_asked(
     again = dataclasses.replace(config, model=str(tmp_path / "first/seed-0/model"), head="keep")
     finetune(again)
     assert "goes on with the head" in capsys.readouterr().out
-    assert module.model_digest(loaded, weights=True, head=True) != module.model_digest(
-        loaded, weights=True
-    )
+    assert model_digest(loaded, weights=True, head=True) != model_digest(loaded, weights=True)
 
 
 def test_scratch_differs_from_the_start_model(config: FinetuneConfig, tmp_path: Path) -> None:

@@ -6,21 +6,23 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bothways import cli
-from bothways.config import FinetuneConfig, GlueConfig
+from bothways.config import GlueConfig
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
-from bothways.tasks import glue as module
+from bothways.tasks import jobs
 from bothways.tasks.catalogue import recipe_of, task
 from bothways.tasks.finetune import finetune
 from bothways.tasks.further import file_digests
 from bothways.tasks.glue import glue
 from bothways.tasks.predict import evaluate_file, match_labels
+from bothways.tasks.report import SeedResult
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97
@@ -180,15 +182,14 @@ def test_again_it_keeps_what_is_finished_and_trains_what_is_not(
     shutil.copytree(finished, run)
     shutil.rmtree(run / "cola/seed-1")
     trained = []
-    real = module.finetune
+    real = jobs.train_seed
 
-    def watched(config: FinetuneConfig):  # type: ignore[no-untyped-def]
-        before = {p.parent for p in Path(config.run).glob("seed-*/metrics.json")}
-        result = real(config)
-        trained.extend(s.folder for s in result.seeds if s.folder not in before)
+    def watched(*args: Any) -> SeedResult:
+        result = real(*args)
+        trained.append(result.folder)
         return result
 
-    monkeypatch.setattr(module, "finetune", watched)
+    monkeypatch.setattr(jobs, "train_seed", watched)
     result = glue(config_of(data, start, run))
     assert trained == [run / "cola/seed-1"]
     before = json.loads((finished / "table.json").read_text())["rows"]

@@ -17,7 +17,8 @@ import pytest
 from bothways.config import FinetuneConfig, Restart, SearchOptions, to_dict
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.model.folder import load_model
-from bothways.tasks import finetune as module
+from bothways.tasks import jobs
+from bothways.tasks import seeds as module
 from bothways.tasks.finetune import finetune
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.report import FinetuneResult, SearchResult, SeedResult
@@ -117,13 +118,13 @@ def test_an_interrupted_search_continues_without_repeating(
     assert len(before) == done
 
     trained = []
-    train_seed = module.train_seed
+    train_seed = jobs.train_seed
 
     def watched(*args: Any) -> SeedResult:
         trained.append(args)
         return train_seed(*args)
 
-    monkeypatch.setattr(module, "train_seed", watched)
+    monkeypatch.setattr(jobs, "train_seed", watched)
     finetune(asked)
     assert len(trained) == 6 - done
     after = finished(tmp_path / "run")
@@ -140,7 +141,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from bothways.config import FinetuneConfig, from_dict
-from bothways.tasks import finetune as module
+from bothways.tasks import seeds as module
+from bothways.tasks.finetune import finetune
 import json
 step, steps = module.Trainer.step, []
 def killed(*args):
@@ -149,7 +151,7 @@ def killed(*args):
         os.kill(os.getpid(), signal.SIGKILL)
     return step(*args)
 module.Trainer.step = killed
-module.finetune(from_dict(FinetuneConfig, json.loads(sys.argv[1])))
+finetune(from_dict(FinetuneConfig, json.loads(sys.argv[1])))
 """
 
 

@@ -49,6 +49,8 @@ class ModelConfig:
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"model.{name} is {getattr(self, name)}; it must be in [0, 1).")
+        if not 0 < self.init_std < math.inf:
+            raise ConfigError(f"model.init_std is {self.init_std}; it must be above 0.")
 
     @property
     def head_size(self) -> int:
@@ -95,6 +97,8 @@ class SizeOptions:
     """Dropout after embeddings, attention and feed-forward."""
     attention_dropout: float = 0.1
     """Dropout on attention probabilities."""
+    init_std: float = 0.02
+    """Standard deviation of new weights (a normal, cut off at two of them)."""
 
     def resolve(self, vocab_size: int, *, left_to_right: bool = False) -> ModelConfig:
         """The network for a vocabulary of this many pieces."""
@@ -109,5 +113,6 @@ class SizeOptions:
             positions=self.positions,
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
+            init_std=self.init_std,
             left_to_right=left_to_right,
         )

@@ -60,7 +60,18 @@ class Embedding(nn.Embedding):
     """A table of vectors that starts at zero; ``init_weights`` draws it.
 
     The library's own normal draw, on the meta device, imports its compiler: 3 seconds a process.
+
+    Attributes:
+        places: int64 [V]; where each id's row is, while the weight holds some of the rows alone
+            (:class:`bothways.training.rows.UsedRows`); None: the weight is the whole table.
     """
+
+    places: Tensor | None = None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """int64 [...] -> [..., H]."""
+        at = ids if self.places is None else self.places.index_select(0, ids)
+        return F.embedding(at, self.weight)
 
     def reset_parameters(self) -> None:
         """All zeros."""

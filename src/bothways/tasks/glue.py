@@ -20,7 +20,8 @@ from bothways.errors import ConfigError, InputError
 from bothways.files import write_json, write_text
 from bothways.model.folder import load_model
 from bothways.tasks.catalogue import GLUE, declared, task, task_files
-from bothways.tasks.finetune import finetune
+from bothways.tasks.finetune import begin
+from bothways.tasks.jobs import Jobs
 from bothways.tasks.report import FinetuneResult
 from bothways.tasks.submission import write_submission
 from bothways.tasks.table import Row, markdown, record, rows_of, settings
@@ -65,11 +66,16 @@ def glue(config: GlueConfig) -> GlueResult:
         say(note)
     shape = load_model(config.model).model.config
     results: dict[str, FinetuneResult] = {}
-    for name, recipe in tasks.items():
-        say(f"--- {name} ({len(results) + 1} of {len(tasks)})")
-        results[name] = finetune(_without_missing(recipe))
-        done = {n: tasks[n] for n in results}
-        found = _write(config, done, results, shape, notes, time.monotonic() - start)
+    with Jobs(config.jobs) as jobs:
+        # Processes are given the runs of all tasks at once, and read each task's data themselves.
+        names = list(tasks)
+        begun = {n: begin(_without_missing(tasks[n]), jobs) for n in names if jobs.several}
+        for name in names:
+            say(f"--- {name} ({len(results) + 1} of {len(names)})")
+            own = begun.get(name) or begin(_without_missing(tasks[name]), jobs)
+            results[name] = own()
+            done = {n: tasks[n] for n in results}
+            found = _write(config, done, results, shape, notes, time.monotonic() - start)
     return found
 
 
@@ -106,6 +112,7 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         "seeds": config.seeds,
         "precision": config.precision,
         "threads": config.threads,
+        "jobs": config.jobs,
         "device": config.device,
         "epochs": config.epochs,
         "batch": config.batch,

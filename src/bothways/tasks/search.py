@@ -21,36 +21,44 @@ SEARCH_VERB = "finetune search"
 
 def search(
     config: FinetuneConfig,
-    train: Callable[[FinetuneConfig], FinetuneResult],
+    begin: Callable[[FinetuneConfig], Callable[[], FinetuneResult]],
     say: Callable[[str], None],
-) -> SearchResult:
-    """Train every setting and say which is chosen.
+) -> Callable[[], SearchResult]:
+    """Begin every setting.
 
     Args:
         config: with something to search.
-        train: gives the result of one setting, from what its folder holds or by training.
+        begin: begins one setting; what it returns gives the result, from what its folder holds or
+            by training.
         say: hears of progress.
 
-    Raises:
-        DivergenceError: no setting has a result. A single one that diverges is left out, by name.
+    Returns:
+        What waits for all settings and says which is chosen.
+
+        It raises DivergenceError if no setting has a result. A single one that diverges is left
+        out, by name.
     """
     folder = Path(config.run)
-    settings = list(config.settings())
-    results, diverged = [], []
-    for number, setting in enumerate(settings, 1):
-        name = setting_name(setting)
-        say(f"setting {number} of {len(settings)}: {name}")
-        try:
-            results.append(train(replace(setting, run=str(folder / name))))
-        except DivergenceError as error:
-            say(f"{name} has no result: {error}")
-            diverged.append((name, str(error)))
-    if not results:
-        raise DivergenceError(
-            f"none of the {len(settings)} settings has a result; training diverged in each. Lower "
-            "the values of search.lr."
-        )
-    return SearchResult(folder, tuple(results), config.search.select, tuple(diverged))
+    names = {setting_name(setting): setting for setting in config.settings()}
+    begun = {name: begin(replace(own, run=str(folder / name))) for name, own in names.items()}
+
+    def finish() -> SearchResult:
+        results, diverged = [], []
+        for number, (name, result) in enumerate(begun.items(), 1):
+            say(f"setting {number} of {len(begun)}: {name}")
+            try:
+                results.append(result())
+            except DivergenceError as error:
+                say(f"{name} has no result: {error}")
+                diverged.append((name, str(error)))
+        if not results:
+            raise DivergenceError(
+                f"none of the {len(begun)} settings has a result; training diverged in each. Lower "
+                "the values of search.lr."
+            )
+        return SearchResult(folder, tuple(results), config.search.select, tuple(diverged))
+
+    return finish
 
 
 def setting_name(config: FinetuneConfig) -> str:

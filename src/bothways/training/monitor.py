@@ -44,10 +44,18 @@ class Monitor:
         title: what is running.
         done: steps already done; later records of an interrupted run are dropped.
         tensorboard: write event files too.
+        bar: there may be a bar.
     """
 
     def __init__(
-        self, folder: Path, total: int, title: str, *, done: int = 0, tensorboard: bool = False
+        self,
+        folder: Path,
+        total: int,
+        title: str,
+        *,
+        done: int = 0,
+        tensorboard: bool = False,
+        bar: bool = True,
     ):
         self._path, self._total, self._title = folder / METRICS, total, title
         self._console = Console()
@@ -62,7 +70,7 @@ class Monitor:
                 self._events = EventFile(folder / "tensorboard", done)
         self._bar: Progress | None = None
         self._task = TaskID(0)
-        if self._console.is_terminal:
+        if bar and self._console.is_terminal:
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=10),

@@ -40,15 +40,15 @@ class Choice:
         return DTYPES[self.name]
 
 
-def set_threads(threads: int) -> int:
+def set_threads(threads: int, *, processes: int = 1) -> int:
     """Use this many CPU threads; returns the number.
 
-    0 is one per core that this process may use, or its part of them where ``torchrun`` has started
-    several processes on this machine.
+    0 is one per core that this process may use, or its part of them where it is one of several
+    ``processes``, or ``torchrun`` has started several on this machine.
 
     Also has this process keep the memory it frees, as every step asks for the same again.
     """
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    here = processes * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     number = threads or max(1, len(os.sched_getaffinity(0)) // here)
     torch.set_num_threads(number)
     _keep_freed_memory()
