@@ -254,6 +254,10 @@ def test_tasks_stand_in_and_are_named(world: dict[str, Any]) -> None:
     assert [c.title for c in both.columns] == ["MNLI-m", "SICK-E"]
     smoke = grid_of("table5")
     assert any("Nothing here stands in for QNLI, MRPC, SQuAD" in note for note in smoke.notes)
+    sizes = grid_of("table6", "cpu", **world)
+    assert sizes.rows[3].label == ("4", "256", "4")
+    assert any("layers/hidden/heads 3/768/12, 6/768/3" in note for note in sizes.notes)
+    assert not any("layers/hidden" in n for n in grid_of("table6", "paper", **world).notes)
     assert {task.stands_for for task in TASKS.values()} - {""} <= set(TASKS)
 
 

@@ -108,6 +108,10 @@ def make_grid(table: Table, scale: Scale, config: ReproduceConfig) -> Grid:
     check_data(table, scale, columns, config)
     builder = _Builder(table, scale, config, columns)
     rows = tuple(made for row in table.rows for made in builder.rows(row))
+    sizes = [row.label for row in table.rows if row.size is not None]
+    if sizes and sizes != [row.label for row in rows]:
+        shown = ", ".join("/".join(label) for label in sizes)
+        notes = (*notes, f"The published rows are of layers/hidden/heads {shown}, in this order.")
     return Grid(table, scale, columns, rows, builder.steps, (*notes, *scale.notes), builder.base)
 
 

@@ -68,15 +68,20 @@ def _panel(axes: Any, grid: Grid, cells: Sequence[Cell], number: int) -> None:
     digits = digits_of(bound.column.metric)
     zero = cells[base].mean
     published = [row.published[number] for row in grid.rows]
+
+    def apart(value: float, base: float) -> float:
+        """In points; for what is not a share, in percent of the base."""
+        return value - base if bound.column.percent else 100 * (value / base - 1)
+
     axes.axvline(0, color="0.8", linewidth=1, zorder=0)
     transform = axes.get_yaxis_transform()
     for y, cell in enumerate(cells):
         drawn = cell.scores and not math.isnan(zero)
         if drawn:
-            values = [score.value - zero for score in cell.scores]
-            mean = cell.mean - zero
+            values = [apart(score.value, zero) for score in cell.scores]
+            mean = apart(cell.mean, zero)
             axes.plot(values, [y - 0.1] * len(values), "o", color=_OURS, alpha=0.3, markersize=3)
-            spread = None if math.isnan(cell.std) else cell.std
+            spread = None if math.isnan(cell.std) else apart(zero + cell.std, zero)
             axes.errorbar(mean, y - 0.1, xerr=spread, fmt="o", color=_OURS, markersize=6, capsize=3)
         text = shown(cell, digits=digits) if cell.scores else "missing"
         axes.text(
@@ -91,7 +96,9 @@ def _panel(axes: Any, grid: Grid, cells: Sequence[Cell], number: int) -> None:
         )
         own, other = published[y], published[base]
         if own is not None and other is not None:
-            axes.plot(own - other, y + 0.2, "D", color=_PUBLISHED, fillstyle="none", markersize=5)
+            axes.plot(
+                apart(own, other), y + 0.2, "D", color=_PUBLISHED, fillstyle="none", markersize=5
+            )
             axes.text(
                 1.02,
                 y + 0.2,
@@ -103,7 +110,7 @@ def _panel(axes: Any, grid: Grid, cells: Sequence[Cell], number: int) -> None:
                 color=_PUBLISHED,
             )
     axes.set_title(bound.title, fontsize=9)
-    unit = "points" if bound.column.percent else bound.column.metric.replace("_", " ")
+    unit = "points" if bound.column.percent else "percent"
     name = " / ".join(grid.rows[base].label)
     axes.set_xlabel(f"{unit}, difference from {name}", fontsize=8)
     axes.tick_params(labelsize=8)
