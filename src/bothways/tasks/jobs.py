@@ -15,7 +15,6 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from types import TracebackType
-from typing import Any
 
 from bothways.config import FinetuneConfig, Restart, TaskOptions
 from bothways.errors import RunError
@@ -107,5 +106,5 @@ def _train(config: FinetuneConfig, run: Opened, restart: Restart) -> SeedResult:
 def _read(model: str, task: TaskOptions, folder: str, length: int) -> tuple[Loaded, Data]:
     """Model and data, kept for the next run, which most often needs the same."""
     loaded = load_model(model)
-    config: Any = FinetuneConfig(model=model, task=task, data=folder, length=length)
+    config = FinetuneConfig(model=model, task=task, data=folder, length=length)
     return loaded, load_data(config, loaded)
