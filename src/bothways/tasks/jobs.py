@@ -1,7 +1,7 @@
 """Runs of fine-tuning, one after the other in this process or several at once in others.
 
-A small model on short texts gains little from a second thread and nearly a whole run from a second
-process: most of its steps are too short to be divided.
+A small model on short texts gains less from a second thread than from a second process: most of its
+operations are too short to be divided.
 """
 
 from __future__ import annotations
