@@ -1,7 +1,8 @@
 """Fine-tune one encoder with bothways and with transformers' Trainer at the same settings.
 
-Same data, length, batch, epochs, learning rate, schedule, decay, clipping, dropout and precision;
-seeds differ in what they key. Prints a line a run and writes a JSON file.
+A task of GLUE with its declared columns, labels and metrics. Same data, length, batch, epochs,
+learning rate, schedule, decay, clipping, dropout and precision; seeds differ in what they key.
+Prints a line a run and writes a JSON file. Theirs is scored by scikit-learn and scipy.
 
     python scripts/compare_finetuning.py GLUE_FOLDER MODEL_FOLDER --task mrpc --ours 5 --theirs 2
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
 import json
 import statistics
 import time
@@ -18,7 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.metrics import f1_score
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -29,18 +32,17 @@ from transformers import (
 )
 
 from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
+from bothways.tasks.catalogue import task as declared_task
 from bothways.tasks.finetune import finetune
 from bothways.training.schedules import learning_rate
 
-TASKS: dict[str, dict[str, Any]] = {
-    "mrpc": {
-        "folder": "MRPC",
-        "a": "#1 String",
-        "b": "#2 String",
-        "label": "Quality",
-        "epochs": 3,
-    },
-    "sst2": {"folder": "SST-2", "a": "sentence", "b": None, "label": "label", "epochs": 1},
+TASKS = ("cola", "sst2", "mrpc", "stsb", "rte", "wnli")
+METRICS = {
+    "accuracy": accuracy_score,
+    "f1": f1_score,
+    "matthews": matthews_corrcoef,
+    "pearson": lambda gold, predicted: pearsonr(gold, predicted)[0],
+    "spearman": lambda gold, predicted: spearmanr(gold, predicted)[0],
 }
 
 
@@ -48,17 +50,16 @@ def main() -> None:
     """Run what was asked for and write the figures."""
     options = _arguments()
     torch.set_num_threads(options.threads)
-    task = TASKS[options.task]
-    data = Path(options.glue) / task["folder"]
+    recipe = _recipe(options)
     runs = []
     for i in range(max(options.ours, options.theirs)):
         if i < options.theirs:
-            runs.append(_theirs(options, task, data, seed=options.first + i))
+            runs.append(_theirs(options, recipe, seed=options.first + i))
             print(json.dumps(runs[-1]), flush=True)
         if i < options.ours:
-            runs.append(_ours(options, task, data, seed=options.first + i))
+            runs.append(_ours(options, recipe, seed=options.first + i))
             print(json.dumps(runs[-1]), flush=True)
-    _summarise(runs)
+    _summarise(runs, recipe)
     result = {"settings": vars(options), "task": options.task, "runs": runs}
     Path(options.out).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
@@ -71,6 +72,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ours", type=int, default=5, help="seeds with bothways")
     parser.add_argument("--theirs", type=int, default=2, help="seeds with transformers")
     parser.add_argument("--first", type=int, default=0, help="the first seed; others follow it")
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--lr", type=float, default=5e-5, help="peak learning rate")
     parser.add_argument("--batch", type=int, default=16, help="examples of a step")
     parser.add_argument("--length", type=int, default=128, help="longest sequence in tokens")
@@ -81,51 +83,50 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _ours(options: argparse.Namespace, task: dict[str, Any], data: Path, *, seed: int) -> Any:
-    start = time.perf_counter()
-    result = finetune(
-        FinetuneConfig(
-            task=TaskOptions(
-                name=options.task,
-                train=str(data / "train.tsv"),
-                dev=str(data / "dev.tsv"),
-                text_a=task["a"],
-                text_b=task["b"],
-                label=task["label"],
-                metrics=("accuracy", "f1"),
-            ),
-            model=options.model,
-            run=f"{options.runs}/{options.task}-ours-{seed}",
-            epochs=task["epochs"],
-            batch=options.batch,
-            length=options.length,
-            optimizer=_optimizer(options),
-            seeds=(seed,),
-            precision=options.precision,
-            threads=options.threads,
-        )
+def _recipe(options: argparse.Namespace) -> FinetuneConfig:
+    """The declared task at these settings, measured on dev alone."""
+    return declared_task(
+        options.task,
+        data=options.glue,
+        model=options.model,
+        epochs=options.epochs,
+        batch=options.batch,
+        length=options.length,
+        precision=options.precision,
+        threads=options.threads,
+        **{
+            "task.test": None,
+            "optimizer.lr": options.lr,
+            "optimizer.warmup": 0.1,
+            "optimizer.bias_correction": True,
+            "optimizer.eps": 1e-6,
+        },
     )
+
+
+def _ours(options: argparse.Namespace, recipe: FinetuneConfig, *, seed: int) -> Any:
+    start = time.perf_counter()
+    run = f"{options.runs}/{options.task}-ours-{seed}"
+    result = finetune(dataclasses.replace(recipe, run=run, seeds=(seed,)))
     seconds = time.perf_counter() - start
     scores = {name: values[0] for name, values in result.scores.items()}
     return {"who": "bothways", "seed": seed, **scores, "seconds": round(seconds, 1)}
 
 
-def _optimizer(options: argparse.Namespace) -> OptimizerOptions:
-    return OptimizerOptions(lr=options.lr, warmup=0.1, bias_correction=True, eps=1e-6)
-
-
-def _theirs(options: argparse.Namespace, task: dict[str, Any], data: Path, *, seed: int) -> Any:
+def _theirs(options: argparse.Namespace, recipe: FinetuneConfig, *, seed: int) -> Any:
     start = time.perf_counter()
     set_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(options.model)
-    model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=2)
-    train, dev = (
-        _encoded(tokenizer, data / name, task, options) for name in ("train.tsv", "dev.tsv")
+    classes = recipe.task.kind == "classification"
+    model = AutoModelForSequenceClassification.from_pretrained(
+        options.model, num_labels=2 if classes else 1
     )
+    located = recipe.located().task
+    train, dev = (_encoded(tokenizer, f, recipe) for f in (located.train, located.dev))
     arguments = TrainingArguments(
         output_dir=f"{options.runs}/{options.task}-theirs-{seed}",
-        num_train_epochs=task["epochs"],
-        per_device_train_batch_size=options.batch,
+        num_train_epochs=recipe.epochs,
+        per_device_train_batch_size=recipe.batch,
         per_device_eval_batch_size=64,
         max_grad_norm=1.0,
         bf16=options.precision == "bf16",
@@ -136,29 +137,25 @@ def _theirs(options: argparse.Namespace, task: dict[str, Any], data: Path, *, se
         disable_tqdm=True,
         logging_strategy="no",
     )
-    steps = -(-len(train) // options.batch) * task["epochs"]
     trainer = Trainer(
         model=model,
         args=arguments,
         train_dataset=train,
         data_collator=DataCollatorWithPadding(tokenizer),
-        optimizers=_same_optimizer(model, options, steps),
+        optimizers=_same_optimizer(
+            model, recipe.optimizer, -(-len(train) // recipe.batch) * recipe.epochs
+        ),
     )
     trainer.train()
-    predicted = trainer.predict(dev)
-    classes, gold = np.argmax(predicted.predictions, -1), predicted.label_ids
-    return {
-        "who": "transformers",
-        "seed": seed,
-        "accuracy": float((classes == gold).mean()),
-        "f1": float(f1_score(gold, classes)),
-        "seconds": round(time.perf_counter() - start, 1),
-    }
+    out = trainer.predict(dev)
+    predicted = np.argmax(out.predictions, -1) if classes else out.predictions.squeeze(-1)
+    scores = {name: float(METRICS[name](out.label_ids, predicted)) for name in recipe.task.metrics}
+    seconds = round(time.perf_counter() - start, 1)
+    return {"who": "transformers", "seed": seed, **scores, "seconds": seconds}
 
 
-def _same_optimizer(model: Any, options: argparse.Namespace, steps: int) -> tuple[Any, Any]:
+def _same_optimizer(model: Any, ours: OptimizerOptions, steps: int) -> tuple[Any, Any]:
     """AdamW with our decay groups, under our schedule."""
-    ours = _optimizer(options)
     parameters = list(model.parameters())
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": ours.weight_decay},
@@ -173,29 +170,36 @@ def _same_optimizer(model: Any, options: argparse.Namespace, steps: int) -> tupl
     return optimizer, schedule
 
 
-def _encoded(
-    tokenizer: Any, path: Path, task: dict[str, Any], options: argparse.Namespace
-) -> list[dict[str, Any]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    second = [[row[task["b"]] for row in rows]] if task["b"] else []
+def _encoded(tokenizer: Any, path: str, recipe: FinetuneConfig) -> list[dict[str, Any]]:
+    task = recipe.task
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        rows = list(
+            csv.DictReader(file, task.columns or None, delimiter="\t", quoting=csv.QUOTE_NONE)
+        )
+    second = [[row[task.text_b] for row in rows]] if task.text_b else []
     encoded = tokenizer(
-        [row[task["a"]] for row in rows], *second, truncation=True, max_length=options.length
+        [row[task.text_a] for row in rows], *second, truncation=True, max_length=recipe.length
     )
     return [
-        {key: encoded[key][i] for key in encoded} | {"labels": int(row[task["label"]])}
+        {key: encoded[key][i] for key in encoded} | {"labels": _label(row, task)}
         for i, row in enumerate(rows)
     ]
 
 
-def _summarise(runs: list[Any]) -> None:
+def _label(row: dict[str, str], task: TaskOptions) -> int | float:
+    if task.kind == "regression":
+        return float(row[task.label])
+    return [str(label) for label in task.labels].index(row[task.label])
+
+
+def _summarise(runs: list[Any], recipe: FinetuneConfig) -> None:
     for who in ("bothways", "transformers"):
         own = [run for run in runs if run["who"] == who]
-        for metric in ("accuracy", "f1", "seconds"):
+        for metric in (*recipe.task.metrics, "seconds"):
             values = [run[metric] for run in own]
             if values:
-                spread = statistics.stdev(values) if len(values) > 1 else float("nan")
                 mean = statistics.fmean(values)
+                spread = statistics.stdev(values) if len(values) > 1 else float("nan")
                 print(f"{who:<13} {metric:<9} {mean:8.4f} ± {spread:.4f} over {len(values)}")
 
 

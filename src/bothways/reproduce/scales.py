@@ -134,6 +134,11 @@ class Scale:
     notes: tuple[str, ...] = field(default=())
 
 
+_NEIGHBOURS = (
+    "All encoders of this scale begin with first-layer heads that look at the tokens beside "
+    "(model.init: neighbours); from random weights this budget would end on the plateau before "
+    "they find them."
+)
 _CORRECTED = {"optimizer.bias_correction": True}
 _STAND_INS = {
     "mnli": "sick",
@@ -148,7 +153,9 @@ _STAND_INS = {
 SMOKE = Scale(
     name="smoke",
     pretrain=PretrainConfig(
-        model=SizeOptions(size="tiny", layers=4, hidden=64, heads=2, positions=96),
+        model=SizeOptions(
+            size="tiny", layers=4, hidden=64, heads=2, positions=96, init="neighbours"
+        ),
         clock=ClockOptions(steps=100),
         phases=(Phase(length=64, share=1.0, batch=16, micro_batch=16),),
         optimizer=OptimizerOptions(lr=2e-3, warmup=0.1, bias_correction=True),
@@ -171,13 +178,14 @@ SMOKE = Scale(
     notes=(
         "At smoke scale scores mean nothing: it shows that everything works, in minutes, on text "
         "and tasks made from the documentation inside installed Python packages.",
+        _NEIGHBOURS,
     ),
 )
 
 CPU = Scale(
     name="cpu",
     pretrain=PretrainConfig(
-        model=SizeOptions(size="mini"),
+        model=SizeOptions(size="mini", init="neighbours"),
         clock=ClockOptions(steps=4000),
         phases=(
             Phase(length=128, share=0.9, batch=32, micro_batch=32),
@@ -202,6 +210,7 @@ CPU = Scale(
     notes=(
         "The sizes of table6 are a third of the paper's layers and widths; entities are tagged "
         "sentence by sentence, without the document around them.",
+        _NEIGHBOURS,
     ),
 )
 
