@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import pickle
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock, Timeout
 
 from bothways.config import ClockOptions, EvaluateOptions, OptimizerOptions, Phase, PretrainConfig
 from bothways.errors import ConfigError, RunError
 from bothways.training.runfolder import (
+    LOCK,
     RUN_FILE,
     Run,
     changed_numerics,
@@ -23,6 +28,17 @@ from bothways.training.runfolder import (
 
 CONFIG = PretrainConfig(corpus="here", clock=ClockOptions(steps=10), seed=4)
 RESOLVED = {"steps": 10, "precision": "fp32", "threads": 2}
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a lock of its own would be refused, as another process's is."""
+    lock = FileLock(folder / LOCK, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        return True
+    lock.release()
+    return False
 
 
 def start(folder: Path, config: Any = CONFIG, **changes: Any) -> Run:
@@ -42,6 +58,45 @@ def test_a_new_run_is_written_down(tmp_path: Path) -> None:
     assert record["resolved"] == RESOLVED
     assert record["versions"]["torch"]
     assert record["versions"]["machine"]
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    """Another process is refused while one works there, and let in when it has ended by a kill."""
+    folder = tmp_path / "run"
+    code = (
+        "import sys, time; from tests.test_runfolder import start; from pathlib import Path\n"
+        "run = start(Path(sys.argv[1])); print('there', flush=True); time.sleep(60)"
+    )
+    command, root = [sys.executable, "-c", code, str(folder)], Path(__file__).parents[1]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root)
+    assert other.stdout is not None
+    assert other.stdout.readline() == b"there\n"
+    with pytest.raises(RunError, match=r"another process works in .*run; two would write over"):
+        start(folder)
+    other.kill()
+    other.wait()
+    assert not start(folder).new
+
+
+def test_a_run_is_free_when_it_is_let_go_and_open_again_in_the_same_process(tmp_path: Path) -> None:
+    first = start(tmp_path / "run")
+    second = start(tmp_path / "run")
+    assert is_held(first.folder)
+    del first
+    assert is_held(second.folder)
+    assert pickle.loads(pickle.dumps(second.hold)) is None
+    del second
+    assert not is_held(tmp_path / "run")
+
+
+def test_a_file_system_without_locks_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise NotImplementedError("no locks here")
+
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    assert start(tmp_path / "run").new
 
 
 def test_the_same_recipe_continues_and_decides_nothing_again(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from bothways.tasks.task import Outputs
 from bothways.training.monitor import Monitor
 from bothways.training.optimizer import make_optimizer
 from bothways.training.precision import Choice, choose_precision, set_threads
-from bothways.training.runfolder import open_run
+from bothways.training.runfolder import Run, open_run
 from bothways.training.schedules import learning_rate
 
 # Dev F1 on CoNLL-2003 in percent, BERT-base, cased: Devlin et al. 2019, Table 7, feature-based.
@@ -136,7 +136,8 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     for choice in config.layers:
         chosen_layers(choice, loaded.model.config.layers)
     task, parts = _load(config, loaded)
-    folder, fingerprint, precision = _open(config, loaded)
+    run, precision = _open(config, loaded)
+    folder, fingerprint = run.folder, digest(run.record["recipe"])
     say(f"{task.name}: {len(parts['train'].rows):,} training sentences, {precision.reason}")
     for note in (notes := tuple(n for part in parts.values() for n in part.notes)):
         say(note)
@@ -197,7 +198,7 @@ def _load(config: FeaturesConfig, loaded: Loaded) -> tuple[TaggingTask, dict[str
     }
 
 
-def _open(config: FeaturesConfig, loaded: Loaded) -> tuple[Path, str, Choice]:
+def _open(config: FeaturesConfig, loaded: Loaded) -> tuple[Run, Choice]:
     """Start or continue the run folder; files and encoder count by content."""
     numerics = {"threads": set_threads(config.threads)}
     inputs = {
@@ -215,7 +216,7 @@ def _open(config: FeaturesConfig, loaded: Loaded) -> tuple[Path, str, Choice]:
     run = open_run(config.run, config, verb="features", inputs=inputs, resolve=resolve)
     name = run.resolved["precision"]
     precision = choices[0] if choices else Choice(name, f"{name}: as this run began")
-    return run.folder, digest(run.record["recipe"]), precision
+    return run, precision
 
 
 def _read_scores(folder: Path, fingerprint: str) -> dict[str, dict[str, float]] | None:

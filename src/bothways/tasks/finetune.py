@@ -183,7 +183,7 @@ def _open(
         say(f"finished seeds are kept, bits of others may differ: {'; '.join(changed)}")
     fingerprint = digest(run.record["recipe"])
     choice, alone = Choice(name, reason), config.jobs == 1
-    return Opened(run.folder, fingerprint, choice, threads, device, alone)
+    return Opened(run.folder, fingerprint, choice, threads, device, alone, run.hold)
 
 
 def model_digest(loaded: Loaded, *, weights: bool, head: bool = False) -> str:

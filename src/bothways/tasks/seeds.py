@@ -42,6 +42,7 @@ from bothways.training.monitor import Monitor
 from bothways.training.precision import Choice
 from bothways.training.prefetch import run_ahead
 from bothways.training.rows import UsedRows
+from bothways.training.runfolder import Hold
 
 SCORES = "metrics.json"
 # Records in metrics.jsonl over a seed, about.
@@ -83,6 +84,7 @@ class Opened:
         threads: CPU threads.
         device: what computes.
         alone: no other process shows its progress on the same terminal.
+        hold: keeps other commands out of the folder.
     """
 
     folder: Path
@@ -91,6 +93,7 @@ class Opened:
     threads: int
     device: Device
     alone: bool = True
+    hold: Hold | None = None
 
 
 def load_data(config: FinetuneConfig, loaded: Loaded) -> Data:

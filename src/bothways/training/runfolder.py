@@ -5,6 +5,7 @@ Running the same command again continues the run; another recipe is refused with
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 from collections.abc import Callable, Collection, Mapping
@@ -13,13 +14,43 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from bothways.config import recipe_fields, to_dict
 from bothways.errors import ConfigError, RunError
-from bothways.files import write_json
+from bothways.files import explain_disk_errors, write_json
 from bothways.training.ranks import ALONE, Ranks
 
 RUN_FILE = "run.json"
+LOCK = ".lock"
 _PACKAGES = ("bothways", "torch", "numpy", "tokenizers", "pyarrow", "safetensors")
+
+
+class Hold:
+    """That this process works in a run folder. While it lives, other processes are refused; a
+    process that ends, however it does, holds nothing any more.
+
+    Raises:
+        RunError: another process works there.
+    """
+
+    def __init__(self, folder: Path):
+        self._lock: FileLock | None = FileLock(
+            (folder / LOCK).absolute(), blocking=False, is_singleton=True, thread_local=False
+        )
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise RunError(
+                f"another process works in {folder}; two would write over each other. Wait for it, "
+                "end it, or choose another run folder."
+            ) from None
+        except (OSError, NotImplementedError):  # a file system without locks
+            self._lock = None
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Sent to another process it is None: what this one holds, that one does not."""
+        return type(None), ()
 
 
 @dataclass(frozen=True)
@@ -30,11 +61,13 @@ class Run:
         folder: where.
         record: the content of run.json.
         new: it was created by this call.
+        hold: keeps other processes out for as long as it is kept.
     """
 
     folder: Path
     record: dict[str, Any]
     new: bool
+    hold: Hold | None = None
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -68,13 +101,14 @@ def open_run(
 
     Raises:
         ConfigError: no folder was given.
-        RunError: the folder holds another run (the difference is shown) or other files.
+        RunError: the folder holds another run (the difference is shown) or other files, or another
+            process works in it.
     """
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
     recipe = {name: value for name, value in recipe.items() if name not in without}
     found = ranks.first_does(lambda: _find_run(folder, recipe, verb))
     if found is not None:
-        return found
+        return _held(found, ranks)
     record = {
         "format": 1,
         "verb": verb,
@@ -83,8 +117,22 @@ def open_run(
         "resolved": resolve(),
         "versions": versions(),
     }
-    ranks.first_does(lambda: write_json(Path(folder) / RUN_FILE, record))
-    return Run(Path(folder), ranks.told(record), new=True)
+    run = _held(Run(Path(folder), ranks.told(record), new=True), ranks)
+    ranks.first_does(lambda: write_json(run.folder / RUN_FILE, record))
+    return run
+
+
+def _held(run: Run, ranks: Ranks) -> Run:
+    """The run, held by the first process."""
+    holds: list[Hold] = []
+
+    def hold() -> None:
+        with explain_disk_errors(run.folder):
+            run.folder.mkdir(parents=True, exist_ok=True)
+        holds.append(Hold(run.folder))
+
+    ranks.first_does(hold)
+    return dataclasses.replace(run, hold=holds[0]) if holds else run
 
 
 def _find_run(folder: str | Path, recipe: dict[str, Any], verb: str) -> Run | None:
@@ -96,11 +144,15 @@ def _find_run(folder: str | Path, recipe: dict[str, Any], verb: str) -> Run | No
         record = read_run(folder)
         _refuse_other(folder, record, verb, json.loads(json.dumps(recipe)))
         return Run(folder, record, new=False)
-    if folder.exists() and any(p for p in folder.iterdir() if not p.name.startswith(".partial-")):
+    if folder.exists() and any(p for p in folder.iterdir() if not _is_passing(p.name)):
         raise RunError(
             f"{folder} holds other files and no {RUN_FILE}; choose a new folder for the run."
         )
     return None
+
+
+def _is_passing(name: str) -> bool:
+    return name == LOCK or name.startswith(".partial-")
 
 
 def read_run(folder: Path) -> dict[str, Any]:
