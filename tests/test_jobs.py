@@ -128,10 +128,11 @@ def test_glue_gives_all_tasks_at_once(config: FinetuneConfig, tmp_path: Path) ->
 
 
 RUN = """
-import json, sys
+import json, signal, sys
 from bothways.config import FinetuneConfig, from_dict
 from bothways.tasks.finetune import finetune
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     finetune(from_dict(FinetuneConfig, json.loads(sys.argv[1])))
 """
 
