@@ -150,7 +150,7 @@ def _pretrain(config: DemoConfig, out: Path, folder: Path, minutes: float) -> Pr
         PretrainConfig(
             corpus=str(out / "corpus"),
             run=str(folder),
-            model=SizeOptions(size="tiny", positions=128, init="neighbours"),
+            model=SizeOptions(size="tiny", positions=128),
             clock=ClockOptions(minutes=minutes),
             phases=(
                 Phase(length=64, share=0.9, batch=32, micro_batch=32),

@@ -134,11 +134,6 @@ class Scale:
     notes: tuple[str, ...] = field(default=())
 
 
-_NEIGHBOURS = (
-    "All encoders of this scale begin with first-layer heads that look at the tokens beside "
-    "(model.init: neighbours); from random weights this budget would end on the plateau before "
-    "they find them."
-)
 _CORRECTED = {"optimizer.bias_correction": True}
 _STAND_INS = {
     "mnli": "sick",
@@ -153,9 +148,7 @@ _STAND_INS = {
 SMOKE = Scale(
     name="smoke",
     pretrain=PretrainConfig(
-        model=SizeOptions(
-            size="tiny", layers=4, hidden=64, heads=2, positions=96, init="neighbours"
-        ),
+        model=SizeOptions(size="tiny", layers=4, hidden=64, heads=2, positions=96),
         clock=ClockOptions(steps=100),
         phases=(Phase(length=64, share=1.0, batch=16, micro_batch=16),),
         optimizer=OptimizerOptions(lr=2e-3, warmup=0.1, bias_correction=True),
@@ -178,14 +171,13 @@ SMOKE = Scale(
     notes=(
         "At smoke scale scores mean nothing: it shows that everything works, in minutes, on text "
         "and tasks made from the documentation inside installed Python packages.",
-        _NEIGHBOURS,
     ),
 )
 
 CPU = Scale(
     name="cpu",
     pretrain=PretrainConfig(
-        model=SizeOptions(size="mini", init="neighbours"),
+        model=SizeOptions(size="mini"),
         clock=ClockOptions(steps=4000),
         phases=(
             Phase(length=128, share=0.9, batch=32, micro_batch=32),
@@ -210,7 +202,6 @@ CPU = Scale(
     notes=(
         "The sizes of table6 are a third of the paper's layers and widths; entities are tagged "
         "sentence by sentence, without the document around them.",
-        _NEIGHBOURS,
     ),
 )
 
