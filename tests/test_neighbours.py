@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.model_examples import small_tokenizer
 from torch import Tensor
 
 from bothways.config import ModelConfig, PretrainConfig, SizeOptions
@@ -17,6 +16,7 @@ from bothways.model.batch import collate
 from bothways.model.heads import Bert
 from bothways.model.neighbours import look_at_neighbours
 from bothways.pretraining.start import starting_model
+from model_examples import small_tokenizer
 
 LENGTH = 96
 
