@@ -1,6 +1,7 @@
 # make demo        raw text to a fine-tuned BERT, in minutes     make demo MINUTES=3
 # make reproduce   a table of the paper in small, in minutes     make reproduce ARGS="table8"
-# make test        the tests                                     make test ARGS="tests/test_cli.py -x"
+# make test        the tests, in two processes                   make test ARGS="tests/test_cli.py -x"
+#                                                                make test TESTERS=0 (in one)
 # make test-all    the slow ones too (many minutes)
 # make check       lint, format, types
 #
@@ -13,8 +14,9 @@
 # or have the build you want in .venv already (python3 -m venv .venv; .venv/bin/pip install ...).
 
 PYTHON ?= python3
-MINUTES ?= 6
+MINUTES ?= 7
 ARGS ?=
+TESTERS ?= 2
 
 PIP := .venv/bin/pip --disable-pip-version-check --quiet
 
@@ -30,10 +32,10 @@ reproduce: .venv/.runtime
 	.venv/bin/bothways reproduce $(or $(ARGS),table5)
 
 test: .venv/.dev
-	.venv/bin/pytest $(ARGS)
+	.venv/bin/pytest -n $(TESTERS) --dist loadfile $(ARGS)
 
 test-all: .venv/.dev
-	.venv/bin/pytest -m "slow or not slow" $(ARGS)
+	.venv/bin/pytest -n $(TESTERS) --dist loadfile -m "slow or not slow" $(ARGS)
 
 check: .venv/.dev
 	.venv/bin/ruff check .

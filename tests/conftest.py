@@ -14,6 +14,19 @@ from bothways.config import CorpusConfig
 from bothways.corpus.build import build_corpus
 from bothways.tokenization import Tokenizer
 
+
+def _keep_to_own_cores() -> None:
+    """Of several test processes each has its share: threads of two that wait for one another on
+    the same cores take ten times as long."""
+    number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+    count = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[number::count] or cores)
+
+
+if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
+    _keep_to_own_cores()
+
 # Property tests are part of a suite that must give the same answer twice.
 settings.register_profile("bothways", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("bothways")

@@ -71,6 +71,11 @@ def test_a_model_comes_back_bit_identical(
     assert loaded.tokenizer.fingerprint == small_tokenizer(shape[4]).fingerprint
 
 
+def test_whoever_may_read_the_config_may_read_the_weights(tmp_path: Path) -> None:
+    modes = {path.stat().st_mode for path in _saved(tmp_path).iterdir()}
+    assert len(modes) == 1
+
+
 def test_saving_twice_writes_the_same_bytes(tmp_path: Path) -> None:
     first = _saved(tmp_path / "a")
     second = _saved(tmp_path / "b", load_model(first).model)

@@ -125,7 +125,7 @@ def test_dropout_was_on(folder: Path) -> None:
 def test_the_first_process_speaks_and_writes(jobs: Outcomes, folder: Path) -> None:
     for run in ("ddp", "fsdp"):
         first, second = jobs[run]
-        assert f"1 threads in each of 2 processes ({run})" in first["out"]
+        assert f"1 thread in each of 2 processes ({run})" in first["out"]
         assert second["out"] == second["err"] == first["err"] == ""
         resolved = read_run(folder / run)["resolved"]
         assert (resolved["processes"], resolved["parallel"]) == (2, run)

@@ -305,7 +305,7 @@ class DemoConfig:
 
     out: str = "demo-out"
     """Folder for everything the demonstration makes."""
-    minutes: float = 6.0
+    minutes: float = 7.0
     """Minutes for the whole demonstration."""
     seeds: int = 3
     """Fine-tuning runs for each of pre-trained and random start."""

@@ -104,6 +104,8 @@ def write_model_files(
     if model.lstm is not None:
         config.update({"model_type": BILSTM, "architectures": [_BILSTM + architecture]})
     write_json(folder / CONFIG, config)
+    # safetensors lets the owner alone read what it writes; the model is for all who see the folder.
+    (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)
     write_json(folder / ABOUT, {"format": 1, **about, **_read_elsewhere(model)})
     tokenizer.save(folder, max_length=model.config.positions)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import torch
 from bothways.config import PretrainConfig
 from bothways.model.batch import PretrainingBatch
 from bothways.model.heads import Bert
-from bothways.pretraining.batches import PairBatches
+from bothways.pretraining.batches import PairBatches, prefetch
 from bothways.pretraining.objective import pretraining_loss
 from bothways.training.device import synchronize
 from bothways.training.engine import Trainer
@@ -24,6 +25,7 @@ from bothways.training.schedules import total_steps
 
 EVALUATIONS = 20
 """Evaluations of a run, where the config leaves the interval open."""
+_PROBE_SECONDS, _MOST_PROBED = 3.0, 200  # of each phase
 
 
 def resolve_clock(
@@ -63,24 +65,36 @@ def _count_steps(
 def _probe(
     config: PretrainConfig, model: Bert, source: PairBatches, dtype: torch.dtype, ranks: Ranks
 ) -> float:
-    """Seconds of one step, from a few micro-batches trained on a copy of the model."""
-    batches = source.micro_batches(0, ranks.share)
-    some = [batches[i % len(batches)] for i in range(4)]
-    options = PretrainConfig().optimizer
+    """Seconds of one step, from micro-batches trained on a copy of the model.
+
+    Some seconds of them, made by a thread beside the training as in the run: the first few of a
+    process are faster than what it keeps up.
+    """
+    micro = copy.copy(source)
+    micro.phase = replace(source.phase, batch=source.phase.micro_batch)
     trainer: Trainer[PretrainingBatch] = Trainer(
         copy.deepcopy(model),
-        options,
+        PretrainConfig().optimizer,
         total_steps=1000,
         seed=0,
         dtype=dtype,
         ranks=ranks,
         parallel=config.parallel,
     )
-    times = []
-    for step, batch in enumerate(some):
-        start = time.perf_counter()
+    times: list[float] = []
+    last = _MOST_PROBED - 1
+    start = time.perf_counter()
+    for step, [batch] in enumerate(prefetch(micro, range(_MOST_PROBED), device=model.device)):
         loss = pretraining_loss([batch], config.pairs.kind, ranks)
-        trainer.step(step, [batch.to(model.device)], loss)
+        trainer.step(step, [batch], loss)
         synchronize(model.device)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times[1:]) * len(batches)
+        now = time.perf_counter()
+        times.append(now - start)
+        start = now
+        if step == 1:  # the first one warms up
+            enough = 1 + math.ceil(_PROBE_SECONDS / times[1])
+            last = min(last, max(3, ranks.told(enough)))
+        if step == last:
+            break
+    parts = math.ceil(source.phase.batch / source.phase.micro_batch / ranks.size)
+    return statistics.fmean(times[1:]) * parts

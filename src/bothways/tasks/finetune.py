@@ -32,7 +32,7 @@ from bothways.tasks.runpage import write_reports, write_search_reports
 from bothways.tasks.search import SEARCH_VERB, search
 from bothways.tasks.seeds import Data, Opened, keeps_head, load_data, read_seed
 from bothways.training.device import choose_device, describe_attention
-from bothways.training.precision import Choice, choose_precision, set_threads
+from bothways.training.precision import Choice, choose_precision, set_threads, threads_said
 from bothways.training.runfolder import changed_numerics, open_run
 
 
@@ -72,7 +72,7 @@ def begin(config: FinetuneConfig, jobs: Jobs) -> Callable[[], FinetuneResult]:
     data = load_data(config, loaded)
     kept = keeps_head(loaded, config, data.task)
     run = _open(config, loaded, kept, say)
-    threads = f"{run.threads} thread{'s' if run.threads > 1 else ''}"
+    threads = threads_said(run.threads)
     say(
         f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
         f"examples, {threads}{'' if run.alone else f' in each of {config.jobs} processes'}, "

@@ -55,6 +55,11 @@ def set_threads(threads: int, *, processes: int = 1) -> int:
     return number
 
 
+def threads_said(number: int) -> str:
+    """For a log: "1 thread", "2 threads"."""
+    return f"{number} thread{'s' if number > 1 else ''}"
+
+
 def _keep_freed_memory() -> None:
     """Tell glibc to give nothing back to the system; elsewhere do nothing.
 
