@@ -17,7 +17,7 @@ from bothways.tokenization import Tokenizer
 
 def _keep_to_own_cores() -> None:
     """Of several test processes each has its share: threads of two that wait for one another on
-    the same cores take ten times as long."""
+    the same cores take several times as long."""
     number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
     count = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     cores = sorted(os.sched_getaffinity(0))

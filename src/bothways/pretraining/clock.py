@@ -25,7 +25,7 @@ from bothways.training.schedules import total_steps
 
 EVALUATIONS = 20
 """Evaluations of a run, where the config leaves the interval open."""
-_PROBE_SECONDS, _MOST_PROBED = 3.0, 200  # of each phase
+_PROBE_SECONDS, _MOST_PROBED = 3.0, 200  # of each phase; micro-batches
 
 
 def resolve_clock(
@@ -71,7 +71,7 @@ def _probe(
     process are faster than what it keeps up.
     """
     micro = copy.copy(source)
-    micro.phase = replace(source.phase, batch=source.phase.micro_batch)
+    micro.phase = replace(source.phase, batch=min(source.phase.batch, source.phase.micro_batch))
     trainer: Trainer[PretrainingBatch] = Trainer(
         copy.deepcopy(model),
         PretrainConfig().optimizer,
