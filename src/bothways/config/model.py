@@ -99,9 +99,10 @@ class SizeOptions:
     """Dropout on attention probabilities."""
     init_std: float = 0.02
     """Standard deviation of new weights (a normal, cut off at two of them)."""
-    init: Literal["normal", "neighbours"] = "normal"
-    """normal: all weights random, as the original. neighbours: positions begin as waves, and heads
-    of the first layer look at the tokens beside; a narrow encoder learns in far fewer steps."""
+    init: Literal["normal", "primed"] = "normal"
+    """normal: all weights random, as the original. primed: positions begin as waves, and heads of
+    the first layer look at the tokens beside and at copies of their own; a narrow encoder learns in
+    far fewer steps."""
 
     def resolve(self, vocab_size: int, *, left_to_right: bool = False) -> ModelConfig:
         """The network for a vocabulary of this many pieces."""

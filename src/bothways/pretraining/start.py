@@ -14,7 +14,7 @@ from bothways.files import sha256
 from bothways.model.encoder import init_weights
 from bothways.model.folder import OLD_WEIGHTS, WEIGHTS, load_model
 from bothways.model.heads import Bert, MaskedLMHead, NextSentenceHead
-from bothways.model.neighbours import look_at_neighbours
+from bothways.model.priming import prime_first_layer
 from bothways.pretraining.objective import PAIR_TASKS
 from bothways.randomness import Purpose
 
@@ -42,8 +42,8 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
     if not config.start:
         shape = config.shape(store.tokenizer.vocab_size)
         new = Bert(shape, pretraining=True, seed=config.seed)
-        if config.model.init == "neighbours":
-            look_at_neighbours(new.encoder)
+        if config.model.init == "primed":
+            prime_first_layer(new.encoder)
         return _fit_heads(new, config)
     loaded = load_model(config.start)
     if loaded.tokenizer.fingerprint != store.tokenizer.fingerprint:

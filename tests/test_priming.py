@@ -1,4 +1,4 @@
-"""Initial weights whose first heads look at the tokens beside their own."""
+"""Initial weights whose first heads look at the tokens beside their own and at copies of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bothways.config import ModelConfig, PretrainConfig, SizeOptions
 from bothways.config.fields import fingerprint
 from bothways.model.batch import collate
 from bothways.model.heads import Bert
-from bothways.model.neighbours import look_at_neighbours
+from bothways.model.priming import prime_first_layer
 from bothways.pretraining.start import starting_model
 from model_examples import small_tokenizer
 
@@ -29,7 +29,7 @@ def shape(hidden: int, heads: int, *, left_to_right: bool = False) -> ModelConfi
 def first_attention(config: ModelConfig, tokens: np.ndarray) -> Tensor:
     """Probabilities of the first layer's heads by the plain formula, [heads, L, L]."""
     encoder = Bert(config, seed=3).encoder
-    look_at_neighbours(encoder)
+    prime_first_layer(encoder)
     table = encoder.embeddings
     summed = table.tokens.weight[tokens] + table.positions.weight[: len(tokens)]
     x = F.layer_norm(summed + table.segments.weight[0], (config.hidden,))
@@ -44,16 +44,17 @@ def first_attention(config: ModelConfig, tokens: np.ndarray) -> Tensor:
 @pytest.mark.parametrize(
     ("hidden", "heads", "left_to_right", "offsets"),
     [
-        (256, 4, False, [-1, 1, -2, 2]),
-        (128, 2, False, [-1, 1]),
-        (320, 5, False, [-1, 1, -2, 2, -3]),
-        (128, 4, False, [-1, 1, -2, 2]),  # heads of 32
+        (256, 4, False, [-1, 1]),
+        (128, 2, False, [-1]),
+        (320, 5, False, [-1, 1, -2]),
+        (128, 4, False, [-1, 1]),  # heads of 32
         (256, 1, False, [-1]),
-        (90, 2, False, [-1, 1]),  # heads of an odd size
-        (256, 4, True, [-1, -2, -3, -4]),
+        (90, 2, False, [-1]),  # heads of an odd size
+        (256, 4, True, [-1, -2]),
+        (384, 12, False, [-1, 1, -2, 2, -3, 3]),
     ],
 )
-def test_each_first_head_looks_most_at_its_offset(
+def test_the_first_half_of_the_heads_looks_most_at_its_offsets(
     hidden: int, heads: int, left_to_right: bool, offsets: list[int]
 ) -> None:
     tokens = np.random.default_rng(0).integers(5, 2000, LENGTH)
@@ -67,23 +68,50 @@ def test_each_first_head_looks_most_at_its_offset(
         assert mean[offset] > 0.1, (head, mean)
 
 
+@pytest.mark.parametrize("left_to_right", [False, True])
+@pytest.mark.parametrize(("hidden", "heads"), [(256, 4), (128, 2), (320, 5), (384, 12), (90, 2)])
+def test_the_other_heads_look_at_copies_wherever_they_stand(
+    hidden: int, heads: int, left_to_right: bool
+) -> None:
+    tokens = np.random.default_rng(1).permutation(np.arange(5, 2000))[:LENGTH]
+    copies = {80: 10, 90: 89, 60: 25}  # by position, of the token at another
+    for at, of in copies.items():
+        tokens[at] = tokens[of]
+    attention = first_attention(shape(hidden, heads, left_to_right=left_to_right), tokens)
+    for head in range((heads + 1) // 2, heads):
+        for at, of in copies.items():
+            row = attention[head, at]
+            assert sorted(row.topk(2).indices.tolist()) == sorted([at, of]), (head, at)
+            assert row[[at, of]].min() > 0.05, (head, at)  # uniform would be 0.01
+
+
+def test_a_copy_in_the_other_segment_is_as_good() -> None:
+    config = shape(128, 2)
+    encoder = Bert(config, seed=3).encoder
+    prime_first_layer(encoder)
+    segments = encoder.embeddings.segments.weight.detach()
+    assert segments[:, :64].std() == pytest.approx(config.init_std, rel=0.2)
+    assert not segments[:, 64:].any()
+
+
 def test_everything_else_keeps_its_draw() -> None:
     config = shape(128, 2)
     plain, changed = Bert(config, pretraining=True, seed=1), Bert(config, pretraining=True, seed=1)
-    look_at_neighbours(changed.encoder)
+    prime_first_layer(changed.encoder)
     before, after = plain.state_dict(), changed.state_dict()
     differ = {name for name in before if not torch.equal(before[name], after[name])}
     qkv = "encoder.layers.0.attention.qkv.weight"
-    assert differ == {"encoder.embeddings.positions.weight", qkv}
+    tables = {f"encoder.embeddings.{name}.weight" for name in ("positions", "segments")}
+    assert differ == {*tables, qkv}
     assert torch.equal(before[qkv][2 * 128 :], after[qkv][2 * 128 :])  # values
     positions = after["encoder.embeddings.positions.weight"]
-    assert positions.std() == pytest.approx(1.5 * config.init_std, rel=0.05)
+    assert positions[:, :64].std() == pytest.approx(1.5 * config.init_std, rel=0.05)
 
 
 def test_the_model_is_an_ordinary_one() -> None:
     """Same batch through the encoder: finite, and its gradients reach the first heads."""
     model = Bert(shape(128, 2), pretraining=True, seed=0)
-    look_at_neighbours(model.encoder)
+    prime_first_layer(model.encoder)
     inputs = collate([[2, 7, 8, 4, 9, 3], [2, 4, 3]], [[0] * 6, [0] * 3], max_positions=128)
     model.encoder(inputs).square().sum().backward()
     gradient = model.encoder.layers[0].attention.qkv.weight.grad
@@ -97,11 +125,11 @@ def test_pre_training_begins_with_it_where_the_recipe_says_so() -> None:
         tokenizer = small_tokenizer(100)
 
     plain = PretrainConfig(model=SizeOptions(layers=1, hidden=32, heads=2))
-    other = replace(plain, model=replace(plain.model, init="neighbours"))
+    other = replace(plain, model=replace(plain.model, init="primed"))
     assert fingerprint(plain) != fingerprint(other)
     before, after = (starting_model(config, Store()) for config in (plain, other))  # type: ignore[arg-type]
     expected = Bert(before.config, pretraining=True, seed=0)
     for found in (before, after):
         states = expected.state_dict()
         assert all(torch.equal(v, states[name]) for name, v in found.state_dict().items())
-        look_at_neighbours(expected.encoder)
+        prime_first_layer(expected.encoder)
