@@ -41,7 +41,8 @@ Hook = Callable[[int, int], None]
 
 STEPS, STOP = 8, 4
 RECIPE = """\
-model: {size: tiny, layers: 2, hidden: 16, heads: 2, intermediate: 32, positions: 64}
+model: {size: tiny, layers: 2, hidden: 16, heads: 2, intermediate: 32, positions: 64,
+        init: primed}
 clock: {steps: %d}
 phases:
   - {length: 24, share: 0.75, batch: 12, micro_batch: 4}

@@ -73,6 +73,32 @@ def test_a_step_is_clip_rate_and_update(clip: float) -> None:
         assert torch.allclose(parameter, expected, rtol=1e-4, atol=2e-6)
 
 
+def test_held_rows_stay_to_the_bit_and_do_not_count_in_the_norm() -> None:
+    model = small_model()
+    before = copy.deepcopy(model)
+    names = [f"encoder.layers.0.attention.qkv.{kind}" for kind in ("weight", "bias")]
+    rows = torch.arange(len(model.get_parameter(names[1]))) % 3 == 1
+    options = OptimizerOptions(lr=1e-2, clip=1e6)
+    one: Trainer[PretrainingBatch] = Trainer(
+        model,
+        options,
+        total_steps=20,
+        seed=3,
+        dtype=torch.float32,
+        held=dict.fromkeys(names, rows),
+    )
+    stats = step(one, 2)
+    for name in names:
+        new, old = model.get_parameter(name), before.get_parameter(name)
+        assert torch.equal(new[rows], old[rows])
+        assert not torch.isclose(new[~rows], old[~rows], rtol=1e-6, atol=0).any()
+    grads = dict(zip(dict(before.named_parameters()), gradients(before, 2), strict=True))
+    for name in names:
+        grads[name][rows] = 0
+    norm = float(torch.stack([g.norm() for g in grads.values()]).norm())
+    assert stats["grad_norm"] == pytest.approx(norm, rel=1e-5)
+
+
 def test_gradients_do_not_leak_into_the_next_step() -> None:
     model = small_model()
     one = trainer(model)

@@ -14,7 +14,7 @@ from bothways.config import ModelConfig, PretrainConfig, SizeOptions
 from bothways.config.fields import fingerprint
 from bothways.model.batch import collate
 from bothways.model.heads import Bert
-from bothways.model.priming import prime_first_layer
+from bothways.model.priming import prime_first_layer, primed_rows
 from bothways.pretraining.start import starting_model
 from model_examples import small_tokenizer
 
@@ -118,6 +118,35 @@ def test_the_model_is_an_ordinary_one() -> None:
     assert gradient is not None
     assert gradient.isfinite().all()
     assert (gradient[: 2 * 128].abs().sum(1) > 0).all()
+
+
+def test_rows_are_held_while_they_are_as_primed() -> None:
+    encoder = Bert(shape(96, 3), seed=1).encoder
+    assert not primed_rows(encoder, "encoder"), "random weights"
+    prime_first_layer(encoder)
+    held = primed_rows(encoder, "encoder")
+    names = [f"encoder.layers.0.attention.qkv.{kind}" for kind in ("weight", "bias")]
+    assert list(held) == names
+    for rows in held.values():  # the third head's queries and keys
+        assert rows.nonzero()[:, 0].tolist() == [*range(64, 96), *range(160, 192)]
+    qkv = encoder.layers[0].attention.qkv
+    with torch.no_grad():
+        qkv.weight[0] += 1  # for places
+        qkv.weight[-1] += 1  # a value
+        assert primed_rows(encoder, "encoder")
+        qkv.bias[64] += 1
+        assert not primed_rows(encoder, "encoder")
+        qkv.bias[64] -= 1
+        qkv.weight[160, 3] += 1
+    assert not primed_rows(encoder, "encoder")
+
+
+def test_there_is_nothing_to_hold_with_one_head_or_in_an_empty_model() -> None:
+    one, empty = (Bert(shape(64, heads), seed=1).encoder for heads in (1, 2))
+    prime_first_layer(one)
+    torch.nn.init.zeros_(empty.layers[0].attention.qkv.weight)
+    assert not primed_rows(one, "")
+    assert not primed_rows(empty, "")
 
 
 def test_pre_training_begins_with_it_where_the_recipe_says_so() -> None:

@@ -108,6 +108,17 @@ def test_a_run_is_that_of_one_process(jobs: Outcomes, folder: Path, run: str) ->
 
 @pytest.mark.parametrize("run", list(RUNS))
 @pytest.mark.usefixtures("jobs")
+def test_held_rows_stayed(folder: Path, run: str) -> None:
+    """Queries and keys for words are multiples of the identity before and after; values are not."""
+    layer = load_model(folder / run / "model").model.encoder.layers[0]
+    q, k, v = layer.attention.qkv.weight[:, 8:].unflatten(0, (3, 16))[:, 8:].detach()
+    assert torch.equal(q, k)
+    assert torch.equal(q, q[0, 0] * torch.eye(8))
+    assert (v != 0).all()
+
+
+@pytest.mark.parametrize("run", list(RUNS))
+@pytest.mark.usefixtures("jobs")
 def test_snapshots_are_whole(folder: Path, run: str) -> None:
     kept = sorted((folder / run / "snapshots").iterdir())
     assert [path.name for path in kept] == ["2", "6"]

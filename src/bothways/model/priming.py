@@ -36,13 +36,16 @@ def prime_first_layer(encoder: Encoder) -> None:
     product is largest where key and query stand that far apart: -1, +1, -2, +2, ... by head; left
     to right -1, -2, -3, ... The other heads are for words; in their part positions and segments are
     zero, and query and key both read the head's own numbers of it, so that their product is largest
-    where both are the same token. Everything else keeps its draw, and all of it is trained on.
+    where both are the same token. Everything else keeps its draw.
+
+    Pre-training holds queries and keys for words where they are (:func:`primed_rows`): it would
+    unlearn them before it has a use for them. All the rest is trained on.
 
     Args:
         encoder: with new weights, on the CPU; changed in place.
     """
     config = encoder.config
-    places = (config.heads + 1) // 2
+    places = _places(config)
     width = places * config.head_size
     count = width // 2
     waves = math.pi * (2 * config.positions) ** (-torch.arange(count) / count)
@@ -60,6 +63,36 @@ def prime_first_layer(encoder: Encoder) -> None:
         own = torch.arange(count)[head::places][: config.head_size // 2]
         _look_beside(q[rows], k[rows], waves, own, offset, _BESIDE * sharpness)
     q[width:] = k[width:] = _SAME * sharpness * torch.eye(config.hidden)[width:]
+
+
+def primed_rows(encoder: Encoder, name: str) -> dict[str, Tensor]:
+    """The rows of parameters that hold queries and keys for words, if they are still as primed.
+
+    They are where they equal each other: in weights that began otherwise, or that have been
+    fine-tuned, they do not.
+
+    Args:
+        encoder: whole, not sharded.
+        name: of the encoder, before those of its parameters.
+
+    Returns:
+        bool [3 H] by parameter, or nothing.
+    """
+    config, qkv = encoder.config, cast(Layer, encoder.layers[0]).attention.qkv
+    words = torch.arange(config.hidden) >= _places(config) * config.head_size
+    rows = torch.cat([words, words, torch.zeros_like(words)])
+    for parameter in (qkv.weight, qkv.bias):
+        q, k, _ = parameter.detach().cpu().chunk(3)
+        if not torch.equal(q[words], k[words]):
+            return {}
+    if not qkv.weight.detach().cpu()[rows].any():  # no heads for words, or an empty model
+        return {}
+    return {f"{name}.layers.0.attention.qkv.{kind}": rows for kind in ("weight", "bias")}
+
+
+def _places(config: ModelConfig) -> int:
+    """How many heads, from the first, are for places."""
+    return (config.heads + 1) // 2
 
 
 def _offsets(places: int, config: ModelConfig) -> list[int]:

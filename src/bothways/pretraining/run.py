@@ -18,6 +18,7 @@ from bothways.errors import ConfigError
 from bothways.model.batch import PretrainingBatch
 from bothways.model.folder import save_model
 from bothways.model.heads import Bert
+from bothways.model.priming import primed_rows
 from bothways.pretraining.batches import PairBatches, prefetch
 from bothways.pretraining.clock import EVALUATIONS, resolve_clock
 from bothways.pretraining.heldout import heldout_batches
@@ -156,6 +157,7 @@ class _Pretraining:
             dtype=DTYPES[numerics["precision"]],
             ranks=ranks,
             parallel=config.parallel,
+            held=primed_rows(model.encoder, "encoder"),
         )
         self.evaluate_every = config.evaluate.every or max(1, self.steps // EVALUATIONS)
         self.log_every = config.log_every or max(1, self.steps // _RECORDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Literal, TypeVar
 
 import torch
@@ -12,6 +12,7 @@ from bothways.config import OptimizerOptions
 from bothways.errors import DivergenceError
 from bothways.model.heads import Bert
 from bothways.randomness import Purpose, derived_seed
+from bothways.training.held import HeldRows
 from bothways.training.optimizer import make_optimizer
 from bothways.training.ranks import ALONE, Ranks
 from bothways.training.schedules import learning_rate
@@ -36,6 +37,7 @@ class Trainer(Generic[M]):
         dtype: arithmetic of the layers.
         ranks: the processes that share each step's work.
         parallel: what each of several processes holds: ``ddp`` all weights, ``fsdp`` a shard.
+        held: rows that stay as they are, bool [rows] by name of the parameter.
 
     On a GPU nothing is waited for within a step. A gradient that is not finite then leaves the
     update out on the device, and :meth:`check` tells.
@@ -51,6 +53,7 @@ class Trainer(Generic[M]):
         dtype: torch.dtype,
         ranks: Ranks = ALONE,
         parallel: Literal["ddp", "fsdp"] = "ddp",
+        held: Mapping[str, Tensor] | None = None,
     ):
         self.ranks = ranks
         self._sharded = ranks.size > 1 and parallel == "fsdp"
@@ -61,6 +64,7 @@ class Trainer(Generic[M]):
         self.total_steps = total_steps
         self.dtype = dtype
         self.optimizer = make_optimizer(model, options)
+        self._held = HeldRows(model, held or {})
         self._seed = seed
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         # Only the fused kernel can leave an update out by itself.
@@ -87,6 +91,7 @@ class Trainer(Generic[M]):
                 :meth:`check` tells.
         """
         sums = self._add_gradients(step, micro_batches, loss)
+        self._held.clear_gradients()
         norm = self._clip()
         if not self._waits:
             self._leave_out_if_bad(step, norm)
@@ -96,7 +101,8 @@ class Trainer(Generic[M]):
         lr = learning_rate(step, self.total_steps, self.options)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        self.optimizer.step()
+        with self._held.kept():
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if not self._waits:
             return {**sums, "lr": lr, "grad_norm": norm}

@@ -95,11 +95,16 @@ def fill(target: Any, value: Tensor | None, ranks: Ranks) -> None:
     if value is None:
         value = torch.empty(target.shape, dtype=target.dtype)
     value = value.to(target.device)
-    if _is_shard(target):
-        from torch.distributed.tensor import distribute_tensor
-
-        value = distribute_tensor(value, target.device_mesh, target.placements)
-    elif ranks.size > 1:
+    if ranks.size > 1 and not _is_shard(target):
         torch.distributed.broadcast(value, 0)
     with torch.no_grad():
-        target.copy_(value)
+        target.copy_(divided_as(target, value))
+
+
+def divided_as(target: Any, value: Tensor) -> Tensor:
+    """A whole tensor of rank 0 as shards like the target's (all ranks must call), if it has any."""
+    if not _is_shard(target):
+        return value
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(value, target.device_mesh, target.placements)
