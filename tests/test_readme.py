@@ -321,9 +321,8 @@ def test_recipes_parse() -> None:
     recipes = sorted((ROOT / "recipes").glob("*.yaml"))
     assert recipes
     for path in recipes:
-        verb = re.search(
-            rf"^#\s+bothways (\w+) recipes/{path.name}", path.read_text(), flags=re.MULTILINE
-        )
+        command = rf"^#\s+(?:torchrun .* )?bothways (\w+) recipes/{path.name}"
+        verb = re.search(command, path.read_text(), flags=re.MULTILINE)
         assert verb, f"{path.name}: a comment should show the command that uses it"
         assert read_recipe(options[verb[1]], path)
         load_recipe(options[verb[1]], path)

@@ -101,8 +101,8 @@ class SizeOptions:
     """Standard deviation of new weights (a normal, cut off at two of them)."""
     init: Literal["normal", "primed"] = "normal"
     """normal: all weights random, as the original. primed: positions begin as waves, and heads of
-    the first layer look at the tokens beside and at copies of their own (these stay fixed); a narrow
-    encoder learns in far fewer steps."""
+    the first layer look at the tokens beside and at copies of their own (what finds copies stays
+    fixed); a narrow encoder learns in far fewer steps."""
 
     def resolve(self, vocab_size: int, *, left_to_right: bool = False) -> ModelConfig:
         """The network for a vocabulary of this many pieces."""
