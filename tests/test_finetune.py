@@ -24,13 +24,14 @@ from bothways.errors import (
     RunError,
 )
 from bothways.model.folder import load_model, save_model
-from bothways.tasks import jobs
+from bothways.tasks import epochs, jobs
 from bothways.tasks import seeds as module
+from bothways.tasks.data import load_data
 from bothways.tasks.finetune import finetune, model_digest
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import evaluate_file, predict_texts
 from bothways.tasks.report import FinetuneResult, SeedResult
-from bothways.tasks.seeds import load_data, new_model
+from bothways.tasks.seeds import new_model
 from bothways.tasks.task import task_loss
 from bothways.tasks.texts import ClassificationTask
 from bothways.training.engine import Trainer
@@ -161,14 +162,14 @@ def test_every_epoch_has_an_order_of_its_own(
     config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = []
-    original = module.step_batches
+    original = epochs.step_batches
 
     def watched(*args: int, **key: int) -> list[np.ndarray]:
         found = original(*args, **key)
         orders.append(tuple(np.concatenate(found).tolist()))
         return found
 
-    monkeypatch.setattr(module, "step_batches", watched)
+    monkeypatch.setattr(epochs, "step_batches", watched)
     finetune(dataclasses.replace(config, epochs=2, seeds=(0, 1)))
     assert len(set(orders)) == 4
     assert {tuple(sorted(order)) for order in orders} == {tuple(range(192))}
@@ -223,7 +224,7 @@ def test_an_interrupted_seed_ends_the_same(
         raise KeyboardInterrupt
 
     place = {
-        "step": (module.Trainer, "step"),
+        "step": (Trainer, "step"),
         "save": (module, "save_model"),
         "scores": (module, "write_predictions"),
     }[moment]

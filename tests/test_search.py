@@ -17,12 +17,12 @@ import pytest
 from bothways.config import FinetuneConfig, Restart, SearchOptions, to_dict
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.model.folder import load_model
-from bothways.tasks import jobs
-from bothways.tasks import seeds as module
+from bothways.tasks import epochs, jobs
 from bothways.tasks.finetune import finetune
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.report import FinetuneResult, SearchResult, SeedResult
 from bothways.tasks.search import setting_name
+from bothways.training.engine import Trainer
 from finetuning_examples import FAST, start_model, word_config, word_files
 
 SIX = SearchOptions(lr=(3e-3, 1e-3, 1e-4), epochs=(1, 2))
@@ -102,7 +102,7 @@ def test_an_interrupted_search_continues_without_repeating(
 ) -> None:
     """Six runs of 2, 4, 2, 4, 2 and 4 steps; stopped inside the third or the fourth."""
     asked = at(config, tmp_path / "run", search=SIX)
-    step, steps = module.Trainer.step, []
+    step, steps = Trainer.step, []
 
     def interrupted(*args: Any) -> dict[str, float]:
         steps.append(args)
@@ -111,7 +111,7 @@ def test_an_interrupted_search_continues_without_repeating(
         return step(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.Trainer, "step", interrupted)
+        patch.setattr(Trainer, "step", interrupted)
         with pytest.raises(KeyboardInterrupt):
             finetune(asked)
     before = finished(tmp_path / "run")
@@ -141,16 +141,16 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from bothways.config import FinetuneConfig, from_dict
-from bothways.tasks import seeds as module
 from bothways.tasks.finetune import finetune
+from bothways.training.engine import Trainer
 import json
-step, steps = module.Trainer.step, []
+step, steps = Trainer.step, []
 def killed(*args):
     steps.append(args)
     if len(steps) == 8:
         os.kill(os.getpid(), signal.SIGKILL)
     return step(*args)
-module.Trainer.step = killed
+Trainer.step = killed
 finetune(from_dict(FinetuneConfig, json.loads(sys.argv[1])))
 """
 
@@ -263,14 +263,14 @@ def test_order_and_head_have_seeds_of_their_own(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders: list[tuple[int, ...]] = []
-    step_batches = module.step_batches
+    step_batches = epochs.step_batches
 
     def watched(*args: Any, **key: Any) -> list[np.ndarray]:
         found = step_batches(*args, **key)
         orders.append(tuple(np.concatenate(found).tolist()))
         return found
 
-    monkeypatch.setattr(module, "step_batches", watched)
+    monkeypatch.setattr(epochs, "step_batches", watched)
     still = dataclasses.replace(FAST, lr=0.0)
     asked = at(
         config, tmp_path / "run", optimizer=still, seeds=(3,), order_seeds=(3, 8), head_seeds=(3, 9)

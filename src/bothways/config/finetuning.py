@@ -259,6 +259,9 @@ class FinetuneConfig:
     """Runs (seeds, settings of a search) trained at once, each in a process of its own with its
     own copy of model and data. On a CPU, small models on short texts gain more by it than by
     threads."""
+    checkpoint_minutes: float = free(5.0)
+    """Minutes between checkpoints of a run, from which it goes on after an interruption, with the
+    same result. Each takes the place of the one before, and the last is removed at the end."""
     recompute: bool = free(False)
     """Keep only each layer's input for the backward pass and compute the layer again there: less
     memory, about a third more work, the same bits."""
@@ -277,6 +280,7 @@ class FinetuneConfig:
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout is {self.dropout}; it must be in [0, 1).")
         require("lstm", self.lstm, 0)
+        require("checkpoint_minutes", self.checkpoint_minutes, 0)
 
     @property
     def restarts(self) -> tuple[Restart, ...]:

@@ -6,10 +6,10 @@ layer and dropout, unless the first two have seeds of their own.
 
 A run folder holds ``run.json``, ``report.json``, ``report.html`` and ``seed-N/`` with the model
 folder, scores (``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again
-keeps finished seeds; a seed that was interrupted starts again from its beginning and, being keyed,
-ends the same. The model saved is that of the last epoch: within a seed nothing is selected on dev
-but the threshold of "no answer", for questions that may have none. A search
-(:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
+keeps finished seeds; a seed that was interrupted goes on from its checkpoint, or from its beginning
+if it had none yet, and ends the same. The model saved is that of the last epoch: within a seed
+nothing is selected on dev but the threshold of "no answer", for questions that may have none. A
+search (:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from rich.console import Console
 from bothways.config import SEARCHED, FinetuneConfig, digest
 from bothways.errors import ConfigError
 from bothways.model.folder import Loaded, load_model
+from bothways.tasks.data import Data, Opened, load_data
 from bothways.tasks.further import file_digests
 from bothways.tasks.jobs import Jobs
 from bothways.tasks.report import FinetuneResult
 from bothways.tasks.runpage import write_reports, write_search_reports
 from bothways.tasks.search import SEARCH_VERB, search
-from bothways.tasks.seeds import Data, Opened, keeps_head, load_data, read_seed
+from bothways.tasks.seeds import keeps_head, read_seed
 from bothways.training.device import choose_device, describe_attention
 from bothways.training.precision import Choice, choose_precision, set_threads, threads_said
 from bothways.training.runfolder import changed_numerics, open_run

@@ -19,8 +19,9 @@ from types import TracebackType
 from bothways.config import FinetuneConfig, Restart, TaskOptions
 from bothways.errors import RunError
 from bothways.model.folder import Loaded, load_model
+from bothways.tasks.data import Data, Opened, load_data
 from bothways.tasks.report import SeedResult
-from bothways.tasks.seeds import Data, Opened, load_data, train_seed
+from bothways.tasks.seeds import train_seed
 from bothways.training.precision import set_threads
 
 

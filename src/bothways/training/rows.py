@@ -15,11 +15,13 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from bothways.config import OptimizerOptions
 from bothways.model.layers import Embedding
 from bothways.training.schedules import learning_rate
+
+_WHOLE = "whole table"
 
 
 class UsedRows:
@@ -56,6 +58,17 @@ class UsedRows:
     def take(self) -> None:
         """Give the module the used rows, R of V, as its weight: always the same parameter."""
         self._table.weight, self._table.places = self._own, self._places
+
+    def state(self) -> tuple[dict[str, Tensor], int]:
+        """What :meth:`set_state` takes back: the rows not trained, and how far they have decayed.
+        The used ones are the module's weight, while they are taken."""
+        return {_WHOLE: self._whole.detach()}, self._decayed
+
+    def set_state(self, tensors: dict[str, Tensor], decayed: int) -> None:
+        """Go on from there."""
+        with torch.no_grad():
+            self._whole.copy_(tensors[_WHOLE])
+        self._decayed = decayed
 
     def put_back(self, step: int) -> None:
         """Give the module the whole table, as it is after so many steps."""

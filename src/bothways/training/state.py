@@ -85,19 +85,31 @@ def save_checkpoint(
         return path
     with new_folder(path) as partial:
         write_model_files(partial, model, tokenizer, about)
-        try:
-            save_file(moments, partial / _MOMENTS)
-        except SafetensorError as error:  # the library's word for a failed write
-            raise OSError(str(error)) from error
-        checksums = {p.name: sha256(p) for p in sorted(partial.iterdir())}
-        manifest = {"format": 1, "step": step, "extra": extra, "sha256": checksums}
-        write_json(partial / _MANIFEST, {**manifest, "digest": digest(manifest)})
+        write_state(partial, step, moments, extra)
     found = checkpoints(folder)
     kept = found[found.index(path) :][: max(keep, 1)]
     with explain_disk_errors(folder):
         for old in set(found).difference(kept):
             shutil.rmtree(old)
     return path
+
+
+def write_state(folder: Path, step: int, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
+    """Write tensors beside what the folder holds, and the manifest, with checksums of all files."""
+    try:
+        save_file(tensors, folder / _MOMENTS)
+    except SafetensorError as error:  # the library's word for a failed write
+        raise OSError(str(error)) from error
+    checksums = {p.name: sha256(p) for p in sorted(folder.iterdir())}
+    manifest = {"format": 1, "step": step, "extra": extra, "sha256": checksums}
+    write_json(folder / _MANIFEST, {**manifest, "digest": digest(manifest)})
+
+
+def read_state(path: Path) -> tuple[Restored, dict[str, Tensor]]:
+    """What :func:`write_state` wrote; check it first with :func:`verify_checkpoint`."""
+    manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+    restored = Restored(int(manifest["step"]), dict(manifest["extra"]), path)
+    return restored, load_file(path / _MOMENTS)
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -148,10 +160,10 @@ def restore_newest(
         RunError: there are checkpoints, but none is sound.
     """
     read: dict[str, Tensor] = {}
-    expected = {name: tensor.shape for name, tensor in _tensors(model, optimizer)}
+    expected = {name: tensor.shape for name, tensor in trained_tensors(model, optimizer)}
     restored = ranks.first_does(lambda: _read_newest(folder, expected, read, say))
     if restored is not None:
-        for name, tensor in _tensors(model, optimizer):
+        for name, tensor in trained_tensors(model, optimizer):
             fill(tensor, read.pop(name, None), ranks)
     return restored
 
@@ -183,18 +195,17 @@ def _read_newest(
 
 
 def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) -> Restored:
-    manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-    found = {**load_model(path).model.state_dict(), **load_file(path / _MOMENTS)}
+    restored, moments = read_state(path)
+    found = {**load_model(path).model.state_dict(), **moments}
     for name, shape in expected.items():
         if name not in found or found[name].shape != shape:
             there = tuple(found[name].shape) if name in found else "not there"
             raise RunError(f"{name} should be {tuple(shape)} and is {there}")
-    restored = Restored(int(manifest["step"]), dict(manifest["extra"]), path)
     read.update(found)
     return restored
 
 
-def _tensors(model: Bert, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+def trained_tensors(model: Bert, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
     """All that training changes, by the names it has on disk."""
     yield from parameters(model)
     yield from _moments(model, optimizer)
