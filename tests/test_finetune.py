@@ -43,7 +43,7 @@ from finetuning_examples import (
     word_config,
     word_files,
 )
-from model_examples import small_bert, small_tokenizer
+from model_examples import small_bert, small_config, small_tokenizer
 
 THREE = ClassificationTask(TaskOptions(labels=("a", "b", "c")))
 
@@ -283,6 +283,24 @@ def test_a_folder_of_something_else_is_refused(config: FinetuneConfig, tmp_path:
     with pytest.raises(RunError, match="thesis"):
         finetune(dataclasses.replace(config, run=str(tmp_path / "thesis")))
     assert [p.name for p in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "said"), [(0.0, None, True), (0.0, 0.0, False), (0.1, None, False)]
+)
+def test_a_model_without_dropout_is_pointed_out(
+    config: FinetuneConfig,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    own: float,
+    asked: float | None,
+    said: bool,
+) -> None:
+    """Pre-training without it, which short runs gain by, leaves it out of the model folder."""
+    small_model = small_bert(small_config(dropout=own))
+    save_model(tmp_path / "model", small_model, small_tokenizer(97))
+    finetune(dataclasses.replace(config, model=str(tmp_path / "model"), dropout=asked))
+    assert ("the paper's is --dropout 0.1" in capsys.readouterr().out) == said
 
 
 def test_cuts_empty_texts_and_collapse_are_reported(

@@ -73,7 +73,8 @@ def finished(data: Path, start: Path, tmp_path_factory: pytest.TempPathFactory) 
     """What the verb leaves, two seeds of each task."""
     run = tmp_path_factory.mktemp("run") / "glue"
     words = (
-        f"--data {data} --model {start} --run {run} --seeds 0 1 --epochs 1 --length 24 --lr 1e-3"
+        f"--data {data} --model {start} --run {run} --seeds 0 1 --epochs 1 --length 24 --lr 1e-3 "
+        "--dropout 0.05"
     )
     assert cli.main(["glue", *words.split(), "--precision", "fp32", "--threads", "1"]) == 0
     return run
@@ -88,6 +89,7 @@ def config_of(data: Path, start: Path, run: Path) -> GlueConfig:
         epochs=1,
         lr=1e-3,
         length=24,
+        dropout=0.05,
         precision="fp32",
         threads=1,
     )
@@ -112,8 +114,10 @@ def test_every_task_that_is_there_is_trained(finished: Path) -> None:
     lines = (finished / "table.md").read_text()
     assert "| MNLI | dev_mismatched | accuracy |" in lines
     assert "| learning rate | 0.001 |" in lines
+    assert "| dropout | 0.05 | 0.1 |" in lines
     config = json.loads((finished / "cola/run.json").read_text())["config"]
-    assert (config["epochs"], config["length"], config["optimizer"]["lr"]) == (1, 24, 1e-3)
+    assert (config["epochs"], config["length"], config["dropout"]) == (1, 24, 0.05)
+    assert config["optimizer"]["lr"] == 1e-3
 
 
 def test_the_submission_is_of_the_best_seed(finished: Path) -> None:

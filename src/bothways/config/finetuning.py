@@ -353,6 +353,8 @@ class GlueConfig:
     """Peak learning rate; what each task declares (2e-5) if not given."""
     length: int | None = None
     """Longest sequence in tokens; what each task declares (128) if not given."""
+    dropout: float | None = None
+    """Dropout everywhere while fine-tuning; the model's own if not given."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
     threads: int = 0

@@ -79,10 +79,13 @@ def begin(config: FinetuneConfig, jobs: Jobs) -> Callable[[], FinetuneResult]:
         f"examples, {threads}{'' if run.alone else f' in each of {config.jobs} processes'}, "
         f"{run.device.reason}, {run.precision.reason}"
     )
+    shape = loaded.model.config
+    if config.dropout is None and not shape.dropout and not shape.attention_dropout:
+        say("the model folder has no dropout, so there is none; the paper's is --dropout 0.1")
     if kept:
         say("goes on with the head of the model folder too (head: new draws another)")
     form = describe_attention(
-        loaded.model.config,
+        shape,
         run.device.torch,
         run.precision.dtype,
         fast=config.kernels == "fast",

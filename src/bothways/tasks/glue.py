@@ -118,6 +118,7 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         "batch": config.batch,
         "optimizer.lr": config.lr,
         "length": config.length,
+        "dropout": config.dropout,
     }
     return task(name, **{k: v for k, v in changes.items() if v is not None})
 

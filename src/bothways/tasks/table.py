@@ -190,6 +190,10 @@ def _figure(scores: dict[str, float], model: str) -> str:
     return f"{scores[model]:.1f}" if model in scores else ""
 
 
+def _dropout(config: FinetuneConfig, shape: ModelConfig) -> float:
+    return shape.dropout if config.dropout is None else config.dropout
+
+
 def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) -> list[str]:
     """What the two sides of the table differ in, as lines of Markdown."""
 
@@ -210,6 +214,7 @@ def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) 
             values(*(f"{c.optimizer.lr:g}" for c in configs)),
             "the best on dev of 5e-05, 4e-05, 3e-05, 2e-05",
         ),
+        ("dropout", values(*(_dropout(c, shape) for c in configs)), "0.1"),
         ("longest sequence", values(*(c.length for c in configs)), "128 in the released commands"),
         (
             "bias correction",
