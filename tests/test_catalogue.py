@@ -168,6 +168,13 @@ def test_the_verb_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no declared task 'sst-2'; did you mean 'sst2'?" in capsys.readouterr().err
 
 
+def test_a_file_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_bytes(b"\xff\xfe")
+    for name in ("nope.yaml", str(tmp_path / "broken.yaml")):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            show_tasks(name)
+
+
 def test_declarations_are_packaged() -> None:
     root = Path(__file__).parents[1]
     built = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]

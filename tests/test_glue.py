@@ -16,6 +16,7 @@ from bothways.config import GlueConfig
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
+from bothways.tasks import glue as module
 from bothways.tasks import jobs
 from bothways.tasks.catalogue import recipe_of, task
 from bothways.tasks.finetune import finetune
@@ -157,6 +158,24 @@ def test_the_model_reads_files_with_and_without_a_header(
     assert capsys.readouterr().out.splitlines() == ["\t".join(row) for row in found]
     assert cli.main(["evaluate", model, str(data), "--task", "cola"]) == 1
     assert "is a folder; --task goes with" in capsys.readouterr().err
+
+
+def test_what_a_file_declares_holds_where_nothing_is_asked(
+    data: Path, start: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "task: {name: own, train: WNLI/train.tsv, dev: WNLI/dev.tsv, text_a: sentence1}\n"
+        "seeds: [3, 4]\nprecision: fp32\nthreads: 1\nepochs: 1\nlength: 24\n"
+    )
+    config = GlueConfig(
+        data=str(data), model=str(start), run=str(tmp_path / "run"), tasks=(str(own),)
+    )
+    recipe = module._recipe(config, str(own))
+    assert (recipe.seeds, recipe.precision, recipe.threads) == ((3, 4), "fp32", 1)
+    asked = dataclasses.replace(config, seeds=(7,), precision="bf16", threads=2)
+    recipe = module._recipe(asked, str(own))
+    assert (recipe.seeds, recipe.precision, recipe.threads) == ((7,), "bf16", 2)
 
 
 def test_the_content_of_every_file_counts(data: Path, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +160,17 @@ def wait_for(run: Path, process: subprocess.Popen[str]) -> None:
         assert process.poll() is None, process.stderr.read() if process.stderr else ""
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def test_a_pool_that_broke_before_all_was_handed_over(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit(*_: object, **__: object) -> None:
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit)
+    with pytest.raises(RunError, match="fewer --jobs"):
+        finetune(at(config, tmp_path / "run", jobs=2))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

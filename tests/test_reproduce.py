@@ -1,4 +1,4 @@
-"""Recomputed tables: what they share, how they go on, what they show; one computed in earnest."""
+"""Recomputed tables: how they go on and what they show; one computed in earnest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 import time
@@ -17,248 +16,27 @@ from typing import Any
 import pytest
 
 from bothways import cli, options
-from bothways.config import Phase, PretrainConfig, ReproduceConfig
-from bothways.errors import ConfigError, DivergenceError, InputError, RunError
+from bothways.config import FeaturesConfig, Phase, ReproduceConfig
+from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.model.folder import load_model
-from bothways.reproduce import embedded, execute, forecast, grid, run
-from bothways.reproduce.changes import changed, difference
+from bothways.reproduce import embedded, execute, forecast, grid, steps
+from bothways.reproduce.changes import changed
 from bothways.reproduce.embedded import TextOptions
 from bothways.reproduce.execute import Ledger, compute_all, words
-from bothways.reproduce.grid import Grid, make_grid
+from bothways.reproduce.grid import make_grid
 from bothways.reproduce.report import as_published, markdown, record, shown
 from bothways.reproduce.results import Cell, Score, cells
 from bothways.reproduce.run import reproduce
-from bothways.reproduce.scales import SCALES, TASKS
+from bothways.reproduce.scales import SCALES
 from bothways.reproduce.steps import Step
-from bothways.reproduce.tables import TABLES, table_of
-
-FILES = {
-    "glue": [f"{name}/{part}.tsv" for name in ("MRPC", "SST-2", "RTE", "QNLI", "CoLA", "STS-B")
-             for part in ("train", "dev")]
-    + ["MNLI/train.tsv", "MNLI/dev_matched.tsv"],
-    "squad": ["train.json", "dev.json"],
-    "ner": ["eng.train", "eng.testa", "eng.testb"],
-    "sick": ["SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"],
-}  # fmt: skip
+from bothways.reproduce.tables import TABLES
+from reproduce_examples import grid_of, kinds, make_world, pretend
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Options that give every kind of data, which is read for its digest alone."""
-    for folder, names in FILES.items():
-        for name in names:
-            path = tmp_path / folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"{folder} {name}\n")
-    (tmp_path / "text.txt").write_text("text\n")
-    monkeypatch.setattr(
-        grid, "Manifest", SimpleNamespace(read=lambda _: SimpleNamespace(fingerprint="abc"))
-    )
-    monkeypatch.setattr(forecast, "_rate", lambda _: 1e11)  # no probe of the machine
-    monkeypatch.setattr(run, "draw", lambda *_: b"\x89PNG")  # drawing takes a second
-    given: dict[str, Any] = {name: str(tmp_path / name) for name in FILES}
-    return given | {
-        "corpus": str(tmp_path / "corpus"),
-        "text": (str(tmp_path / "text.txt"),),
-        "out": str(tmp_path / "out"),
-    }
-
-
-def grid_of(name: str, scale: str = "smoke", **given: Any) -> Grid:
-    config = ReproduceConfig(name, scale=scale, **given)  # type: ignore[arg-type]
-    return make_grid(table_of(name), SCALES[scale], config)
-
-
-def kinds(found: Grid, kind: str) -> list[Step]:
-    return [step for step in found.steps.values() if step.kind == kind]
-
-
-class Pretence:
-    """Stands in for the computing of steps, and remembers what was asked."""
-
-    def __init__(self, *, stop_at: str = "", diverges: str = "") -> None:
-        self.done: list[str] = []
-        self.stop_at, self.diverges = stop_at, diverges
-
-    def __call__(
-        self, step: Step, folder: Path, before: list[str], *, keep: bool
-    ) -> dict[str, Any]:
-        del folder, keep
-        if self.stop_at and self.stop_at in step.name:
-            raise KeyboardInterrupt
-        if self.diverges and self.diverges in step.name:
-            raise DivergenceError("step 3: the gradient is nan")
-        self.done.append(step.name)
-        parts = [*before, *step.wanted]
-        if step.kind == "heldout":
-            return {"scores": {"perplexity": 9.0, "accuracy": 0.3, "bits_per_character": 2.0}}
-        if step.kind == "features":
-            return {"runs": {part: {"dev": 0.5, "test": 0.4} for part in parts}}
-        if step.kind == "finetune":
-            measured = {"scores": {"accuracy": 0.8, "f1": 0.7}, "collapsed": False}
-            runs = {p: {**measured, "further": {"test": measured}} for p in parts if p != "7"}
-            return {"runs": runs, "diverged": {"7": "seed 7: step 2"} if "7" in parts else {}}
-        return {"steps": 1}
-
-
-def pretend(monkeypatch: pytest.MonkeyPatch, **asked: str) -> Pretence:
-    found = Pretence(**asked)
-    monkeypatch.setattr(
-        Step,
-        "compute",
-        lambda step, folder, before, *, keep: found(step, folder, before, keep=keep),
-    )
-    return found
-
-
-# ------------------------------------------------------------------------------------ declarations
-
-
-@pytest.mark.parametrize("scale", list(SCALES))
-@pytest.mark.parametrize("name", list(TABLES))
-def test_every_table_is_sound_at_every_scale(name: str, scale: str, world: dict[str, Any]) -> None:
-    """Its changes name fields that exist, with values that they take; needs come first."""
-    found = grid_of(name, scale, **world)
-    table = TABLES[name]
-    assert len(found.rows) == len(table.rows) * (len(SCALES[scale].snapshots) if table.curve else 1)
-    assert all(row.published in ((), *[row.published]) for row in table.rows)
-    for row in table.rows:
-        assert len(row.published) in (0, len(table.columns)), row.label
-        assert len(row.label) == len(table.headings)
-    before: set[str] = set()
-    for step in found.steps.values():
-        assert set(step.needs) <= before
-        before.add(step.name)
-        assert re.fullmatch(r"[\w.,()-]+", step.name), "no name for a folder"
-    used = {source.step for row in found.rows for cell in row.cells for source in cell}
-    assert used <= set(found.steps)
-
-
-def test_published_figures_are_the_papers() -> None:
-    """Spot checks of each table against the paper, column by column."""
-    assert TABLES["table5"].rows[2].published == (82.1, 84.3, 77.5, 92.1, 77.8)
-    assert [row.published[0] for row in TABLES["table6"].rows] == [
-        5.84, 5.24, 4.68, 3.99, 3.54, 3.23,
-    ]  # fmt: skip
-    assert [row.published[0] for row in TABLES["table7"].rows] == [
-        96.4, 91.0, 95.6, 94.9, 95.9, 96.1, 95.5,
-    ]  # fmt: skip
-    mixes = {row.label: row for row in TABLES["table8"].rows}
-    assert mixes["0%", "20%", "80%"].published == (83.7, 94.8, 94.6)
-    assert mixes["0%", "20%", "80%"].pretrain == {"masking.mask": 0.0, "masking.random": 0.8}
-
-
-def test_the_paper_scale_is_the_papers() -> None:
-    recipe = SCALES["paper"].pretrain
-    assert recipe.clock.steps == 1_000_000
-    phases = [(phase.length, phase.share, phase.batch) for phase in recipe.phases]
-    assert phases == [(128, 0.9, 256), (512, 0.1, 256)]
-    assert not recipe.optimizer.bias_correction
-    assert SCALES["paper"].sizes[3] == (12, 768, 12)
-    labels = [tuple(map(int, row.label)) for row in TABLES["table6"].rows]
-    assert list(SCALES["paper"].sizes) == labels
-
-
-def test_changes_and_their_names() -> None:
-    base = PretrainConfig()
-    other = changed(base, {"masking.mask": 0.0, "masking.random": 1.0, "pairs.kind": "full"})
-    assert (other.masking.random, other.pairs.kind) == (1.0, "full")
-    assert difference(base, other) == "pairs-full-mask-0-random-1"
-    assert difference(base, base) == ""
-    with pytest.raises(TypeError):
-        changed(base, {"masking.musk": 0.0})
-
-
-# ----------------------------------------------------------------------------------------- sharing
-
-
-def test_tables_share_what_they_have_in_common(world: dict[str, Any]) -> None:
-    found = {name: grid_of(name, "cpu", **world) for name in TABLES}
-    base = kinds(found["table5"], "pretrain")[0].name
-    for name in ("table6", "table7", "table8", "figure5", "masks", "masking-rate"):
-        assert base in found[name].steps, name
-    left = kinds(found["figure5"], "pretrain")[1].name
-    assert left in found["table5"].steps
-    last = found["figure5"].rows[-1].cells[0][0].step
-    assert last == found["table5"].rows[2].cells[0][0].step, "the last snapshot is the model"
-    features = {name: {s.name for s in kinds(found[name], "features")} for name in found}
-    assert features["table7"] <= features["table8"]
-    corrected = found["bias-correction"].rows[0].cells[1][0].step
-    assert corrected in found["table5"].steps
-    # Two rows of a table that differ in fine-tuning alone have one pre-training.
-    assert len(kinds(found["table5"], "pretrain")) == 3
-
-
-def test_rows_differ_in_what_is_declared_alone(world: dict[str, Any]) -> None:
-    steps = kinds(grid_of("table8", "cpu", **world), "pretrain")
-    recipes = [dataclasses.replace(s.config, snapshots=()) for s in steps]
-    plain = {dataclasses.replace(r, masking=recipes[0].masking) for r in recipes}
-    assert len(plain) == 1
-    assert len({r.masking for r in recipes}) == 6
-    finetuned = kinds(grid_of("table5", "cpu", **world), "finetune")
-    assert {step.wanted for step in finetuned} == {("0", "1", "2")}
-
-
-def test_a_steps_name_is_what_it_depends_on(world: dict[str, Any], tmp_path: Path) -> None:
-    def names(**changes: Any) -> set[str]:
-        return set(grid_of("table5", "cpu", **{**world, **changes}).steps)
-
-    before = names()
-    assert before == names(out=str(tmp_path / "elsewhere"))
-    assert before == names(threads=7, jobs=2, device="cpu", precision="fp32", seeds=(5, 6))
-    assert not {n for n in before & names(steps=9) if not n.startswith("split")}
-    seeded = names(pretrain_seeds=(0, 1))
-    assert before < seeded, "another seed of pre-training is more runs, not others"
-    (tmp_path / "glue/MRPC/dev.tsv").write_text("other\n")
-    after = names()
-    assert {n.rpartition("-")[0] for n in before - after} == {
-        f"finetune-mrpc-{name}"
-        for name in ("base", "pairs-full", "pairs-full-masking-left_to_right",
-                    "pairs-full-masking-left_to_right-lstm-256")
-    }  # fmt: skip
-
-
-def test_the_text_decides_what_is_learned_from_it(world: dict[str, Any]) -> None:
-    found = grid_of("vocabulary", "cpu", **world)
-    assert len(kinds(found, "vocabulary")) == len(kinds(found, "corpus")) == 2
-    runs = kinds(found, "pretrain")
-    assert len({step.key for step in runs}) == 2
-    assert {Path(step.config.corpus).name for step in runs} == {
-        step.name for step in kinds(found, "corpus")
-    }
-    Path(world["text"][0]).write_text("other text\n")
-    other = grid_of("vocabulary", "cpu", **world)
-    assert not {s.key for s in runs} & {s.key for s in kinds(other, "pretrain")}
-
-
-def test_snapshots_are_kept_where_the_figure_needs_them(world: dict[str, Any]) -> None:
-    kept = {s.label: s.config.snapshots for s in kinds(grid_of("table5", **world), "pretrain")}
-    assert kept["base"] == kept["pairs-full-masking-left_to_right"] == (20, 40, 60, 80)
-    assert kept["pairs-full"] == ()
-    models = [Path(s.config.model) for s in kinds(grid_of("figure5", **world), "finetune")]
-    assert [m.name for m in models[:5]] == ["20", "40", "60", "80", "model"]
-
-
-# ------------------------------------------------------------------------------------------ columns
-
-
-def test_tasks_stand_in_and_are_named(world: dict[str, Any]) -> None:
-    found = grid_of("table5", "cpu", **world)
-    assert found.columns[0].title == "MNLI-m (SICK-E)"
-    assert any(note.startswith("SICK-E stands in for MNLI-m") for note in found.notes)
-    assert found.rows[0].published == (84.4, 88.4, 86.7, 92.7, 88.5)
-    own = grid_of("table5", "cpu", **world, tasks=("mrpc", "rte"))
-    assert [c.title for c in own.columns] == ["MRPC", "RTE"]
-    assert own.rows[0].published == (86.7, None)
-    both = grid_of("table5", "cpu", **world, tasks=("mnli", "sick"))
-    assert [c.title for c in both.columns] == ["MNLI-m", "SICK-E"]
-    smoke = grid_of("table5")
-    assert any("Nothing here stands in for QNLI, MRPC, SQuAD" in note for note in smoke.notes)
-    sizes = grid_of("table6", "cpu", **world)
-    assert sizes.rows[3].label == ("4", "256", "4")
-    assert any("layers/hidden/heads 3/768/12, 6/768/3" in note for note in sizes.notes)
-    assert not any("layers/hidden" in n for n in grid_of("table6", "paper", **world).notes)
-    assert {task.stands_for for task in TASKS.values()} - {""} <= set(TASKS)
+    """Options that give every kind of data."""
+    return make_world(tmp_path, monkeypatch)
 
 
 # -------------------------------------------------------------------------------------- computing
@@ -335,11 +113,34 @@ def test_what_diverged_is_shown_and_the_rest_computed(
     name = next(s for s in grid_of("table8", "cpu", **world).steps if "pretrain-random-0.2" in s)
     assert f"- 80% / 0% / 20%: {name} diverged: MNLI-m, fine-tuned (SICK-E)" in text
     assert "80.0 (1 of 2)" in text, "a seed that diverged leaves the others"
-    assert "pre-training 0 diverged: seed 7: step 2" in text
+    assert "on pre-training 0, diverged: seed 7: step 2" in text
     assert not any("random-0.2-" in n and not n.startswith("pretrain") for n in done.done)
     before = len(done.done)
     reproduce(config)
     assert len(done.done) == before, "the same would diverge again"
+
+
+def test_one_tagger_that_diverges_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, Any]] = []
+
+    def tag(config: FeaturesConfig) -> Any:
+        asked.append((config.layers, config.seeds))
+        if "last" in config.layers and 1 in config.seeds:
+            raise DivergenceError("step 4: the gradient is inf")
+        scores = {choice: [0.5] * len(config.seeds) for choice in config.layers}
+        return SimpleNamespace(dev=scores, test={})
+
+    monkeypatch.setattr(steps, "tag_by_features", tag)
+    parts = ("last:0", "last:1", "sum-all:0", "sum-all:1")
+    step = Step("features", "", FeaturesConfig(), wanted=parts)
+    found = step.compute(tmp_path, (), keep=True)
+    assert found == {
+        "runs": {part: {"dev": 0.5} for part in parts if part != "last:1"},
+        "diverged": {"last:1": "step 4: the gradient is inf"},
+    }
+    assert asked[0] == (("last", "sum-all"), (0, 1)), "together first"
 
 
 def test_a_step_alone_and_its_refusals(
@@ -507,60 +308,6 @@ def test_the_plan_says_what_is_there_and_what_is_left(
     reproduce(config)
     after = reproduce(dataclasses.replace(config, plan=True))
     assert f"{steps} steps, {steps} of them there; about 0.0 hours left" in after
-
-
-# ------------------------------------------------------------------------------------------ errors
-
-
-def test_missing_data_are_named_all_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = str(tmp_path / "out")
-    assert cli.main(["reproduce", "table8", "--scale", "cpu", "--out", out]) == 1
-    shown = capsys.readouterr().err
-    assert "table8 at scale cpu needs data that were not given" in shown
-    for option in ("--corpus FOLDER", "--sick FOLDER", "--ner FOLDER"):
-        assert option in shown
-    assert "--squad" not in shown
-    assert cli.main(["reproduce", "tabel8"]) == 1
-    assert "did you mean 'table8'?" in capsys.readouterr().err
-    assert cli.main(["reproduce"]) == 2
-    assert not Path(out).exists()
-
-
-def test_options_that_do_not_fit_are_refused(world: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean 'sst2'"):
-        grid_of("table5", "cpu", **world, tasks=("sst3",))
-    with pytest.raises(ConfigError, match="follows is a task of the smoke scale"):
-        grid_of("table5", "cpu", **world, tasks=("follows",))
-    with pytest.raises(ConfigError, match="mrpc is not a task of the smoke scale"):
-        grid_of("table5", tasks=("mrpc",))
-    with pytest.raises(ConfigError, match="features are for tagging"):
-        grid_of("table7", "cpu", **world, tasks=("mrpc",))
-    with pytest.raises(InputError, match="neither train-v1"):
-        grid_of("table5", "cpu", **{**world, "squad": str(tmp_path)})
-    (tmp_path / "glue/QNLI/dev.tsv").unlink()
-    with pytest.raises(InputError, match=r"QNLI/dev\.tsv: there is no such file"):
-        grid_of("table5", "cpu", **world)
-    with pytest.raises(ConfigError, match="steps is 0"):
-        ReproduceConfig("table5", steps=0)
-    with pytest.raises(ConfigError, match="give each once"):
-        ReproduceConfig("table5", seeds=(1, 1))
-
-
-def test_a_recipe_takes_the_place_of_the_scales(world: dict[str, Any], tmp_path: Path) -> None:
-    path = tmp_path / "own.yaml"
-    path.write_text("clock: {steps: 12}\noptimizer: {lr: 7e-4}\nmasking: {rate: 0.2}\n")
-    recipes = [
-        s.config for s in kinds(grid_of("table8", "cpu", **world, recipe=str(path)), "pretrain")
-    ]
-    assert {(r.clock.steps, r.optimizer.lr, r.masking.rate) for r in recipes} == {(12, 7e-4, 0.2)}
-    assert len({r.masking.mask for r in recipes}) == 3, "rows are changes on top of it"
-    path.write_text("clock: {minutes: 3}\n")
-    with pytest.raises(ConfigError, match=r"own\.yaml: rows .* must have the same steps"):
-        grid_of("table8", "cpu", **world, recipe=str(path))
-    found = grid_of("table8", "cpu", **world, recipe=str(path), steps=5)
-    assert kinds(found, "pretrain")[0].config.clock.steps == 5
 
 
 # ------------------------------------------------------------------------------------- in earnest

@@ -343,8 +343,8 @@ class GlueConfig:
     tasks: tuple[str, ...] = ()
     """Declared tasks (`bothways tasks`) or files of the same form; if not given, those of GLUE that
     the data folder has."""
-    seeds: tuple[int, ...] = (0,)
-    """One model of each task for each seed."""
+    seeds: tuple[int, ...] = ()
+    """One model of each task for each seed; what each task declares (0) if not given."""
     epochs: int | None = None
     """Passes over each training file; what each task declares (3, as in the paper) if not given."""
     batch: int | None = None
@@ -355,11 +355,14 @@ class GlueConfig:
     """Longest sequence in tokens; what each task declares (128) if not given."""
     dropout: float | None = None
     """Dropout everywhere while fine-tuning; the model's own if not given."""
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
-    threads: int = 0
-    """CPU threads of each process; 0: one per core, divided among the processes."""
+    precision: Literal["auto", "bf16", "fp32"] | None = None
+    """Arithmetic of the layers; auto takes bf16 where a probe finds it fast. What each task
+    declares (auto) if not given."""
+    threads: int | None = None
+    """CPU threads of each process; 0: one per core, divided among the processes. What each task
+    declares (0) if not given."""
     jobs: int = 1
     """Runs (seeds of all tasks) trained at once, each in a process of its own."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """What computes; auto takes a GPU where torch sees one."""
+    device: Literal["auto", "cpu", "cuda"] | None = None
+    """What computes; auto takes a GPU where torch sees one. What each task declares (auto) if not
+    given."""

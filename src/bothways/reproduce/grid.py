@@ -19,12 +19,14 @@ from bothways.config import (
     PretrainConfig,
     ReproduceConfig,
     VocabularyConfig,
+    recipe_fields,
 )
 from bothways.corpus.documents import list_files
-from bothways.corpus.store import Manifest
+from bothways.corpus.store import Manifest, TokenStore
 from bothways.errors import ConfigError
 from bothways.files import sha256
 from bothways.options import read_recipe
+from bothways.pretraining.plan import unfit
 from bothways.pretraining.run import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
 from bothways.reproduce.changes import changed, difference
@@ -269,7 +271,8 @@ class _Builder:
         if row.size is not None and self.scale.sizes[row.size] != _sizes(self.base):
             names = ("model.layers", "model.hidden", "model.heads")
             changes |= dict(zip(names, self.scale.sizes[row.size], strict=True))
-        if changes in [dict(other.pretrain) for other in FIGURE5.rows]:
+        own = recipe_fields(changed(self.base, changes))
+        if own in [recipe_fields(changed(self.base, row.pretrain)) for row in FIGURE5.rows]:
             # They cannot be had afterwards, and figure5 shares its runs with other tables.
             kept = snapshot_steps(self.scale, self.steps_of_run)
             changes["snapshots"] = tuple(n for n in kept if n < self.steps_of_run)
@@ -306,9 +309,20 @@ class _Builder:
             device=self.config.device,
             threads=self.config.threads,
         )
+        if not run.needs:  # no step makes the corpus
+            self._check_heldout(recipe)
         step = Step("heldout", run.label, options, (run.key,), (run.name,))
         self._add(step)
         return step
+
+    def _check_heldout(self, recipe: PretrainConfig) -> None:
+        """Before hours of pre-training, and not after."""
+        store = TokenStore.open(recipe.corpus, "heldout")
+        if problem := unfit(store, recipe.pairs.kind):
+            raise ConfigError(
+                f"{recipe.corpus}: {self.table.name} measures held-out text, but there is "
+                f"{problem} `bothways corpus --heldout` sets some aside."
+            )
 
     def _task(self, name: str) -> TaskData:
         if name not in self.tasks:
@@ -330,11 +344,16 @@ def _base_recipe(scale: Scale, config: ReproduceConfig) -> PretrainConfig:
     """The scale's recipe with what the command line says.
 
     Raises:
-        ConfigError: the recipe has a clock without steps.
+        ConfigError: the recipe has a clock without steps, or starts from a model.
     """
     base = scale.pretrain
     if config.recipe:
         values = read_recipe(PretrainConfig, config.recipe)
+        if values.get("start") is not None:
+            raise ConfigError(
+                f"{config.recipe}: start is {values['start']}, but the rows of a table begin at "
+                "new weights; leave it out."
+            )
         clock = {n.removeprefix("clock."): v for n, v in values.items() if n.startswith("clock.")}
         rest = {n: v for n, v in values.items() if not n.startswith("clock.")}
         base = changed(base, rest)
@@ -347,9 +366,12 @@ def _base_recipe(scale: Scale, config: ReproduceConfig) -> PretrainConfig:
             f"{config.recipe}: rows of a table must have the same steps; give clock.steps in the "
             "recipe, or --steps."
         )
-    return dataclasses.replace(
-        base, device=config.device, precision=config.precision, threads=config.threads
-    )
+    given = {
+        "device": None if config.device == "auto" else config.device,
+        "precision": None if config.precision == "auto" else config.precision,
+        "threads": config.threads or None,
+    }
+    return changed(base, {name: value for name, value in given.items() if value is not None})
 
 
 def _shape(recipe: PretrainConfig) -> ModelConfig:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bothways.reproduce.grid import Grid
-from bothways.reproduce.report import as_published, digits_of, shown
+from bothways.reproduce.report import MISSING, as_published, digits_of, shown
 from bothways.reproduce.results import Cell
 
 _OURS, _PUBLISHED, _FAINT = "#1f5fa8", "#c8641b", "0.45"
@@ -83,7 +83,7 @@ def _panel(axes: Any, grid: Grid, cells: Sequence[Cell], number: int) -> None:
             axes.plot(values, [y - 0.1] * len(values), "o", color=_OURS, alpha=0.3, markersize=3)
             spread = None if math.isnan(cell.std) else apart(zero + cell.std, zero)
             axes.errorbar(mean, y - 0.1, xerr=spread, fmt="o", color=_OURS, markersize=6, capsize=3)
-        text = shown(cell, digits=digits) if cell.scores else "missing"
+        text = shown(cell, digits=digits).replace(MISSING, "missing")
         axes.text(
             1.02,
             y - 0.1,

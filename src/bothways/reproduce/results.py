@@ -123,7 +123,7 @@ def _read_runs(
         run = result["runs"].get(part)
         if part in result.get("diverged", {}):
             diverged.append(
-                f"pre-training {source.pretrain_seed} diverged: {result['diverged'][part]}"
+                f"on pre-training {source.pretrain_seed}, diverged: {result['diverged'][part]}"
             )
         elif run is None:
             missing.append(f"seed {seed} not finished")

@@ -32,7 +32,6 @@ class TaskSource:
         title: for tables.
         data: which option says where its files are; ``text``: made from the smoke scale's text.
         declared: name of the declared task; empty for those that are not declared.
-        folder: below the data folder (or in it).
         metric: the one shown where no table asks for another.
         stands_for: the paper's task whose place it takes where that is not at hand.
         why: in what it differs from that task.

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from bothways.config import (
     CorpusConfig,
     FeaturesConfig,
     FinetuneConfig,
+    LayerChoice,
     PretrainConfig,
     VocabularyConfig,
     digest,
@@ -26,7 +28,7 @@ from bothways.config import (
 )
 from bothways.corpus.build import build_corpus
 from bothways.corpus.vocabulary import learn_from_files
-from bothways.errors import DivergenceError, RunError
+from bothways.errors import DivergenceError
 from bothways.files import new_folder
 from bothways.pretraining.run import pretrain
 from bothways.reproduce.embedded import TextOptions, make_text
@@ -159,29 +161,34 @@ def _finetune(
 def _features(
     config: FeaturesConfig, folder: Path, parts: Sequence[str], keep: bool
 ) -> dict[str, Any]:
-    """Every choice of layers with every seed that any of them wants."""
+    """Every choice of layers with every seed that any of them wants; one that diverges is named,
+    and the others go on."""
     asked = [part.partition(":")[0] for part in parts]
     layers = tuple(choice for choice in LAYER_CHOICES if choice in asked)
     seeds = tuple(dict.fromkeys(int(part.partition(":")[2]) for part in parts))
-    run = dataclasses.replace(config, run=str(folder), layers=layers, seeds=seeds)
+    runs: dict[str, dict[str, float]] = {}
+    diverged: dict[str, str] = {}
+
+    def tag(layers: tuple[LayerChoice, ...], seeds: tuple[int, ...]) -> None:
+        result = tag_by_features(
+            dataclasses.replace(config, run=str(folder), layers=layers, seeds=seeds)
+        )
+        for choice in layers:
+            for i, seed in enumerate(seeds):
+                tests = {"test": result.test[choice][i]} if result.test else {}
+                runs[f"{choice}:{seed}"] = {"dev": result.dev[choice][i], **tests}
+
     try:
-        result = tag_by_features(run)
-    except DivergenceError:
-        raise
-    except RunError as error:
-        if "diverged" in str(error):
-            raise DivergenceError(str(error)) from None
-        raise
+        tag(layers, seeds)
+    except DivergenceError:  # one by one, to see which; what is finished is kept
+        for choice, seed in product(layers, seeds):
+            try:
+                tag((choice,), (seed,))
+            except DivergenceError as error:
+                diverged[f"{choice}:{seed}"] = str(error)
     if not keep:
         shutil.rmtree(folder / "features", ignore_errors=True)
-    runs = {}
-    for choice in layers:
-        for i, seed in enumerate(seeds):
-            scores = {"dev": result.dev[choice][i]}
-            if result.test:
-                scores["test"] = result.test[choice][i]
-            runs[f"{choice}:{seed}"] = scores
-    return {"runs": runs, "metric": result.metric, "notes": list(result.notes)}
+    return {"runs": runs, "diverged": diverged}
 
 
 _COMPUTE: dict[Kind, Callable[..., dict[str, Any]]] = {

@@ -64,13 +64,16 @@ def show_tasks(name: str | None = None) -> str:
     """The declaration of a task to copy, or a table of all.
 
     Raises:
-        ConfigError: no such task.
+        ConfigError: no such task, or a file that cannot be read.
     """
     from rich.console import Console  # here, because the help of `finetune` needs this module
     from rich.table import Table
 
     if name is not None:
-        return recipe_of(name).read_text(encoding="utf-8").rstrip("\n")
+        try:
+            return recipe_of(name).read_text(encoding="utf-8").rstrip("\n")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{name} cannot be read ({error}).") from None
     table = Table()
     for column in ("task", "kind", "metrics", "files", "published"):
         table.add_column(column)

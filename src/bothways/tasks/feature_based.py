@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bothways.config import FeaturesConfig, LayerChoice, digest
-from bothways.errors import ConfigError, RunError
+from bothways.errors import ConfigError, DivergenceError
 from bothways.files import sha256, write_json
 from bothways.model.folder import Loaded, load_model
 from bothways.model.losses import class_loss
@@ -127,7 +127,8 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     Raises:
         ConfigError: options that make no task, or layers that the encoder has not.
         InputError, ModelError, LengthError: files or a folder that cannot be read as asked.
-        RunError: the run folder was made by another recipe, or training diverged.
+        RunError: the run folder was made by another recipe, or training diverged
+            (:class:`DivergenceError`).
         DiskError: features or results cannot be written.
     """
     _check_asked(config)
@@ -296,7 +297,7 @@ def _step(
     loss.backward()  # type: ignore[no-untyped-call]
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.clip)
     if not torch.isfinite(norm):
-        raise RunError(
+        raise DivergenceError(
             f"step {step + 1}: the gradient is {norm.item()}; training diverged. Lower "
             "optimizer.lr, in a new run folder (--run)."
         )

@@ -109,7 +109,7 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         "data": config.data,
         "model": config.model,
         "run": str(Path(config.run) / folder),
-        "seeds": config.seeds,
+        "seeds": config.seeds or None,
         "precision": config.precision,
         "threads": config.threads,
         "jobs": config.jobs,

@@ -69,17 +69,21 @@ class Jobs:
         """
         if self._pool is None:
             return lambda: train_seed(config, loaded, data, run, restart)
-        future = self._pool.submit(_train, config, run, restart)
+        killed = RunError(
+            f"{run.folder / restart.folder}: a process that trained has ended, killed perhaps for "
+            "want of memory. What is finished is kept: run the same command again, with fewer "
+            "--jobs."
+        )
+        try:
+            future = self._pool.submit(_train, config, run, restart)
+        except BrokenProcessPool:
+            raise killed from None
 
         def wait() -> SeedResult:
             try:
                 return future.result()
             except BrokenProcessPool:
-                raise RunError(
-                    f"{run.folder / restart.folder}: a process that trained has ended, killed "
-                    "perhaps for want of memory. What is finished is kept: run the same command "
-                    "again, with fewer --jobs."
-                ) from None
+                raise killed from None
 
         return wait
 

@@ -14,7 +14,8 @@ from bothways.training.shards import divided_as
 class HeldRows:
     """Some rows of some parameters, kept from gradient, decay and update.
 
-    Their gradient is zero before it is clipped, so that it does not count in the norm.
+    Their gradient is zero before it is clipped, so that it does not count in the norm. LAMB's trust
+    ratio is that of the whole matrix, these rows in it: the others then move somewhat further.
 
     Args:
         model: that is trained, sharded already if it is to be.

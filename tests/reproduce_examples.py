@@ -1,0 +1,99 @@
+"""Data and computing that tests of recomputed tables pretend to have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bothways.config import ReproduceConfig
+from bothways.errors import DivergenceError
+from bothways.reproduce import forecast, grid, run
+from bothways.reproduce.grid import Grid, make_grid
+from bothways.reproduce.scales import SCALES
+from bothways.reproduce.steps import Step
+from bothways.reproduce.tables import table_of
+
+FILES = {
+    "glue": [f"{name}/{part}.tsv" for name in ("MRPC", "SST-2", "RTE", "QNLI", "CoLA", "STS-B")
+             for part in ("train", "dev")]
+    + ["MNLI/train.tsv", "MNLI/dev_matched.tsv"],
+    "squad": ["train.json", "dev.json"],
+    "ner": ["eng.train", "eng.testa", "eng.testb"],
+    "sick": ["SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"],
+}  # fmt: skip
+
+
+def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Options that give every kind of data, which is read for its digest alone."""
+    for folder, names in FILES.items():
+        for name in names:
+            path = tmp_path / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{folder} {name}\n")
+    (tmp_path / "text.txt").write_text("text\n")
+    monkeypatch.setattr(
+        grid, "Manifest", SimpleNamespace(read=lambda _: SimpleNamespace(fingerprint="abc"))
+    )
+    whole = SimpleNamespace(
+        documents=9, sentences=90, split="heldout", document_bounds=np.arange(0, 91, 10)
+    )
+    monkeypatch.setattr(grid, "TokenStore", SimpleNamespace(open=lambda *_: whole))
+    monkeypatch.setattr(forecast, "_rate", lambda _: 1e11)  # no probe of the machine
+    monkeypatch.setattr(run, "draw", lambda *_: b"\x89PNG")  # drawing takes a second
+    given: dict[str, Any] = {name: str(tmp_path / name) for name in FILES}
+    return given | {
+        "corpus": str(tmp_path / "corpus"),
+        "text": (str(tmp_path / "text.txt"),),
+        "out": str(tmp_path / "out"),
+    }
+
+
+def grid_of(name: str, scale: str = "smoke", **given: Any) -> Grid:
+    config = ReproduceConfig(name, scale=scale, **given)  # type: ignore[arg-type]
+    return make_grid(table_of(name), SCALES[scale], config)
+
+
+def kinds(found: Grid, kind: str) -> list[Step]:
+    return [step for step in found.steps.values() if step.kind == kind]
+
+
+class Pretence:
+    """Stands in for the computing of steps, and remembers what was asked."""
+
+    def __init__(self, *, stop_at: str = "", diverges: str = "") -> None:
+        self.done: list[str] = []
+        self.stop_at, self.diverges = stop_at, diverges
+
+    def __call__(
+        self, step: Step, folder: Path, before: list[str], *, keep: bool
+    ) -> dict[str, Any]:
+        del folder, keep
+        if self.stop_at and self.stop_at in step.name:
+            raise KeyboardInterrupt
+        if self.diverges and self.diverges in step.name:
+            raise DivergenceError("step 3: the gradient is nan")
+        self.done.append(step.name)
+        parts = [*before, *step.wanted]
+        if step.kind == "heldout":
+            return {"scores": {"perplexity": 9.0, "accuracy": 0.3, "bits_per_character": 2.0}}
+        if step.kind == "features":
+            return {"runs": {part: {"dev": 0.5, "test": 0.4} for part in parts}}
+        if step.kind == "finetune":
+            measured = {"scores": {"accuracy": 0.8, "f1": 0.7}, "collapsed": False}
+            runs = {p: {**measured, "further": {"test": measured}} for p in parts if p != "7"}
+            return {"runs": runs, "diverged": {"7": "seed 7: step 2"} if "7" in parts else {}}
+        return {"steps": 1}
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, **asked: str) -> Pretence:
+    found = Pretence(**asked)
+    monkeypatch.setattr(
+        Step,
+        "compute",
+        lambda step, folder, before, *, keep: found(step, folder, before, keep=keep),
+    )
+    return found
