@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bothways.config import CorpusConfig
-from bothways.corpus import sources
+from bothways.corpus import build, sources
 from bothways.corpus.build import build_corpus
 from bothways.errors import ConfigError, InputError, StoreError
 
@@ -73,6 +74,39 @@ def test_no_scheduler_there(options: CorpusConfig) -> None:
         pytest.raises(ConfigError, match=r"127\.0\.0\.1:9.*cannot be reached"),
     ):
         build_corpus(replace(options, cluster="tcp://127.0.0.1:9"))
+
+
+def test_what_was_done_stays_when_there_is_no_scheduler(
+    options: CorpusConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dask
+
+    monkeypatch.setattr(sources, "UNIT_BYTES", 400)
+    log = Path(options.out).with_name(f".partial-units-{Path(options.out).name}") / "units.log"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bothways.corpus.build._encode", interrupted(2))
+        with pytest.raises(KeyboardInterrupt):
+            build_corpus(options)
+    before = log.read_bytes()
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "200ms"}),
+        pytest.raises(ConfigError, match="cannot be reached"),
+    ):
+        build_corpus(replace(options, cluster="tcp://127.0.0.1:9"))
+    assert log.read_bytes() == before
+
+
+def interrupted(after: int) -> Callable[..., object]:
+    """Encoding that is interrupted after so many units."""
+    done, encode = [], build._encode
+
+    def some(*args: Any) -> object:
+        if len(done) == after:
+            raise KeyboardInterrupt
+        done.append(args)
+        return encode(*args)
+
+    return some
 
 
 def test_without_dask(options: CorpusConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.errors import InputError
+from bothways.errors import DiskError, InputError, RunError
 from bothways.tokenization import counting
 from bothways.tokenization.counting import StringCounts, count_chunks, count_words
 from bothways.tokenization.normalization import Rules
@@ -80,3 +82,26 @@ def test_errors_of_the_lines_come_through_with_processes() -> None:
 
     with pytest.raises(InputError, match="fifth"), count_chunks(lines(), workers=2):  # type: ignore[arg-type]
         pass
+
+
+def test_a_lost_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "_count_block", lost)
+    lines = ["x" * counting._BLOCK_CHARACTERS + str(number) for number in range(5)]
+    with (
+        pytest.raises(RunError, match=r"(?s)a worker process was lost.*fewer --workers"),
+        count_chunks(lines, workers=2),
+    ):
+        pass
+
+
+def lost(_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(counting.pa, "OSFile", full)
+    with pytest.raises(DiskError, match="No space left"):
+        words_of(LINES, most=3)

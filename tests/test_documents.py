@@ -47,6 +47,13 @@ def test_folders_globs_and_files_are_found_sorted_and_once(tmp_path: Path) -> No
     )
 
 
+def test_what_a_killed_command_left_is_no_text(tmp_path: Path) -> None:
+    for name in ("a.txt", ".partial-corpus/vocab.txt", "deep/.partial-x/b.txt", "deep/c.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert list_files([str(tmp_path)]) == [tmp_path / "a.txt", tmp_path / "deep/c.txt"]
+
+
 def test_a_name_with_brackets_is_meant_literally(tmp_path: Path) -> None:
     path = write(tmp_path, "book[1].txt", b"x")
     write(tmp_path, "book1.txt", b"y")

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from bothways.config import LAYER_CHOICES, FeaturesConfig, OptimizerOptions, TaskOptions
-from bothways.errors import ConfigError, InputError, RunError
+from bothways.errors import ConfigError, DiskError, InputError, RunError
 from bothways.model.folder import save_model
 from bothways.model.heads import Bert
 from bothways.model.recurrent import BiLSTM, FeatureTagger, LayerSum
@@ -185,3 +185,14 @@ def test_layers_are_summed_by_softmax_weights_and_a_scale() -> None:
         layers.weights.copy_(torch.tensor([100.0, 0.0, 0.0]))
         layers.scale.fill_(2)
     torch.testing.assert_close(layers(x), 2 * x[:, 0])
+
+
+def test_a_disk_without_room_is_told_before_it_is_written_to(
+    config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(DiskError, match="No space left"):
+        tag_by_features(config)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bothways import files
-from bothways.errors import DiskError
+from bothways.errors import ConfigError, DiskError
 from bothways.files import new_folder, sha256, write_bytes, write_json, write_text
 from pretraining_examples import small_disk
 
@@ -210,3 +210,13 @@ def test_a_full_disk(tmp_path: Path) -> None:
         assert names(disk) == ["file", "folder"]
         assert (disk / "file").read_text() == (disk / "folder" / "file").read_text() == "old"
         write_bytes(disk / "file", bytes(100_000))
+
+
+def test_the_working_folder_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (Path(), tmp_path, Path("x/..")):
+        with pytest.raises(ConfigError, match="the folder you are in"):
+            fill(path, "new")
+    assert names(tmp_path) == []

@@ -94,6 +94,9 @@ def test_hours_add_up() -> None:
 def test_a_clock_in_minutes_gives_the_hours_asked_for() -> None:
     found = plan(config(clock=ClockOptions(minutes=30.0)))
     assert found.hours == pytest.approx(0.5, rel=0.01)
+    often = replace(config().evaluate, every=10)
+    found = plan(config(clock=ClockOptions(minutes=30.0), evaluate=often))
+    assert found.hours == pytest.approx(0.5, rel=0.01)
     tokens = plan(config(clock=ClockOptions(tokens=100_000)))
     assert tokens.tokens == pytest.approx(100_000, rel=0.01)
 

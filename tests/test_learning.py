@@ -101,6 +101,8 @@ def test_words_too_long_to_be_encoded_teach_nothing() -> None:
     tokenizer = learn_vocabulary(["ab " + "xy" * 60], size=30, min_count=1)
     assert "xy" not in tokenizer.pieces
     assert "ab" in tokenizer.pieces
+    with pytest.raises(InputError, match="every word of the text is longer than 100"):
+        learn_vocabulary(["xy" * 60, "z" * 101], size=300, algorithm="byte-bpe")
 
 
 @pytest.mark.parametrize("lines", [[], [""], [" \t\u200b\x00", "\u00ad"]])

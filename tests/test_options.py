@@ -65,6 +65,14 @@ def line(*argv: str, cls: type[Any] = Sample, positional: tuple[str, ...] = ()) 
     return options.parse(cls, argv, prog="bothways x", description="", positional=positional)
 
 
+@dataclass(frozen=True)
+class Names:
+    """Files, say."""
+
+    names: tuple[str, ...] = ()
+    """Names or globs."""
+
+
 def recipe(folder: Path, text: str) -> Path:
     path = folder / "r.yaml"
     path.write_text(text, encoding="utf-8")
@@ -201,6 +209,8 @@ def test_switches_lists_and_spellings(tmp_path: Path) -> None:
     assert line("--numbers", "1", "-2", "--name=-").numbers == (1, -2)
     assert line("--numbers=1").numbers == (1,)
     assert line("--numbers", "[1, 2]").numbers == (1, 2)
+    assert line("--names", "[ab]*.txt", cls=Names).names == ("[ab]*.txt",)
+    assert line("--names", "[ab]", cls=Names).names == ("ab",)
     assert line("--items", "[{size: 3}]").items == (Item(3),)
     assert line("--log-every", "4", cls=PretrainConfig).log_every == 4
     assert line("--name", "").name == ""

@@ -7,6 +7,7 @@ import os
 import pytest
 import torch
 
+from bothways.errors import ConfigError
 from bothways.training import precision
 from bothways.training.precision import DTYPES, choose_precision, set_threads
 
@@ -46,6 +47,8 @@ def test_threads() -> None:
     try:
         assert set_threads(3) == 3
         assert torch.get_num_threads() == 3
+        with pytest.raises(ConfigError, match="threads is -1"):
+            set_threads(-1)
         assert set_threads(0) == len(os.sched_getaffinity(0))
         assert torch.get_num_threads() == len(os.sched_getaffinity(0))
     finally:

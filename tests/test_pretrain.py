@@ -687,3 +687,10 @@ def test_a_task_head_is_dropped(make: Make, tmp_path: Path, tiny_tokenizer: Toke
     config = make(tmp_path / "run", start=str(tmp_path / "task"), clock=ClockOptions(steps=1))
     names = json.loads((pretrain(config).model / "config.json").read_text())
     assert names["architectures"] == ["BertForPreTraining"]
+
+
+def test_there_are_no_curves_before_the_first_record(tmp_path: Path) -> None:
+    """Ctrl-C, or a checkpoint, in a run without held-out text."""
+    (tmp_path / "metrics.jsonl").touch()
+    draw_curves(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]

@@ -114,6 +114,14 @@ def test_refusals(tmp_path: Path) -> None:
     (tmp_path / "other" / "model.safetensors").write_text("")
     with pytest.raises(ConfigError, match=r"model\.safetensors, which is no part"):
         learn_from_files(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "other")))
+    (tmp_path / "a.jsonl.gz").write_bytes(b"")
+    with pytest.raises(InputError, match=r"a\.jsonl\.gz: this holds records"):
+        learn_from_files(
+            VocabularyConfig(files=(str(tmp_path / "a.jsonl.gz"),), out=str(tmp_path / "w"))
+        )
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"gone\.txt"):
+        learn_from_files(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "w")))
     for wrong in ({"workers": 0}, {"size": 0}, {"algorithm": "bpe", "score": "ratio"}):
         with pytest.raises(ConfigError, match=next(reversed(wrong))):
             VocabularyConfig(files=("a",), out="b", **wrong)  # type: ignore[arg-type]

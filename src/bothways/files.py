@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import DiskError
+from bothways.errors import ConfigError, DiskError
 
 PARTIAL = ".partial-"
 
@@ -70,6 +70,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     Raises:
         DiskError: a write inside failed; the previous ``path`` is intact.
     """
+    refuse_working_folder(path)
     partial = path.with_name(PARTIAL + path.name)
     aside = path.with_name(PARTIAL + "set-aside-" + path.name)
     with explain_disk_errors(path):
@@ -88,6 +89,17 @@ def new_folder(path: Path) -> Iterator[Path]:
         _sync_folder(path.parent)
         for old in (partial, aside):
             shutil.rmtree(old, ignore_errors=True)
+
+
+def refuse_working_folder(path: Path) -> None:
+    """A folder is made beside its place and takes it when it is whole; whoever works in the old one
+    would stand in a folder that is gone.
+
+    Raises:
+        ConfigError: the path is the folder that this process works in.
+    """
+    if path.resolve() == Path.cwd():
+        raise ConfigError(f"{path} is the folder you are in; name a folder in it, or another one.")
 
 
 def _replace(path: Path, new: Path, aside: Path) -> None:

@@ -235,6 +235,15 @@ def _compose_text(text: str, source: str) -> yaml.Node | None:
     return node
 
 
+def _sequence(text: str, source: str) -> yaml.Node | None:
+    """A list in brackets; None for what only begins like one, such as the glob ``[ab]*.txt``."""
+    try:
+        node = _compose_text(text, source)
+    except ConfigError:
+        return None
+    return node if isinstance(node, yaml.SequenceNode) else None
+
+
 # ------------------------------------------------------------------------------------ command line
 
 
@@ -314,7 +323,7 @@ class _CommandLine:
         wanted, _ = _unwrap(self._kinds[name])
         listed = typing.get_origin(wanted) is tuple
         if listed and words[0].startswith("["):
-            node = _compose_text(words[0], f"--{name}")
+            node = _sequence(words[0], f"--{name}")
             if node is not None:
                 return node
         scalars = [yaml.ScalarNode(_NULL if word == "null" else _STR, word) for word in words]

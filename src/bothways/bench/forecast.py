@@ -329,14 +329,18 @@ def _with_clock(config: PlanConfig, forecast: Forecast, texts: Sequence[_Text]) 
         return forecast
     first = phases[0]
     one = config.evaluate.sequences * first.step_seconds / first.batch * _FORWARD
+    seconds = [p.step_seconds for p in phases]
     if clock.minutes is not None:
-        spent = min(EVALUATIONS * one / 60, clock.minutes / 2)
-        clock = replace(clock, minutes=clock.minutes - spent)
+        if config.evaluate.every:
+            seconds = [s + one / config.evaluate.every for s in seconds]
+        else:
+            spent = min(EVALUATIONS * one / 60, clock.minutes / 2)
+            clock = replace(clock, minutes=clock.minutes - spent)
     steps = total_steps(
         clock,
         config.phases,
         step_tokens=[p.batch * p.sequence_tokens for p in phases],
-        step_seconds=[p.step_seconds for p in phases],
+        step_seconds=seconds,
     )
     evaluations = steps // config.evaluate.every if config.evaluate.every else EVALUATIONS
     done = []

@@ -51,7 +51,7 @@ from bothways.corpus.store import (
 )
 from bothways.corpus.units import UnitLog
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
-from bothways.files import explain_disk_errors, new_folder
+from bothways.files import explain_disk_errors, new_folder, refuse_working_folder
 from bothways.tokenization.tokenizer import (
     SETTINGS_FILE,
     TOKENIZER_FILE,
@@ -119,8 +119,8 @@ def build_corpus(
                 )
                 _encode_inputs(config, inputs, packed, log, progress)
                 report = _arrange(config, len(inputs), log, folder, tokenizer)
-        except (DiskError, StoreError):
-            raise  # no room, or a worker lost: what is done stays, to be continued
+        except (ConfigError, DiskError, StoreError):
+            raise  # no cluster, no room, a worker lost: what is done stays, to be continued
         except BothwaysError:
             log.remove()
             raise
@@ -150,6 +150,7 @@ def _is_under(path: Path | None, folder: Path) -> bool:
 
 def _refuse_foreign_folder(out: Path) -> None:
     """Replacing a folder deletes what is in it: only ever a corpus, or nothing."""
+    refuse_working_folder(out)
     if not out.exists():
         return
     if not out.is_dir():

@@ -22,6 +22,7 @@ from typing import BinaryIO, NoReturn
 import pyarrow as pa
 
 from bothways.errors import InputError
+from bothways.files import PARTIAL
 
 COMPRESSED = (".gz", ".xz", ".zst")
 """Endings of names that mean compressed files."""
@@ -151,12 +152,12 @@ def _files_under(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     def refuse(error: OSError) -> NoReturn:
         _refuse_unreadable(Path(error.filename or folder), error)
 
-    return [
-        Path(parent, name)
-        for parent, _, names in os.walk(folder, onerror=refuse)
-        for name in names
-        if name.endswith(suffixes)
-    ]
+    found = []
+    for parent, folders, names in os.walk(folder, onerror=refuse):
+        # What a command that was killed has left beside its place is no text.
+        folders[:] = [name for name in folders if not name.startswith(PARTIAL)]
+        found += [Path(parent, name) for name in names if name.endswith(suffixes)]
+    return found
 
 
 def decode_line(line: bytes, path: str | Path, number: int, limit: int) -> str:

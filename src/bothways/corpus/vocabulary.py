@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -9,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import VocabularyConfig
-from bothways.corpus.documents import list_files, read_lines
+from bothways.corpus.documents import explain_unreadable, list_files, read_lines
 from bothways.errors import ConfigError, InputError
-from bothways.files import new_folder, write_json
+from bothways.files import new_folder, refuse_working_folder, write_json
 from bothways.tokenization.counting import count_chunks, count_words
-from bothways.tokenization.learning import Learned, learn
+from bothways.tokenization.learning import Learned, learn, least_count
 from bothways.tokenization.normalization import Rules
 from bothways.tokenization.tokenizer import (
     SETTINGS_FILE,
@@ -28,6 +29,8 @@ Progress = Callable[[str, int, int], None]
 """Told now and then: what is being done, how much of it is done, and of how much."""
 
 _BATCH = 2**14
+# What `bothways corpus` reads field by field.
+_RECORDS = re.compile(r"\.(jsonl|ndjson|parquet)(\.(gz|xz|zst))?$")
 _SHOWN = 10
 
 
@@ -120,7 +123,16 @@ def count_file_words(files: Sequence[Path], tokenizer: Tokenizer, workers: int) 
 
 def read_all(files: Sequence[Path], progress: Progress | None = None) -> Iterator[str]:
     """The lines of all files; ``progress`` is told the bytes read."""
-    total = sum(path.stat().st_size for path in files)
+    total = 0
+    for path in files:
+        if _RECORDS.search(path.name):
+            raise InputError(
+                "this holds records, of which a vocabulary would learn the syntax too; write their "
+                "texts to a .txt file, a text a line.",
+                path=path,
+            )
+        with explain_unreadable(path, lambda: 0):
+            total += path.stat().st_size
     finished = 0
     for path in files:
         read = 0
@@ -140,8 +152,9 @@ def refuse_foreign_folder(out: Path) -> None:
     """The folder is replaced whole, and a model keeps the vocabulary it was trained with.
 
     Raises:
-        ConfigError: it holds something else than a vocabulary.
+        ConfigError: it holds something else than a vocabulary, or is where one works.
     """
+    refuse_working_folder(out)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: a file of this name exists; choose another folder.")
     own = {VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, REPORT_FILE}
@@ -155,7 +168,7 @@ def refuse_foreign_folder(out: Path) -> None:
 
 def _report(learned: Learned, config: VocabularyConfig) -> dict[str, Any]:
     tokenizer, scripts = learned.tokenizer, learned.scripts
-    least = f"pairs seen {config.min_count} times"
+    least = f"pairs seen {least_count(config)} times"
     short = f"{config.size:,} asked for: no further {least} or more, or none that helps"
     characters = sum(count * len(word) for word, count in learned.words.items())
     longest = sorted(tokenizer.pieces, key=lambda piece: (-len(piece), piece))

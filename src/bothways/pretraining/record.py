@@ -108,4 +108,6 @@ def draw_curves(folder: Path) -> None:
             "commoner answer": last(f"heldout_{prefix}_baseline"),
         }
     shown = {title: {n: c for n, c in curves.items() if c[0]} for title, curves in panels.items()}
-    plot_panels(folder / CURVES, {title: curves for title, curves in shown.items() if curves})
+    drawn = {title: curves for title, curves in shown.items() if curves}
+    if drawn:  # there is nothing yet before the first record
+        plot_panels(folder / CURVES, drawn)

@@ -6,6 +6,7 @@ R words read, L layers and the embeddings below them, H hidden size.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,11 +59,19 @@ def keep_layers(
         )
         with new_folder(folder) as partial, explain_disk_errors(folder):
             array = open_memmap(partial / _ARRAY, mode="w+", dtype=np.float16, shape=shape)
+            _take_room(partial / _ARRAY)
             _compute(array, model, examples, dtype)
             array.flush()
             write_json(partial / _ABOUT, {"fingerprint": fingerprint, "shape": shape})
     found: NDArray[np.float16] = np.load(folder / _ARRAY, mmap_mode="r")
     return found
+
+
+def _take_room(file: Path) -> None:
+    """Have the disk say now if it is too full: a write to a mapped file could not."""
+    if hasattr(os, "posix_fallocate"):
+        with file.open("r+b") as opened:
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
 
 
 def _fingerprint(folder: Path) -> str | None:

@@ -291,7 +291,7 @@ def check_columns(options: TaskOptions) -> None:
 def sort_labels(labels: Sequence[str]) -> tuple[str, ...]:
     """Whole numbers by value, anything else by its characters."""
     try:
-        return tuple(sorted(set(labels), key=int))
+        return tuple(sorted(set(labels), key=lambda label: (int(label), label)))
     except ValueError:
         return tuple(sorted(set(labels)))
 

@@ -15,6 +15,7 @@ import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +23,8 @@ from typing import TypeVar
 import joblib
 import pyarrow as pa
 
+from bothways.errors import RunError
+from bothways.files import explain_disk_errors
 from bothways.tokenization.normalization import (
     Rules,
     explain_unreadable,
@@ -81,7 +84,11 @@ class StringCounts:
         path = self._folder / f"counts-{len(self._files)}.arrow"
         self._files.append(path)
         schema = pa.schema([("string", pa.large_string()), ("count", pa.int64())])
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        with (
+            explain_disk_errors(path),
+            pa.OSFile(str(path), "wb") as sink,
+            pa.ipc.new_file(sink, schema) as writer,
+        ):
             for begin in range(0, len(ordered), _BATCH):
                 strings, counts = zip(*ordered[begin : begin + _BATCH], strict=True)
                 try:
@@ -162,7 +169,13 @@ def _spread(
     run = joblib.Parallel(
         n_jobs=workers, return_as="generator_unordered", pre_dispatch="2*n_jobs", batch_size=1
     )
-    yield from run(joblib.delayed(function)(item) for item in itertools.chain(first, items))
+    try:
+        yield from run(joblib.delayed(function)(item) for item in itertools.chain(first, items))
+    except BrokenProcessPool as error:
+        raise RunError(
+            f"a worker process was lost ({error}); most often it was killed for memory. Run the "
+            "same command again, with fewer --workers."
+        ) from error
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -122,7 +122,7 @@ def learn_from_words(
         pieces,
         size=options.size,
         score=_score(options),
-        least=_least(options),
+        least=least_count(options),
         join=_join_bytes if byte_level else _join_characters,
         progress=progress,
     )
@@ -150,7 +150,8 @@ def _score(options: LearningOptions) -> Score:
     return "frequency"
 
 
-def _least(options: LearningOptions) -> int:
+def least_count(options: LearningOptions) -> int:
+    """How often a pair must be seen to be merged."""
     if options.score == "ratio":
         return max(options.min_count, options.min_pair_count)
     return options.min_count
@@ -189,6 +190,11 @@ def _from_bytes(words: dict[str, int], specials: list[str]) -> _Start:
     """Each byte a piece, spelled in the usual visible characters; words begin with a space."""
     visible = sorted(ByteLevel.alphabet())
     kept = [word for word in words if len(word) <= LONGEST_WORD]
+    if not kept:
+        raise InputError(
+            f"every word of the text is longer than {LONGEST_WORD} characters, so there is nothing "
+            "to learn from; put spaces between words."
+        )
     text = np.frombuffer((" " + " ".join(kept)).encode(), dtype=np.uint8)
     bounds = np.append(np.flatnonzero(text == ord(" ")), len(text))
     ids = np.zeros(256, dtype=np.int32)

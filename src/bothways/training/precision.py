@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 
+from bothways.errors import ConfigError
 from bothways.training.device import CPU
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -47,7 +48,12 @@ def set_threads(threads: int, *, processes: int = 1) -> int:
     ``processes``, or ``torchrun`` has started several on this machine.
 
     Also has this process keep the memory it frees, as every step asks for the same again.
+
+    Raises:
+        ConfigError: the number is negative.
     """
+    if threads < 0:
+        raise ConfigError(f"threads is {threads}; it must be at least 0, which is one per core.")
     here = processes * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     number = threads or max(1, len(os.sched_getaffinity(0)) // here)
     torch.set_num_threads(number)
