@@ -247,6 +247,42 @@ def test_tags_that_mark_nothing(tmp_path: Path) -> None:
         TaggingTask.define(dataclasses.replace(tagging(), metrics=("f1",)), part.rows)
 
 
+SEGMENTED = "w1 B\nw2 M\nw3 E\nw4 S\n\nw5 S\nw6 B\nw7 E\nw8 S\n"
+
+
+def test_tags_that_only_look_like_those_of_a_scheme(tmp_path: Path) -> None:
+    """Begin, middle, end and single, as word segmentation has them, mark no entities."""
+    task, part = encode(tmp_path, SEGMENTED, tagging())
+    assert task.labels == ("B", "E", "M", "S")
+    assert task.learned == "none"
+    assert task.metrics == ("accuracy",)
+    assert task.decode(part, perfect(task, part)) == [["B", "M", "E", "S"], ["S", "B", "E", "S"]]
+    entities = "w1 B-X\nw2 I-X\nw3 O\nw4 O\nw5 O\nw6 O\n"
+    task, part = encode(tmp_path, entities, tagging(scheme="none"))
+    assert task.labels == ("B-X", "I-X", "O")
+    assert task.metrics == ("accuracy",)
+    assert task.decode(part, perfect(task, part)) == [["B-X", "I-X", *"OOOO"]]
+
+
+def test_a_segmenter_is_trained_and_used_again(tmp_path: Path) -> None:
+    (tmp_path / "train.conll").write_text(SEGMENTED)
+    save_model(tmp_path / "model", small_bert(small_config(SHAPE)), TOKENIZER)
+    options = dataclasses.replace(
+        tagging(), train=str(tmp_path / "train.conll"), dev=str(tmp_path / "train.conll")
+    )
+    config = FinetuneConfig(
+        task=options, model=str(tmp_path / "model"), run=str(tmp_path / "run"), epochs=1, length=16
+    )
+    score = finetune(config).scores["accuracy"][0]
+    loaded = load_model(tmp_path / "run/seed-0/model")
+    assert evaluate_file(loaded, tmp_path / "train.conll").scores == {"accuracy": score}
+    # A file whose tags are all of a scheme says nothing of what the model learned.
+    (tmp_path / "part.conll").write_text("w1 B\nw3 E\nw4 S\n")
+    found = evaluate_file(loaded, tmp_path / "part.conll", options=tagging())
+    assert list(found.scores) == ["accuracy"]
+    assert set(load(tmp_path / "run/seed-0/model").tag("w1 w2 w3").tags) <= set("BMES")
+
+
 def test_an_unknown_tag_in_dev_is_named_with_its_line(tmp_path: Path) -> None:
     task, _ = encode(tmp_path, FILES["iob2"], tagging())
     path = tmp_path / "dev.conll"

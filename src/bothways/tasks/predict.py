@@ -267,6 +267,8 @@ def read_part(
         kept = {name: getattr(own, name) for name in _OF_THE_MODEL}
         if loaded.about.get("options"):  # it was fine-tuned here, and knows how it reads
             tagging = {name: getattr(own.tagging, name) for name in _OF_THE_TAGGER}
+            if own.tagging.scheme == "none":  # else it is the file's
+                tagging["scheme"] = "none"
             kept["tagging"] = replace(options.tagging, **tagging)
         else:
             del kept["spans"]

@@ -73,7 +73,7 @@ class TaggingTask(Task[Sentences, Tags]):
     def learned(self) -> Scheme:
         """The scheme of :attr:`labels`; ``none`` if they mark no entities."""
         prefixes = {parse(tag)[0] for tag in self.labels}
-        if prefixes == {OUTSIDE}:
+        if self.options.tagging.scheme == "none" or prefixes == {OUTSIDE}:
             return "none"
         return "bioes" if prefixes & {"E", "S"} else "iob2"
 
@@ -92,6 +92,9 @@ class TaggingTask(Task[Sentences, Tags]):
         labels = options.labels
         if not labels:
             assert train.tags is not None, "labels are found in a file that has them"
+            if train.scheme == "none":
+                # Its tags may look like those of a scheme, as B, M, E and S of segmentation do.
+                tagging = replace(tagging, scheme="none")
             labels = _find_labels(train, "none" if train.scheme == "none" else tagging.learn)
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ConfigError(
