@@ -220,6 +220,16 @@ def test_labels_by_name(tmp_path: Path) -> None:
         encoded(read(tmp_path / "x.jsonl", text.replace('"B"', '"C"'), options), options)
 
 
+def test_a_model_is_measured_on_files_that_spell_choices_otherwise(
+    loaded: Loaded, tmp_path: Path
+) -> None:
+    items = [{"context": "w1", "choices": ["w2", "w3"], "label": name} for name in "ABA"]
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(map(json.dumps, items)))
+    scores = evaluate_file(loaded, path, options=replace(LISTS, labels=("A", "B"))).scores
+    assert scores["accuracy"] in (1 / 3, 2 / 3), "one answer for three equal questions"
+
+
 def test_the_longer_is_cut_first_and_reported(tmp_path: Path) -> None:
     long = {"context": "w1 " * 30, "choices": ["w2 w3", "w4"], "label": 0}
     rows = read(tmp_path / "x.jsonl", "\n".join(map(json.dumps, [*SAME, long])))

@@ -373,6 +373,9 @@ def test_predicting_a_file_from_the_command_line(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, out = str(trained / "run/seed-0/model"), tmp_path / "out.conll"
+    assert cli.main(["predict", model, "w1 w50 w62", "", "w3 w50"]) == 0
+    rows = [line.split("\t")[:2] for line in capsys.readouterr().out.splitlines()]
+    assert rows == [["text", "type"], ["0", "X"], ["2", "X"]]
     (tmp_path / "in.conll").write_text("w1\nw50\nw62\n\nw3\n")
     words = ["predict", model, "--file", str(tmp_path / "in.conll"), "--out", str(out)]
     assert cli.main(words) == 0
@@ -401,6 +404,8 @@ def test_entities_of_a_text_with_their_characters(trained: Path) -> None:
     given = model.tag(words)
     assert given.text == "w1 w50 w62"
     assert [e.text for e in given.entities] == ["w50 w62"]
+    marked = model.tag("w1 w5\u0301 w\u0301")  # uncased, the marks are stripped
+    assert [marked.text[a:b] for a, b in marked.spans] == ["w1", "w5\u0301", "w\u0301"]
     # Longer than the encoder: every word still has a tag.
     long = model.tag("w1 w50 w62 " * 100)
     assert len(long.tags) == 300

@@ -133,6 +133,8 @@ def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
     """Tab-separated, with a header: each text's entities, or where the tags mark none, words."""
     lines = ["text\ttype\tstart\tend\tprobability\tcharacters"]
     for number, text in enumerate(texts):
+        if not text.strip():  # a blank line among many has no word, and no rows
+            continue
         found = model.tag(text)
         rows = [(e.type, e.start, e.end, e.probability, e.text) for e in found.entities]
         if set(found.tags) - {OUTSIDE} and not rows:

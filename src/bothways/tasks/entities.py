@@ -18,6 +18,7 @@ from bothways.errors import InputError, ModelError
 from bothways.model.folder import Loaded
 from bothways.tasks.conll import Sentences
 from bothways.tasks.kinds import task_of
+from bothways.tasks.passages import take_in_marks
 from bothways.tasks.predict import choose_length, outputs_of
 from bothways.tasks.schemes import phrases
 from bothways.tasks.tagging import TaggingTask, reading_of
@@ -128,4 +129,7 @@ def _words(
     for word, (start, end) in zip(encoding.words, encoding.offsets, strict=True):
         if word is not None:
             spans[word] = (spans.get(word, (start, end))[0], end)
-    return text, [*spans.values()]
+    found = np.array([*spans.values()], np.int32).reshape(-1, 2)
+    starts, ends = found[:, 0].copy(), found[:, 1].copy()
+    take_in_marks(text, starts, ends)
+    return text, list(zip(starts.tolist(), ends.tolist(), strict=True))

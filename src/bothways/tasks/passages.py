@@ -264,12 +264,12 @@ def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Pieces]:
         for encoding in tokenizer.encode_batch(texts[start : start + _CHUNK]):
             offsets = np.array(encoding.offsets[1:-1], np.int32).reshape(-1, 2)
             starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
-            _take_in_marks(texts[len(found)], starts, ends)
+            take_in_marks(texts[len(found)], starts, ends)
             found.append(Pieces(np.array(encoding.tokens[1:-1], np.int32), starts, ends))
     return found
 
 
-def _take_in_marks(text: str, starts: NDArray[np.int32], ends: NDArray[np.int32]) -> None:
+def take_in_marks(text: str, starts: NDArray[np.int32], ends: NDArray[np.int32]) -> None:
     """Move the end of a piece behind the marks of its last character, where normalisation has
     stripped them, so that a decomposed letter is given back whole."""
     if text.isascii():

@@ -261,7 +261,10 @@ def read_part(
         )
     kind, notes = type(task), tuple[str, ...]()
     if options is not None:
-        labels, notes = match_labels(task.options.labels, options.labels)
+        if task.options.kind == "choice":  # how files spell a choice, and not what outputs are
+            labels = options.labels or task.options.labels
+        else:
+            labels, notes = match_labels(task.options.labels, options.labels)
         metrics = options.metrics or task.options.metrics
         own = replace(task.options, labels=labels, metrics=metrics)
         kept = {name: getattr(own, name) for name in _OF_THE_MODEL}
