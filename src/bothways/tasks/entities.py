@@ -130,6 +130,6 @@ def _words(
         if word is not None:
             spans[word] = (spans.get(word, (start, end))[0], end)
     found = np.array([*spans.values()], np.int32).reshape(-1, 2)
-    starts, ends = found[:, 0].copy(), found[:, 1].copy()
-    take_in_marks(text, starts, ends)
-    return text, list(zip(starts.tolist(), ends.tolist(), strict=True))
+    begins, stops = found[:, 0].copy(), found[:, 1].copy()
+    take_in_marks(text, begins, stops)
+    return text, list(zip(begins.tolist(), stops.tolist(), strict=True))
