@@ -196,7 +196,8 @@ def test_a_finished_log_is_only_arranged(options: CorpusConfig, whole: dict[str,
 
 
 BUILD = """\
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from bothways.corpus import sources
 sources.UNIT_BYTES = 2000
 from bothways.cli import main
