@@ -24,27 +24,6 @@ from bothways.training.rows import UsedRows
 _RECORDS = 200
 
 
-def train_epochs(
-    config: FinetuneConfig,
-    model: Bert,
-    data: Data,
-    run: Opened,
-    restart: Restart,
-    checkpoint: Checkpoint,
-) -> tuple[Progress, Outputs]:
-    """Train to the end, from the checkpoint if there is one that can be gone on from.
-
-    Returns:
-        The dev scores after each epoch, and the outputs on dev after the last.
-
-    Raises:
-        DivergenceError: the run is named in it.
-        DiskError: records or a checkpoint could not be written.
-    """
-    with _diverging(restart):
-        return _Epochs(config, model, data, run, restart, checkpoint).train()
-
-
 @contextlib.contextmanager
 def _diverging(restart: Restart) -> Iterator[None]:
     """Name the run in which training diverged, whether gradients or outputs showed it."""
@@ -54,8 +33,14 @@ def _diverging(restart: Restart) -> Iterator[None]:
         raise DivergenceError(f"{restart.name}: {error}") from None
 
 
-class _Epochs:
-    """The state of a run in progress."""
+class Epochs:
+    """A run in progress, at its beginning or where its checkpoint was made.
+
+    Args:
+        config, model, data: what is trained, and on what.
+        run, restart: whose run it is.
+        checkpoint: gone on from if there is one, and written now and then.
+    """
 
     def __init__(
         self,
@@ -86,12 +71,23 @@ class _Epochs:
         self.progress = checkpoint.restore(self.trainer, self.rows) or Progress()
 
     def train(self) -> tuple[Progress, Outputs]:
-        """Every epoch that is not done."""
+        """Every epoch that is not done.
+
+        Returns:
+            The dev scores after each epoch, and the outputs on dev after the last.
+
+        Raises:
+            DivergenceError: the run is named in it.
+            DiskError: records or a checkpoint could not be written.
+        """
         done, per_epoch = self.progress.step, self.per_epoch
         outputs = np.zeros((0, self.data.task.outputs), np.float32)
         title = f"{self.data.task.name} {self.restart.name}"
         folder, bar = self.run.folder / self.restart.folder, self.run.alone
-        with Monitor(folder, self.total, title, done=done, bar=bar) as monitor:
+        with (
+            _diverging(self.restart),
+            Monitor(folder, self.total, title, done=done, bar=bar) as monitor,
+        ):
             if done:
                 monitor.say(
                     f"{self.restart.name}: continuing after step {done:,} of {self.total:,}"

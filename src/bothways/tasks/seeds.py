@@ -21,7 +21,7 @@ from bothways.model.heads import Bert
 from bothways.tasks.checkpoint import FOLDER as CHECKPOINT
 from bothways.tasks.checkpoint import Checkpoint
 from bothways.tasks.data import Data, Opened
-from bothways.tasks.epochs import train_epochs
+from bothways.tasks.epochs import Epochs
 from bothways.tasks.further import measure_further
 from bothways.tasks.kinds import has_head_for
 from bothways.tasks.predict import predict_outputs, write_predictions
@@ -100,7 +100,7 @@ def train_seed(
     _clear(folder, checkpoint, restart)
     start = time.monotonic()
     model = new_model(loaded, config, data.task, restart.head_seed).to(run.device.torch)
-    progress, outputs = train_epochs(config, model, data, run, restart, checkpoint)
+    progress, outputs = Epochs(config, model, data, run, restart, checkpoint).train()
     task = data.task.tuned(data.dev, outputs)
     found = task.decode(data.dev, outputs)
     scores = task.measure(data.dev, found)
