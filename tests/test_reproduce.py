@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -101,6 +102,28 @@ def test_an_interrupted_table_goes_on_and_shows_what_is_missing(
     assert not set(rest.done) & set(stopped.done)
     assert len(rest.done) + len(stopped.done) == len(grid_of("table5", "cpu", **world).steps)
     assert json.loads((folder / "table.json").read_text())["complete"]
+
+
+def test_records_outlive_the_files(world: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finished table needs no run folder; what is added to it later makes again what it reads."""
+    done = pretend(monkeypatch)
+    config = ReproduceConfig("whole-words", scale="cpu", **world)
+    reproduce(config)
+    shutil.rmtree(Path(config.out) / "runs")
+    done.done.clear()
+    reproduce(config)
+    assert not done.done
+    more = dataclasses.replace(config, seeds=(0, 1, 2, 3), tasks=("mrpc", "qnli-part"))
+    plan = reproduce(dataclasses.replace(more, plan=True))
+    found = grid_of("whole-words", "cpu", **world, seeds=(0, 1, 2, 3), tasks=("mrpc", "qnli-part"))
+    assert plan.count("again, its files are gone") == len(kinds(found, "pretrain"))
+    with pytest.raises(RunError, match="comes before it and is not there"):
+        reproduce(dataclasses.replace(more, step=kinds(found, "finetune")[0].name))
+    reproduce(more)
+    assert sorted(done.done) == sorted(found.steps), "each once"
+    done.done.clear()
+    reproduce(more)
+    assert not done.done
 
 
 def test_what_diverged_is_shown_and_the_rest_computed(

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import ReproduceConfig
+from bothways.corpus.store import MANIFEST
 from bothways.errors import DivergenceError, RunError
 from bothways.files import write_json
 from bothways.reproduce.grid import RUNS
@@ -37,6 +38,8 @@ Say = Callable[[str], None]
 _INTERRUPTED = 130
 _POLL_SECONDS = 0.2
 _LOG_LINES = 12
+# In the folder of a step: what is there when all that others read is. Else the folder itself.
+_LAST_WRITTEN = {"pretrain": "model", "corpus": MANIFEST}
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,12 @@ class Ledger:
             return False
         return "diverged_at" in result or set(step.wanted) <= set(record["parts"])
 
+    def lost(self, step: Step) -> bool:
+        """Whether what other steps would read of it is gone, though it is on record: the records
+        are small and may be kept elsewhere, in a repository say, than models and corpora."""
+        needed = self.out / RUNS / step.name / _LAST_WRITTEN.get(step.kind, "")
+        return self.done(step) and not self.diverged(step) and not needed.exists()
+
     def diverged(self, step: Step) -> str | None:
         """Why it has nothing to show, if it diverged."""
         result = self.result(step) or {}
@@ -105,7 +114,7 @@ def compute(step: Step, ledger: Ledger, config: ReproduceConfig, say: Say) -> No
         KeyboardInterrupt: interrupted; the same call goes on.
     """
     with ledger.locked(step, say):
-        if ledger.done(step):
+        if ledger.done(step) and not ledger.lost(step):
             return
         before = ledger.record(step) or {}
         started = time.monotonic(), _cpu_seconds()
@@ -145,7 +154,7 @@ def compute_all(
     say: Say,
     after: Callable[[], None],
 ) -> None:
-    """Compute every step that is not there, each after those it needs.
+    """Compute every step of :func:`to_compute`, each after those it needs.
 
     Args:
         steps: by name, in an order in which each follows its needs.
@@ -161,12 +170,30 @@ def compute_all(
     if config.jobs > 1:
         _Pool(steps, ledger, config, say, after).run()
         return
+    wanted = to_compute(steps, ledger)
     for number, step in enumerate(steps.values(), 1):
-        if ledger.done(step) or hopeless(step, steps, ledger):
+        if step.name not in wanted or hopeless(step, steps, ledger):
             continue
         say(f"--- {number}/{len(steps)} {step.name}")
         compute(step, ledger, config, say)
         after()
+
+
+def to_compute(steps: Mapping[str, Step], ledger: Ledger) -> set[str]:
+    """Names of the steps that are not there, and of those on record that they need and that left
+    nothing to read."""
+    wanted: set[str] = set()
+
+    def want(step: Step) -> None:
+        wanted.add(step.name)
+        for needed in (steps[name] for name in step.needs):
+            if needed.name not in wanted and (ledger.lost(needed) or not ledger.done(needed)):
+                want(needed)
+
+    for step in steps.values():
+        if not ledger.done(step) and not hopeless(step, steps, ledger):
+            want(step)
+    return wanted
 
 
 def hopeless(step: Step, steps: Mapping[str, Step], ledger: Ledger) -> str | None:
@@ -192,6 +219,7 @@ class _Pool:
     ):
         self.steps, self.ledger, self.config = steps, ledger, config
         self.say, self.after = say, after
+        self.left = to_compute(steps, ledger)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         cores = config.threads or len(os.sched_getaffinity(0))
         self.threads = max(1, cores // config.jobs)
@@ -210,14 +238,11 @@ class _Pool:
     def _start_ready(self) -> bool:
         """Start what can be; whether anything is left to start now or later."""
         left = False
-        for step in self.steps.values():
-            if step.name in self.running or self.ledger.done(step):
-                continue
-            if hopeless(step, self.steps, self.ledger):
+        for step in (step for step in self.steps.values() if step.name in self.left):
+            if step.name in self.running or hopeless(step, self.steps, self.ledger):
                 continue
             left = True
-            ready = all(self.ledger.done(self.steps[name]) for name in step.needs)
-            if ready and len(self.running) < self.config.jobs:
+            if self.left.isdisjoint(step.needs) and len(self.running) < self.config.jobs:
                 self.say(f"--- {step.name}")
                 self.running[step.name] = self._start(step)
         return left
@@ -246,6 +271,7 @@ class _Pool:
             lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
             shown = "\n".join(f"  {line}" for line in lines[-_LOG_LINES:])
             raise RunError(f"step {name} failed ({self._log(name)}):\n{shown}")
+        self.left.remove(name)
         self.after()
 
     def _stop(self) -> None:

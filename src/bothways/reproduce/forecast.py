@@ -24,7 +24,7 @@ from bothways.config import (
     TaskOptions,
 )
 from bothways.model.cost import training_cost
-from bothways.reproduce.execute import Ledger, hopeless
+from bothways.reproduce.execute import Ledger, hopeless, to_compute
 from bothways.reproduce.grid import Grid
 from bothways.reproduce.heldout import HeldOutOptions
 from bothways.reproduce.steps import Step
@@ -48,17 +48,18 @@ def forecast(grid: Grid, ledger: Ledger, config: ReproduceConfig) -> str:
     table = Shown(title=f"{grid.table.name}, scale {grid.scale.name}", title_style="")
     for name in ("step", "state", "tokens", "hours"):
         table.add_column(name, justify="left" if name in ("step", "state") else "right")
-    left = 0.0
+    left, wanted = 0.0, to_compute(grid.steps, ledger)
     for step in grid.steps.values():
         tokens, seconds = guesses[step.name]
-        done = ledger.done(step)
+        done, again = ledger.done(step), step.name in wanted
         hours = (ledger.seconds(step) if done else seconds * factors.get(step.kind, 1.0)) / 3600
-        if not done and hopeless(step, grid.steps, ledger):
+        if not done and not again:
             hours = 0.0
-        left += 0.0 if done else hours
+        left += hours if again else 0.0
         shown = f"{hours:.2f}" if done else f"~{hours:.2f}"
         millions = f"{tokens / 1e6:,.1f} M" if tokens else ""
-        table.add_row(step.name, _state(step, grid, ledger), millions, shown if tokens else "")
+        state = "again, its files are gone" if done and again else _state(step, grid, ledger)
+        table.add_row(step.name, state, millions, shown if tokens else "")
     text = io.StringIO()
     Console(file=text, width=118, markup=False, highlight=False).print(table)
     many = f" in {config.jobs} jobs" if config.jobs > 1 else ""

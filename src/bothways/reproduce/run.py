@@ -65,8 +65,8 @@ def _one(name: str, grid: Grid, ledger: Ledger, config: ReproduceConfig, say: An
     if reason := hopeless(step, grid.steps, ledger):
         raise RunError(f"--step {name}: cannot be computed: {reason}.")
     for needed in step.needs:
-        if not ledger.done(grid.steps[needed]):
-            raise RunError(f"--step {name}: {needed} comes before it and is not finished.")
+        if not ledger.done(grid.steps[needed]) or ledger.lost(grid.steps[needed]):
+            raise RunError(f"--step {name}: {needed} comes before it and is not there.")
     compute(step, ledger, config, say)
     return f"{name}: finished"
 
