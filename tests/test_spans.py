@@ -6,6 +6,8 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from bothways.tasks.kinds import task_of
 from bothways.tasks.passages import PassagePart
 from bothways.tasks.predict import evaluate_file, predict_outputs, read_part
 from bothways.tasks.questions import Gold, Questions
-from bothways.tasks.spans import SpanTask, best_places, span_scores
+from bothways.tasks.spans import Answer, Answered, SpanTask, best_places, span_scores
 from model_examples import padded, small_config, small_tokenizer
 from question_examples import squad_file, word_questions
 
@@ -233,6 +235,62 @@ def test_it_learns_and_the_folder_answers(tuned: FinetuneConfig) -> None:
     answers = bw.load(folder / "model").answer(asked["question"], passage, top=3)
     assert [a.text for a in answers] == [a["text"] for a in best[asked["id"]][:3]]
     assert all(passage[a.start : a.end] == a.text for a in answers)
+
+
+def test_the_page_shows_which_questions_are_hard(
+    tuned: FinetuneConfig, tuned_v2: FinetuneConfig
+) -> None:
+    for config, panels in ((tuned, 3), (tuned_v2, 4)):
+        report = json.loads((Path(config.run) / "report.json").read_text())
+        (run,), best = report["seeds"], report["best_run"]
+        assert len(best["panels"]) == panels
+        for panel in best["panels"][:2]:
+            assert sum(row[1] for row in panel["rows"]) == 60
+            for column, metric in ((2, "f1"), (3, "exact_match")):
+                mean = sum(row[1] * row[column] for row in panel["rows"]) / 60
+                assert mean == pytest.approx(run["scores"][metric])
+        wrong = round(60 * (1 - run["scores"]["exact_match"]))
+        assert best["errors_total"] == wrong
+        shown = (Path(config.run) / "report.html").read_text()
+        assert "Scores by first word" in shown
+        assert "F1 by length" in shown
+    lengths, (_, yes, no) = best["panels"][1]["rows"], best["panels"][2]["rows"][1]
+    assert [row[:2] for row in lengths] == [["none", 20], ["3 to 4", 40]]
+    recall, precision = (run["scores"][f"no_answer_{n}"] for n in ("recall", "precision"))
+    assert no / (yes + no) == pytest.approx(recall)
+    assert no / max(1, no + best["panels"][2]["rows"][0][2]) == pytest.approx(precision)
+
+
+def test_errors_show_question_and_passage_around_both_answers() -> None:
+    passage = f"{'x ' * 400}Anna sold the boat to Ben. {'y ' * 400}"
+    at = {name: passage.index(name) for name in ("Anna", "the boat", "Ben")}
+    answers = [(Gold("Anna", at["Anna"]),), (Gold("the boat", at["the boat"]),), ()]
+    asked = ["Who?", "", "Where?"]
+    rows = Questions(Path("d.json"), [passage], ["a", "b", "c"], asked, [0] * 3, answers)
+    task = SpanTask(TaskOptions(kind="spans", metrics=("f1",), spans=SpanOptions(no_answer=True)))
+    said = ("Ben", "the  Boat.", "Ben")
+
+    def answered(text: str) -> Answered:
+        place = passage.find(text)
+        return Answered((Answer(text, place, place + len(text), 1.0, 0.75),), text, -1.0)
+
+    part: Any = SimpleNamespace(rows=rows)
+    wrong = task.errors(part, [answered(text) for text in said])
+    assert [(m.example, m.gold, m.predicted) for m in wrong] == [
+        (0, "Anna", "Ben"), (2, "no answer", "Ben")
+    ]  # fmt: skip
+    assert [m.weight for m in wrong] == [0.75, 0.75]
+    assert wrong[0].shown == "probability 0.750, F1 0.00"
+    (_, text), (_, around) = wrong[0].texts
+    assert text == "Who?"
+    assert "Anna sold the boat to Ben." in around
+    assert around.startswith("... ")
+    assert around.endswith(" ...")
+    assert len(around) < 320
+    words, lengths, confusion = task.panels(part, [answered(text) for text in said])
+    assert [row[0] for row in words.rows] == ["who", "", "where"]
+    assert [row[:2] for row in lengths.rows] == [("none", 1), ("1", 1), ("2", 1)]
+    assert confusion.rows == (("answer", 2, 0), ("no answer", 1, 0))
 
 
 def test_transformers_gives_the_same_outputs(tuned: FinetuneConfig) -> None:

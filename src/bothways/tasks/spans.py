@@ -7,8 +7,11 @@ longest answer in tokens.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import punctuation
 from typing import Any, Self
 
 import numpy as np
@@ -19,8 +22,15 @@ from scipy.special import softmax
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_json
-from bothways.tasks.answers import choose_threshold, no_answer_rates, score_answers, total
+from bothways.tasks.answers import (
+    Scores,
+    choose_threshold,
+    no_answer_rates,
+    score_answers,
+    total,
+)
 from bothways.tasks.metrics import Measurement
+from bothways.tasks.panels import Each, Mistake, Panel, confusion_panel
 from bothways.tasks.passages import PassagePart, encode_questions
 from bothways.tasks.questions import Questions, read_questions
 from bothways.tasks.task import Outputs, Part, Task
@@ -30,6 +40,9 @@ METRICS = ("f1", "exact_match")
 NO_ANSWER_METRICS = ("no_answer_precision", "no_answer_recall")
 # Candidates looked at for each answer kept: the same words often stand in several places.
 _SPARE = 10
+# In the report: question words, characters of a passage, and beside its answers.
+_SHOWN_WORDS, _SHOWN_PASSAGE, _SHOWN_AROUND = 12, 300, 120
+_LENGTHS = (("none", 0), ("1", 1), ("2", 2), ("3 to 4", 4), ("5 to 8", 8), ("9 or more", 10**9))
 
 
 @dataclass(frozen=True)
@@ -221,6 +234,52 @@ class SpanTask(Task[Questions, list[Answered]]):
         """Never an answer."""
         return self._measure(dev, [""] * len(dev.rows))
 
+    def panels(self, part: Part[Questions], predictions: list[Answered]) -> list[Panel]:
+        """Scores by the question's first word, and by how long the answer is; and how often none
+        is given, where that is possible."""
+        texts, gold = self.texts(predictions), part.rows.gold
+        scores = self._scores(part, texts)
+        panels = []
+        if self.options.spans.convention == "squad":  # Korean questions do not begin with the word
+            asked = [
+                "".join(text.lower().split()[:1]).strip(punctuation) for text in part.rows.texts
+            ]
+            common = [word for word, _ in Counter(asked).most_common(_SHOWN_WORDS)]
+            groups = [word if word in common else "others" for word in asked]
+            panels.append(_by_group("first word", [*common, "others"], groups, scores))
+        lengths = [min((len(text.split()) for text in texts), default=0) for texts in gold]
+        groups = [next(name for name, most in _LENGTHS if length <= most) for length in lengths]
+        names = [name for name, _ in _LENGTHS]
+        panels.append(_by_group("words of the shortest answer", names, groups, scores))
+        if self.no_answer:
+            given, known = (np.array([int(not t) for t in own]) for own in (texts, gold))
+            panels.append(confusion_panel(given, known, ("answer", "no answer")))
+        return panels
+
+    def errors(self, part: Part[Questions], predictions: list[Answered]) -> list[Mistake]:
+        """Answers that are not exact; first those that are sure and share the least with one that
+        is."""
+        texts, rows = self.texts(predictions), part.rows
+        exact, f1 = self._scores(part, texts)
+        found = []
+        for q in np.flatnonzero(exact < 1).tolist():
+            answer = next((a for a in predictions[q].answers if a.text == texts[q]), None)
+            sure = answer.probability if answer else 0.0
+            passage = rows.passages[rows.passage_of[q]]
+            assert rows.answers is not None, "the file was read without answers"
+            spans = [(g.start, g.start + len(g.text)) for g in rows.answers[q][:1]]
+            spans += [(answer.start, answer.end)] if answer and answer.text else []
+            shown = (("question", rows.texts[q]), ("passage", _around(passage, spans)))
+            gold = " | ".join(dict.fromkeys(rows.gold[q])) or "no answer"
+            words = f"probability {sure:.3f}, F1 {f1[q]:.2f}"
+            weight = sure * (1 - float(f1[q]))
+            found.append(Mistake(q, shown, gold, texts[q] or "no answer", weight, words))
+        return found
+
+    def each(self, part: Part[Questions], predictions: list[Answered]) -> Each:
+        """F1."""
+        return Each("f1", self._scores(part, self.texts(predictions))[1])
+
     def table(self, part: Part[Questions], predictions: list[Answered]) -> list[list[str]]:
         """id, answer, its probability, and the gold answers if known; white space made single."""
         known = part.rows.answers is not None
@@ -247,6 +306,31 @@ class SpanTask(Task[Questions, list[Answered]]):
         if self.no_answer:
             odds = {id: p.odds for id, p in zip(ids, predictions, strict=True)}
             write_json(path.with_name(f"{path.stem}_null_odds.json"), odds)
+
+
+def _by_group(
+    title: str, order: Sequence[str], groups: Sequence[str], scores: tuple[Scores, Scores]
+) -> Panel:
+    """Exact match and F1 of each group of questions that there is."""
+    places = {name: [q for q, own in enumerate(groups) if own == name] for name in order}
+    rows = tuple(
+        (name, len(here), float(scores[1][here].mean()), float(scores[0][here].mean()))
+        for name, here in places.items()
+        if here
+    )
+    header = (title, "questions", "f1", "exact_match")
+    return Panel(f"Scores by {title}", header, rows)
+
+
+def _around(passage: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The part of a passage that holds some spans, or the last of them where they are far apart."""
+    if not spans:
+        return passage
+    first, end = min(start for start, _ in spans), max(end for _, end in spans)
+    if end - first > _SHOWN_PASSAGE:
+        first, end = spans[-1]
+    first, last = max(0, first - _SHOWN_AROUND), end + _SHOWN_AROUND
+    return f"{'... ' * (first > 0)}{passage[first:last]}{' ...' * (last < len(passage))}"
 
 
 def span_scores(
