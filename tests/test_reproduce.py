@@ -113,17 +113,60 @@ def test_records_outlive_the_files(world: dict[str, Any], monkeypatch: pytest.Mo
     done.done.clear()
     reproduce(config)
     assert not done.done
-    more = dataclasses.replace(config, seeds=(0, 1, 2, 3), tasks=("mrpc", "qnli-part"))
+    asked = {"seeds": (0, 1, 2, 3), "tasks": ("mrpc", "qnli-part")}
+    more = dataclasses.replace(config, **asked)  # type: ignore[arg-type]
+    found = grid_of("whole-words", "cpu", **world, **asked)
+    first = kinds(found, "finetune")[0]
+    ledger = Ledger(Path(config.out))
+    before = ledger.result(first)
     plan = reproduce(dataclasses.replace(more, plan=True))
-    found = grid_of("whole-words", "cpu", **world, seeds=(0, 1, 2, 3), tasks=("mrpc", "qnli-part"))
     assert plan.count("again, its files are gone") == len(kinds(found, "pretrain"))
     with pytest.raises(RunError, match="comes before it and is not there"):
-        reproduce(dataclasses.replace(more, step=kinds(found, "finetune")[0].name))
+        reproduce(dataclasses.replace(more, step=first.name))
     reproduce(more)
     assert sorted(done.done) == sorted(found.steps), "each once"
+    assert done.parts[first.name] == ["3"], "seeds on record are not trained again"
+    after = ledger.result(first)
+    assert before is not None
+    assert after is not None
+    assert {**after["runs"], **before["runs"]} == after["runs"]
+    assert list(after["runs"]) == ["0", "1", "2", "3"]
     done.done.clear()
     reproduce(more)
-    assert not done.done
+    shutil.rmtree(Path(config.out) / "runs")
+    assert "finished" in reproduce(dataclasses.replace(more, step=first.name))
+    assert not done.done, "nobody reads what it left"
+
+
+def test_what_is_made_again_must_not_replace_its_record_by_a_failure(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch)
+    config = ReproduceConfig("masks", scale="cpu", **world)
+    reproduce(config)
+    shutil.rmtree(Path(config.out) / "runs")
+    found = grid_of("masks", "cpu", **world)
+    pretend(monkeypatch, diverges="pretrain-")
+    with pytest.raises(RunError, match="is on record, and diverged when it was made again"):
+        reproduce(dataclasses.replace(config, seeds=(0, 1, 2, 3)))
+    ledger = Ledger(Path(config.out))
+    assert all(ledger.result(step) == {"steps": 1} for step in kinds(found, "pretrain"))
+
+
+def test_held_out_text_needs_the_corpus_that_a_step_makes(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch)
+    config = ReproduceConfig("vocabulary", scale="cpu", **world)
+    reproduce(config)
+    found = grid_of("vocabulary", "cpu", **world)
+    ledger = Ledger(Path(config.out))
+    for step in kinds(found, "heldout"):
+        ledger.path(step).unlink()
+    for step in kinds(found, "corpus"):
+        shutil.rmtree(Path(config.out) / "runs" / step.name)
+    wanted = execute.to_compute(found.steps, ledger)
+    assert {found.steps[name].kind for name in wanted} == {"heldout", "corpus"}
 
 
 def test_what_diverged_is_shown_and_the_rest_computed(
@@ -157,8 +200,8 @@ def test_one_tagger_that_diverges_leaves_the_others(
 
     monkeypatch.setattr(steps, "tag_by_features", tag)
     parts = ("last:0", "last:1", "sum-all:0", "sum-all:1")
-    step = Step("features", "", FeaturesConfig(), wanted=parts)
-    found = step.compute(tmp_path, (), keep=True)
+    step = Step("features", "", FeaturesConfig())
+    found = step.compute(tmp_path, parts, keep=True)
     assert found == {
         "runs": {part: {"dev": 0.5} for part in parts if part != "last:1"},
         "diverged": {"last:1": "step 4: the gradient is inf"},

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import ReproduceConfig
-from bothways.corpus.store import MANIFEST
 from bothways.errors import DivergenceError, RunError
 from bothways.files import write_json
 from bothways.reproduce.grid import RUNS
@@ -38,8 +37,6 @@ Say = Callable[[str], None]
 _INTERRUPTED = 130
 _POLL_SECONDS = 0.2
 _LOG_LINES = 12
-# In the folder of a step: what is there when all that others read is. Else the folder itself.
-_LAST_WRITTEN = {"pretrain": "model", "corpus": MANIFEST}
 
 
 @dataclass(frozen=True)
@@ -79,8 +76,10 @@ class Ledger:
     def lost(self, step: Step) -> bool:
         """Whether what other steps would read of it is gone, though it is on record: the records
         are small and may be kept elsewhere, in a repository say, than models and corpora."""
-        needed = self.out / RUNS / step.name / _LAST_WRITTEN.get(step.kind, "")
-        return self.done(step) and not self.diverged(step) and not needed.exists()
+        if not self.done(step) or self.diverged(step):
+            return False
+        folder = self.out / RUNS / step.name
+        return not all((folder / part).exists() for part in step.read_by_others())
 
     def diverged(self, step: Step) -> str | None:
         """Why it has nothing to show, if it diverged."""
@@ -109,8 +108,11 @@ class Ledger:
 def compute(step: Step, ledger: Ledger, config: ReproduceConfig, say: Say) -> None:
     """Compute a step and put it on record; nothing is done if it is there.
 
+    Of its parts only those that are not on record are computed, and added to it.
+
     Raises:
         BothwaysError: as its function, but for divergence, which is a result.
+        RunError: what was on record diverged when it was made again.
         KeyboardInterrupt: interrupted; the same call goes on.
     """
     with ledger.locked(step, say):
@@ -134,12 +136,18 @@ def compute(step: Step, ledger: Ledger, config: ReproduceConfig, say: Say) -> No
         }
         write_json(ledger.path(step), record)
         try:
-            record["result"] = step.compute(
-                ledger.out / RUNS / step.name, record["parts"], keep=config.keep_models
-            )
-            record["parts"] = list(dict.fromkeys([*record["parts"], *step.wanted]))
+            parts = [part for part in step.wanted if part not in record["parts"]]
+            found = step.compute(ledger.out / RUNS / step.name, parts, keep=config.keep_models)
+            record["result"] = _merged(record["result"], found)
+            record["parts"] += parts
             record["run"] = _decided(ledger.out / RUNS / step.name)
         except DivergenceError as error:
+            if record["result"] is not None:
+                raise RunError(
+                    f"{step.name} is on record, and diverged when it was made again for other "
+                    f"steps ({error}). Its record is kept; those steps need another machine or a "
+                    "new --out."
+                ) from None
             record["result"] = {"diverged_at": str(error)}
         finally:
             attempt["seconds"] = round(time.monotonic() - started[0], 2)
@@ -305,6 +313,12 @@ def machine(config: ReproduceConfig) -> dict[str, Any]:
         "jobs": config.jobs,
         "device": choose_device(config.device).name,
     }
+
+
+def _merged(before: dict[str, Any] | None, found: dict[str, Any]) -> dict[str, Any]:
+    """The result with the runs, sound and diverged, of parts that were computed earlier."""
+    names = [name for name in ("runs", "diverged") if name in found and name in (before or {})]
+    return {**found, **{name: {**(before or {})[name], **found[name]} for name in names}}
 
 
 def _decided(folder: Path) -> dict[str, Any]:

@@ -311,7 +311,7 @@ class _Builder:
         )
         if not run.needs:  # no step makes the corpus
             self._check_heldout(recipe)
-        step = Step("heldout", run.label, options, (run.key,), (run.name,))
+        step = Step("heldout", run.label, options, (run.key,), (run.name, *run.needs))
         self._add(step)
         return step
 

@@ -64,7 +64,8 @@ def _one(name: str, grid: Grid, ledger: Ledger, config: ReproduceConfig, say: An
     step = grid.steps[name]
     if reason := hopeless(step, grid.steps, ledger):
         raise RunError(f"--step {name}: cannot be computed: {reason}.")
-    for needed in step.needs:
+    there = ledger.done(step) and not ledger.lost(step)
+    for needed in () if there else step.needs:
         if not ledger.done(grid.steps[needed]) or ledger.lost(grid.steps[needed]):
             raise RunError(f"--step {name}: {needed} comes before it and is not there.")
     compute(step, ledger, config, say)

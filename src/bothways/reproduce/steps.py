@@ -27,10 +27,12 @@ from bothways.config import (
     recipe_fields,
 )
 from bothways.corpus.build import build_corpus
+from bothways.corpus.store import MANIFEST
 from bothways.corpus.vocabulary import learn_from_files
 from bothways.errors import DivergenceError
 from bothways.files import new_folder
-from bothways.pretraining.run import pretrain
+from bothways.pretraining.run import MODEL, pretrain
+from bothways.pretraining.snapshots import SNAPSHOTS
 from bothways.reproduce.embedded import TextOptions, make_text
 from bothways.reproduce.heldout import HeldOutOptions, measure_heldout
 from bothways.tasks.feature_based import tag_by_features
@@ -80,19 +82,26 @@ class Step:
         """The options that decide the result, by dotted name; no places."""
         return {k: v for k, v in recipe_fields(self.config).items() if k not in _PLACES}
 
-    def compute(self, folder: Path, before: Sequence[str], *, keep: bool) -> dict[str, Any]:
+    def read_by_others(self) -> tuple[str, ...]:
+        """What there must be in its folder for the steps that need it; nothing where none does."""
+        if self.kind == "pretrain":
+            return (MODEL, *(f"{SNAPSHOTS}/{number}" for number in self.config.snapshots))
+        return {"corpus": (MANIFEST,), "vocabulary": ("",), "text": ("",), "split": ("",)}.get(
+            self.kind, ()
+        )
+
+    def compute(self, folder: Path, parts: Sequence[str], *, keep: bool) -> dict[str, Any]:
         """Compute it in its folder, or go on there.
 
         Args:
             folder: made if need be.
-            before: parts that are there already; they are kept, and in the result too.
+            parts: those that are asked for.
             keep: keep what only takes room after it was measured.
 
         Raises:
             DivergenceError: training diverged, with nothing to show.
             BothwaysError: as the function of this kind.
         """
-        parts = tuple(dict.fromkeys([*before, *self.wanted]))
         return _COMPUTE[self.kind](self.config, folder, parts, keep)
 
 
