@@ -81,6 +81,9 @@ def jobs(folder: Path, corpus: Path) -> Iterator[Job]:
     yield Job("one", 1, pretrain("one"))
     yield Job("ddp", 2, pretrain("ddp"))
     yield Job("fsdp", 2, pretrain("fsdp", *fsdp))
+    lamb = "--optimizer.name", "lamb", "--optimizer.lr", "1e-2"
+    yield Job("lamb", 1, pretrain("lamb", *lamb))
+    yield Job("lamb sharded", 2, pretrain("lamb-fsdp", *lamb, *fsdp))
     yield Job("begun on 2", 2, pretrain("2-1"), at(1, stop_nicely))
     yield Job("ended on 1", 1, pretrain("2-1"))
     yield Job("begun sharded", 2, pretrain("fsdp-ddp", *fsdp), at(0, stop_nicely))

@@ -320,6 +320,18 @@ HEAD = "context\tone\ttwo\tlabel\n"
         ("x.jsonl", '{"context": "w", "choices": "a, b", "label": 0}', LISTS, "as a JSON list"),
         ("x.jsonl", '{"context": "w", "choices": null, "label": 0}', LISTS, "'choices' is null"),
         ("x.jsonl", '{"context": "w", "label": 0}', LISTS, "'choices' is missing"),
+        (
+            "x.jsonl",
+            '{"context": "w", "choices": ["a", "\\ud800 b"], "label": 0}',
+            LISTS,
+            r"x\.jsonl:1: key 'choices' holds half of a surrogate pair",
+        ),
+        (
+            "x.jsonl",
+            '{"context": "w", "choices": ["a", "b\\u0000"], "label": 0}',
+            LISTS,
+            r"x\.jsonl:1: .*NUL",
+        ),
     ],
 )
 def test_malformed_files(

@@ -46,7 +46,7 @@ def test_the_demonstration_runs_reports_and_continues(
     gains = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [gain["task"] for gain in gains] == ["follows", "package"]
     for gain in gains:
-        assert len(gain["pretrained"]) == len(gain["random"]) == 2
+        assert len(gain["pretrained"]) == len(gain["random"]) == len(gain["shipped"]) == 2
         difference = sum(gain["pretrained"]) / 2 - sum(gain["random"]) / 2
         assert gain["gain"] == pytest.approx(difference)
         assert f"{gain['gain']:+.3f}" in report

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import os
 import re
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -194,3 +196,15 @@ def test_progress_ends_at_the_size_on_disk(suffix: str, tmp_path: Path) -> None:
     list(read_lines(path, on_read=seen.append))
     assert seen == sorted(seen)
     assert seen[-1] == path.stat().st_size
+
+
+def test_a_pipe_is_read(tmp_path: Path) -> None:
+    """As in ``bothways vocab --files <(zcat text.gz)``."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("one\ntwo\n"))
+    writer.start()
+    seen: list[int] = []
+    assert [line for _, line in read_lines(pipe, on_read=seen.append)] == ["one", "two"]
+    writer.join()
+    assert set(seen) == {0}

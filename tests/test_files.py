@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bothways import files
+from bothways.config import digest
 from bothways.errors import ConfigError, DiskError
 from bothways.files import new_folder, sha256, write_bytes, write_json, write_text
 from pretraining_examples import small_disk
@@ -153,6 +154,7 @@ KILLED_AT = """
 import os, sys
 from pathlib import Path
 from bothways import files
+from bothways.config import digest
 path, moment = Path(sys.argv[1]), int(sys.argv[2])
 if sys.argv[3] == "renames":
     files._exchange = lambda *_: False
@@ -220,3 +222,21 @@ def test_the_working_folder_is_not_replaced(
         with pytest.raises(ConfigError, match="the folder you are in"):
             fill(path, "new")
     assert names(tmp_path) == []
+
+
+def test_a_link_to_a_folder_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "big").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "big" / "folder")
+    for text in ("one", "two", "three"):
+        fill(tmp_path / "link", text)
+        assert (tmp_path / "big" / "folder" / "file").read_text() == text
+    assert (tmp_path / "link").is_symlink()
+    assert names(tmp_path) == ["big", "link"]
+    assert names(tmp_path / "big") == ["folder"]
+
+
+def test_names_that_are_not_utf8_can_be_recorded(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.txt")
+    write_json(tmp_path / "a.json", {"files": [name]})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"files": [name]}
+    assert digest([name]) != digest(["caf\u00e9.txt"])

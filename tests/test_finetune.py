@@ -8,13 +8,20 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from bothways.config import FinetuneConfig, OptimizerOptions, Restart, TaskOptions
+from bothways.config import (
+    FinetuneConfig,
+    OptimizerOptions,
+    Restart,
+    SearchOptions,
+    TaskOptions,
+)
 from bothways.errors import (
     BothwaysError,
     ConfigError,
@@ -27,7 +34,7 @@ from bothways.model.folder import load_model, save_model
 from bothways.tasks import epochs, jobs
 from bothways.tasks import seeds as module
 from bothways.tasks.data import load_data
-from bothways.tasks.finetune import finetune, model_digest
+from bothways.tasks.finetune import advice, finetune, model_digest
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import evaluate_file, predict_texts
 from bothways.tasks.report import FinetuneResult, SeedResult
@@ -283,6 +290,39 @@ def test_a_folder_of_something_else_is_refused(config: FinetuneConfig, tmp_path:
     with pytest.raises(RunError, match="thesis"):
         finetune(dataclasses.replace(config, run=str(tmp_path / "thesis")))
     assert [p.name for p in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]
+
+
+def test_a_vocabulary_for_other_text_is_pointed_out(
+    config: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = Path(config.task.train).read_text().splitlines()
+    (tmp_path / "train.tsv").write_text(
+        "\n".join([lines[0], *(f"한국어 문장 {line}" for line in lines[1:])]) + "\n"
+    )
+    asked = dataclasses.replace(config.task, train=str(tmp_path / "train.tsv"))
+    finetune(dataclasses.replace(config, task=asked, run=str(tmp_path / "run")))
+    shown = capsys.readouterr().out
+    assert "of the tokens are [UNK]: the vocabulary of" in shown
+    assert f"from {config.model}, " in shown
+
+
+@pytest.mark.parametrize(
+    ("rate", "search", "said"),
+    [
+        (2e-5, {}, "the learning rate, 2e-05, "),
+        (3e-4, {}, None),
+        (2e-5, {"lr": (2e-5, 1e-4)}, None),
+        (3e-4, {"paper": True, "batch": (24,), "epochs": (1,)}, "the learning rate, 5e-05, "),
+    ],
+)
+def test_a_rate_too_low_for_a_narrow_encoder_is_pointed_out(
+    config: FinetuneConfig, rate: float, search: dict[str, Any], said: str | None
+) -> None:
+    optimizer = dataclasses.replace(config.optimizer, lr=rate)
+    asked = dataclasses.replace(config, optimizer=optimizer, search=SearchOptions(**search))
+    lines = [line for line in advice(asked, small_config()) if "rate" in line]
+    assert bool(lines) == bool(said)
+    assert all(line.startswith(str(said)) for line in lines)
 
 
 @pytest.mark.parametrize(

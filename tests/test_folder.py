@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pickle
@@ -271,6 +272,10 @@ def test_a_config_of_another_depth_is_refused(tmp_path: Path) -> None:
     folder = _saved(tmp_path)
     _change_config(folder, num_hidden_layers=2)
     with pytest.raises(ModelError, match=r"lacks 12 .*bert\.encoder\.layer\.1\."):
+        load_model(folder)
+    _saved(tmp_path, small_bert(dataclasses.replace(small_config(), layers=3)))
+    _change_config(folder, num_hidden_layers=2)
+    with pytest.raises(ModelError, match=r"weights of layers beyond the 2 .*encoder\.layer\.2\."):
         load_model(folder)
 
 

@@ -27,10 +27,12 @@ from bothways.config import (
     SizeOptions,
 )
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, StoreError
 from bothways.model.cost import mean_operations, training_cost
+from bothways.model.folder import save_model
 from bothways.pretraining.batches import PairBatches
 from bothways.pretraining.run import pretrain
+from model_examples import small_bert, small_config, small_tokenizer
 
 SMALL = SizeOptions(layers=2, hidden=16, heads=2, intermediate=32, positions=64)
 PHASES = (
@@ -132,6 +134,15 @@ def test_real_lengths_are_read_from_the_corpus(tiny_corpus: Path) -> None:
         assert phase.epochs == pytest.approx(phase.steps * phase.batch / len(source.plan(0)))
         assert phase.tokens_per_second > 0
         assert phase.activations_recomputing > 0
+
+
+def test_what_pre_training_would_refuse_is_refused(tiny_corpus: Path, tmp_path: Path) -> None:
+    other = small_tokenizer(97)
+    save_model(tmp_path / "m", small_bert(small_config((1, 32, 4, 64, 97))), other)
+    with pytest.raises(StoreError, match="was built with another vocabulary than"):
+        plan(config(corpus=str(tiny_corpus), start=str(tmp_path / "m")))
+    with pytest.raises(ConfigError, match="positions of"):
+        plan(config(start=str(tmp_path / "m"), phases=(Phase(length=512, share=1.0),)))
 
 
 @pytest.mark.parametrize(

@@ -176,8 +176,14 @@ def test_a_missing_key_is_named(key: str) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"hidden_size": 17}, {"hidden_size": "16"}, {"vocab_size": 0}, {"hidden_size": None}],
+    [
+        *({"hidden_size": 17}, {"vocab_size": 0}, {"type_vocab_size": -1}, {"layer_norm_eps": -1}),
+        *({"hidden_size": None}, {"hidden_size": "16"}, {"hidden_size": 16.0}),
+        *({"num_hidden_layers": True}, {"layer_norm_eps": "1e-12"}, {"layer_norm_eps": None}),
+    ],
 )
 def test_a_senseless_value_is_an_error_about_the_file(changes: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match="file does not describe a BERT"):
+    (key,) = changes
+    pattern = f"file: {key} is .*; it must be a|file does not describe a BERT: model"
+    with pytest.raises(ModelError, match=pattern):
         config_from_hugging_face(_config(**changes), where="file")

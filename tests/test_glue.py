@@ -178,6 +178,34 @@ def test_what_a_file_declares_holds_where_nothing_is_asked(
     assert (recipe.seeds, recipe.precision, recipe.threads) == ((7,), "bf16", 2)
 
 
+def test_a_task_may_search_its_settings(data: Path, start: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "task: {name: own, train: WNLI/train.tsv, dev: WNLI/dev.tsv, text_a: sentence1}\n"
+        "search: {lr: [1.0e-3, 2.0e-3]}\nprecision: fp32\nthreads: 1\nepochs: 1\nlength: 24\n"
+    )
+    config = GlueConfig(
+        data=str(data), model=str(start), run=str(tmp_path / "run"), tasks=(str(own),)
+    )
+    found = glue(config)
+    (result,) = found.results.values()
+    assert result.search is not None
+    shown = (tmp_path / "run/table.md").read_text()
+    assert f"| learning rate | {result.setting['lr']:g} | the best on dev" in shown
+    trained = sum(seed.seconds for one in result.search.settings for seed in one.seeds)
+    (seconds,) = json.loads((tmp_path / "run/table.json").read_text())["seconds"].values()
+    assert seconds == pytest.approx(trained)
+    with pytest.raises(ConfigError, match=r"--lr is given, and the task .* searches it"):
+        glue(dataclasses.replace(config, lr=1e-3))
+
+
+def test_a_tagger_has_no_submission(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("task: {name: own, kind: tagging, submission: [own.tsv]}\n")
+    with pytest.raises(ConfigError, match="one prediction an example; tagging gives many"):
+        task(str(own))
+
+
 def test_the_content_of_every_file_counts(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     shutil.copytree(data, folder)

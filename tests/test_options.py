@@ -259,9 +259,12 @@ def test_values_by_place() -> None:
     assert predict("m", "a", "--text_b", "c", "b") == PredictOptions("m", ("a", "b"), text_b="c")
     assert predict("m", "-", "--", "--a") == PredictOptions("m", ("-", "--a"))
     assert predict("m").texts == ()
+    globs = line("--files", "[a-m]*.txt", "[n-z]*.txt", "--out", "o", cls=VocabularyConfig)
+    assert globs.files == ("[a-m]*.txt", "[n-z]*.txt")
+    assert line("--files", "[a, b]", "--out", "o", cls=VocabularyConfig).files == ("a", "b")
     with pytest.raises(UsageError, match="needs MODEL"):
         predict()
-    with pytest.raises(UsageError, match="unknown option '--model'"):
+    with pytest.raises(UsageError, match="'--model'; it is given by its place: bothways x MODEL"):
         predict("--model", "m")
     with pytest.raises(UsageError, match="unexpected 'c'"):
         line("a", "b", "c", cls=use_options.ConvertOptions, positional=("source", "out"))

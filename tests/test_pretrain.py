@@ -187,8 +187,8 @@ def test_the_model_is_the_one_that_was_measured(unbroken: PretrainResult, make: 
     assert loaded.about["steps"] == STEPS
     config = make(unbroken.run)
     store = TokenStore.open(config.corpus, "heldout")
-    batches = evaluation_batches(store, 24, 20, config)
-    assert [b.inputs.sequences for b in batches] == [20]
+    batches = evaluation_batches(store, 24, 20, config, micro_batch=8)
+    assert [b.inputs.sequences for b in batches] == [8, 8, 4]
     assert module.measure(loaded.model, batches, torch.float32) == unbroken.heldout
 
 
@@ -440,6 +440,20 @@ def test_other_numerics_are_taken_said_and_recorded(
     assert weights(result.run) != weights(unbroken.run), "bf16 was really used"
 
 
+def test_numerics_changed_before_the_first_checkpoint_are_recorded(
+    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make(tmp_path / "run", clock=ClockOptions(steps=3))
+    with pytest.raises(StoppedError), after_step(1, stop):
+        pretrain(config)
+    result = pretrain(replace(config, threads=2))
+    assert "bits may differ from step 1: threads: 1 -> 2" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    (noted,) = read_run(result.run)["changes"]
+    assert noted == {**noted, "from_step": 1, "changes": ["threads: 1 -> 2"]}
+
+
 def test_plain_kernels_give_other_dropout_masks_and_say_so(
     unbroken: PretrainResult, make: Make, tmp_path: Path
 ) -> None:
@@ -565,7 +579,7 @@ def test_without_a_held_out_part_it_says_so(
     all_of_it = build("all", 0, 30, heldout=0.0)
     config = make(tmp_path / "run", corpus=str(all_of_it), clock=ClockOptions(steps=2))
     assert pretrain(config).heldout is None
-    assert "no held-out evaluation" in capsys.readouterr().out
+    assert "no held-out evaluation: the corpus has no held-out part" in capsys.readouterr().out
     # Another corpus can be measured on instead, all of it if it has no held-out part.
     measured = replace(
         config,

@@ -106,6 +106,14 @@ def test_a_run_is_that_of_one_process(jobs: Outcomes, folder: Path, run: str) ->
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-6)
 
 
+def test_the_trust_ratio_of_lamb_is_that_of_whole_matrices(jobs: Outcomes, folder: Path) -> None:
+    for name in ("lamb", "lamb sharded"):
+        assert {outcome["status"] for outcome in jobs[name]} == {0}
+    one, other = weights(folder / "lamb"), weights(folder / "lamb-fsdp")
+    for name, value in one.items():
+        assert (value - other[name]).abs().max() < 2e-5, name
+
+
 @pytest.mark.parametrize("run", list(RUNS))
 @pytest.mark.usefixtures("jobs")
 def test_held_rows_stayed(folder: Path, run: str) -> None:

@@ -218,6 +218,19 @@ def test_options_that_do_not_fit_are_refused(world: dict[str, Any], tmp_path: Pa
         ReproduceConfig("table5", seeds=(1, 1))
 
 
+def test_an_encoder_too_small_for_the_table_is_refused(
+    world: dict[str, Any], tmp_path: Path
+) -> None:
+    """Before any is pre-trained."""
+    path = tmp_path / "own.yaml"
+    path.write_text("model: {layers: 2, hidden: 64, heads: 2}\n")
+    with pytest.raises(ConfigError, match="'sum-last-four', but this encoder has 2 layers"):
+        grid_of("table7", "cpu", **world, recipe=str(path))
+    path.write_text("model: {positions: 128}\nphases: [{length: 128, share: 1.0}]\n")
+    with pytest.raises(ConfigError, match=r"SQuAD is read in sequences of 384, but .* 128 pos"):
+        grid_of("table5", "cpu", **world, recipe=str(path))
+
+
 def test_a_recipe_takes_the_place_of_the_scales(world: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text("clock: {steps: 12}\noptimizer: {lr: 7e-4}\nmasking: {rate: 0.2}\n")

@@ -14,7 +14,7 @@ import bothways
 
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
-    {"errors"},
+    {"errors", "shipped"},
     {"files", "page", "config", "use_options", "randomness"},
     {"options", "tokenization"},
     {"corpus", "model"},

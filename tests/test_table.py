@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from bothways.config import FinetuneConfig, ModelConfig
+from bothways.errors import RunError
 from bothways.tasks.catalogue import GLUE, task
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.report import FinetuneResult, SeedResult
@@ -81,13 +83,26 @@ def test_markdown() -> None:
     lines = markdown(found, {"rte": 90.0, "sst2": 30.0})
     assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
     assert lines[2] == (
-        "| RTE | dev | accuracy | 43.3 ± 37.9 | 25.0 |  | 66.4 | 70.1 | 3 (1 collapsed) | 1.5 |"
+        "| RTE | dev | accuracy | 43.3 ± 37.9 | 25.0 |  |  | 66.4 | 70.1 | 3 (1 collapsed) | 1.5 |"
     )
-    assert lines[3] == "| SST-2 | dev | accuracy | 90.0 | 25.0 | 92.9 | 93.5 | 94.9 | 1 | 0.5 |"
+    assert (
+        lines[3] == "| SST-2 | dev | accuracy | 90.0 | 25.0 | 92.9 | 93.7 | 93.5 | 94.9 | 1 | 0.5 |"
+    )
     assert lines[4].startswith("| **average** of 2 |  |  | 66.7 |")
     assert "Missing from it here: mnli dev_matched, mnli dev_mismatched, qqp dev," in lines[-1]
     alone = markdown(rows("wnli", 0.5), {"wnli": 1.0})
     assert len(alone) == 3, "no average without a row for it"
+    assert "this file" not in alone[0], "no column for what is not published"
+
+
+def test_a_file_that_was_renamed_between_seeds_is_named() -> None:
+    config = task("mnli")
+    finished = result_of(config, [0.7, 0.8])
+    one, two = finished.seeds
+    one = dataclasses.replace(one, further={"before": one.further["dev_mismatched"]})
+    finished = dataclasses.replace(finished, seeds=(one, two))
+    with pytest.raises(RunError, match=r"measured on before beside dev, and not on dev_mismatched"):
+        rows_of("mnli", config, finished)
 
 
 def test_record_and_settings() -> None:

@@ -292,6 +292,18 @@ def test_an_unknown_tag_in_dev_is_named_with_its_line(tmp_path: Path) -> None:
         task.encode(TOKENIZER, rows, length=16)
 
 
+def test_a_file_without_the_scheme_of_the_training_file_is_refused(tmp_path: Path) -> None:
+    task, _ = encode(tmp_path, FILES["iob2"], tagging())
+    path = tmp_path / "dev.conll"
+    path.write_text("w1 O\n\nw2 O\nw3 A\n")
+    rows = TaggingTask.read(path, task.options, labelled=True)
+    with pytest.raises(InputError, match=r"dev\.conll:4: the tags of this file, such as 'A', mark"):
+        task.encode(TOKENIZER, rows, length=16)
+    path.write_text("w1 O\n\nw2 O\nw3 O\n")
+    rows = TaggingTask.read(path, task.options, labelled=True)
+    assert len(task.encode(TOKENIZER, rows, length=16).rows) == 2, "none is a sound answer"
+
+
 def test_nothing_to_learn(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="every word has the tag 'O'"):
         encode(tmp_path, "w1 O\nw2 O\n", tagging())
@@ -381,6 +393,8 @@ def test_predicting_a_file_from_the_command_line(
     assert cli.main(words) == 0
     assert "2 predictions" in capsys.readouterr().out
     assert out.read_text() == "w1 O\nw50 I-X\nw62 I-X\n\nw3 O\n"
+    assert cli.main([*words[:4], "--submission"]) == 1
+    assert "a tagger gives many" in capsys.readouterr().err
     # Tags that are in the file stand beside the predicted ones.
     (tmp_path / "in.conll").write_text("w1 X O\nw50 X B-Q\n")
     assert cli.main(words) == 0

@@ -296,6 +296,20 @@ def test_the_file_decides_not_the_class_and_its_truncation_is_ignored(tmp_path: 
     assert_same(Tokenizer.from_folder(tmp_path), TOKENIZERS[False])
 
 
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("name", ["BertTokenizer", "BertTokenizerFast"])
+def test_what_the_settings_say_wins_over_the_file(
+    tmp_path: Path, lowercase: bool, name: str
+) -> None:
+    TOKENIZERS[not lowercase].save(tmp_path)
+    settings = {"tokenizer_class": name, "do_lower_case": lowercase, "strip_accents": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    ours = Tokenizer.from_folder(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert ours.lowercase == lowercase
+    assert [e.tokens for e in ours.encode_batch(LINES)] == theirs(LINES)["input_ids"]
+
+
 def test_rules_beyond_berts_survive_saving_for_auto_tokenizer_too(tmp_path: Path) -> None:
     """Composed and decomposed Korean alike: only the class that reads tokenizer.json does it."""
     composed = learn_vocabulary([unicodedata.normalize("NFC", KOREAN)], size=60, lowercase=False)
@@ -407,6 +421,7 @@ def test_refuses_damaged_files_and_names_them(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "no"}')
     with pytest.raises(ModelError, match=r"do_lower_case is 'no'"):
         Tokenizer.from_folder(path)
+    (tmp_path / "tokenizer_config.json").unlink()
     whole = (tmp_path / "tokenizer.json").read_text()
     for damaged in (whole[: len(whole) // 2], "{}", ""):
         (tmp_path / "tokenizer.json").write_text(damaged)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bothways import options
 from bothways.errors import BothwaysError, InputError, OtherProcessError
 from bothways.options import UsageError
+from bothways.shipped import DEFAULT
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -66,6 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader (head, less) has gone. Python flushes once more on exit: give it a place to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:  # of a place that nothing more can be said of
+        if error.filename is None:
+            raise
+        print(f"bothways: error: {error.filename}: {error.strerror}.", file=sys.stderr)
         return 1
     return status
 
@@ -271,6 +277,8 @@ def _fill_mask(argv: Sequence[str]) -> int:
     from bothways.use_options import FillMaskOptions
 
     chosen = _options(FillMaskOptions, "fill-mask", argv, "model", "texts")
+    if "[MASK]" in chosen.model or chosen.model == "-":  # no model was named: this is a text
+        chosen = dataclasses.replace(chosen, model=DEFAULT, texts=(chosen.model, *chosen.texts))
     chosen = _with_texts(chosen)
     from bothways.verbs import fill_mask
 

@@ -8,6 +8,7 @@ from bothways.corpus.store import MANIFEST, verify_store
 from bothways.errors import BothwaysError
 from bothways.model.folder import ABOUT, CONFIG, load_model
 from bothways.pretraining.snapshots import SNAPSHOTS
+from bothways.shipped import model_folder
 from bothways.tokenization.tokenizer import TOKENIZER_FILE, VOCABULARY_FILE, Tokenizer
 from bothways.training.runfolder import RUN_FILE, read_run
 from bothways.training.state import checkpoints, verify_checkpoint
@@ -19,7 +20,7 @@ def diagnose(folder: str | Path) -> list[str]:
     A corpus's shards and a run's checkpoints are compared with their checksums; a model is loaded,
     its weights are looked at, and its two vocabulary files are compared.
     """
-    folder = Path(folder)
+    folder = model_folder(folder)
     if (folder / MANIFEST).exists():
         return _diagnose_corpus(folder)
     if (folder / RUN_FILE).exists():

@@ -13,6 +13,7 @@ from bothways.corpus.documents import list_files, read_lines
 from bothways.corpus.vocabulary import count_file_words, measure, refuse_foreign_folder
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder
+from bothways.shipped import model_folder
 from bothways.tokenization.extension import Extension, choose_words, extend_vocabulary
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -34,7 +35,7 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
         ConfigError: ``config.out`` is the source or holds something that would be lost.
         DiskError: the folder cannot be written; what was there is intact.
     """
-    source, out = Path(config.source), Path(config.out)
+    source, out = model_folder(config.source), Path(config.out)
     if out.resolve() == source.resolve():
         raise ConfigError(f"{out}: out is the source itself; choose another folder.")
     is_model = (source / "config.json").is_file()

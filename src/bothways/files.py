@@ -59,8 +59,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """:func:`write_bytes` for indented JSON with a closing newline."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """:func:`write_bytes` for indented JSON with a closing newline. Names of files that are not
+    UTF-8, which Python has as halves of characters, are escaped."""
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
 @contextlib.contextmanager
@@ -71,6 +73,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         DiskError: a write inside failed; the previous ``path`` is intact.
     """
     refuse_working_folder(path)
+    path = path.resolve()  # a link to a folder stays one, and its folder is replaced
     partial = path.with_name(PARTIAL + path.name)
     aside = path.with_name(PARTIAL + "set-aside-" + path.name)
     with explain_disk_errors(path):

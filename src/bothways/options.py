@@ -296,8 +296,11 @@ class _CommandLine:
         elif name == "config" and not self._positional:
             self._set_recipe(value if equals else self._next(word))
         elif not word.startswith("--") or name not in self._kinds or name in self._positional:
-            found = nearest(name, list(self._kinds))
+            found = nearest(name, [kind for kind in self._kinds if kind not in self._positional])
             hint = f"did you mean '--{found}'?" if found else f"{_see_help(self._prog)}."
+            if name in self._positional:
+                places = " ".join(place.upper() for place in self._positional)
+                hint = f"it is given by its place: {self._prog} {places}."
             raise UsageError(f"unknown option {word.partition('=')[0]!r}; {hint}")
         else:
             node = self._node(name, [value] if equals else self._values(word, self._kinds[name]))
@@ -309,7 +312,8 @@ class _CommandLine:
         if wanted is bool and not (self._words and self._words[0].lower() in ("true", "false")):
             return ["true"]
         taken = [self._next(word)]
-        if typing.get_origin(wanted) is tuple and not taken[0].startswith("["):
+        listed = taken[0].startswith("[") and _sequence(taken[0], word) is not None
+        if typing.get_origin(wanted) is tuple and not listed:
             while self._words and not self._words[0].startswith("--"):
                 taken.append(self._words.pop(0))
         return taken

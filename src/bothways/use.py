@@ -59,8 +59,8 @@ def load(folder: str | Path, *others: str | Path, device: DeviceName = "auto") -
     """A model folder, ours or transformers', ready for use, in fp32.
 
     Args:
-        folder: a model folder; or a run folder of :func:`bothways.finetune`, which stands for the
-            models of all its seeds.
+        folder: a model folder, or the name of a model that comes with bothways; or a run folder of
+            :func:`bothways.finetune`, which stands for the models of all its seeds.
         others: more of them: an ensemble, whose predictions are averaged
             (:mod:`bothways.tasks.ensemble`). What is no prediction of a task is the first's.
         device: what computes; ``auto`` takes a GPU where torch sees one.

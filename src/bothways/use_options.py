@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bothways.errors import ConfigError
+from bothways.shipped import DEFAULT
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 
@@ -18,8 +19,9 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 class FillMaskOptions:
     """Predict the pieces at [MASK]."""
 
-    model: str
-    """Model folder with a masked-LM head."""
+    model: str = DEFAULT
+    """Model folder with a masked-LM head, or the name of a model that comes with bothways; left
+    out, the first word is a text."""
     texts: tuple[str, ...] = ()
     """Texts holding [MASK]; '-' or none: lines of standard input."""
     top: int = 5
@@ -308,7 +310,7 @@ class DemoConfig:
     minutes: float = 7.0
     """Minutes for the whole demonstration."""
     seeds: int = 3
-    """Fine-tuning runs for each of pre-trained and random start."""
+    """Fine-tuning runs for each start: pre-trained here, random, and the model that comes along."""
     seed: int = 0
     """Seed of everything drawn."""
 

@@ -13,12 +13,13 @@ import torch
 from bothways.config import MaskOptions, PairOptions, PretrainConfig
 from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
 from bothways.corpus.store import TokenStore
-from bothways.errors import InputError, ModelError, StoreError
+from bothways.errors import ConfigError, InputError, ModelError, StoreError
 from bothways.files import write_text
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.pretraining.heldout import evaluation_batches
 from bothways.pretraining.objective import measure
 from bothways.pretraining.plan import unfit
+from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task as declared_task
 from bothways.tasks.kinds import task_of
@@ -112,6 +113,8 @@ def predict(options: PredictOptions) -> list[str]:
 def _predict_file(loaded: Loaded, options: PredictOptions) -> list[str]:
     """The lines of a file's predictions, in the task's format; or where they were written."""
     columns = None if options.task is None else declared_task(options.task).task
+    if options.submission and loaded.model.tagger is not None:
+        raise ConfigError("--submission is for one prediction an example; a tagger gives many.")
     task, part = read_part(loaded, options.file or "", labelled=False, options=columns)
     for note in part.notes:
         _note(note)
@@ -291,7 +294,7 @@ def _pretraining_recipe(loaded: Loaded) -> PretrainConfig:
 
 def convert(options: ConvertOptions) -> str:
     """Rewrite what can be loaded as a model folder of ours, for `bothways convert`."""
-    source, out = Path(options.source), Path(options.out)
+    source, out = model_folder(options.source), Path(options.out)
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise ModelError(f"{out} exists already; choose a new folder.")
     loaded = load_model(source, vocabulary=options.vocab)

@@ -20,12 +20,11 @@ from bothways.errors import ConfigError
 from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
 from bothways.model.cost import mean_operations
-from bothways.model.folder import load_model
 from bothways.model.heads import Bert
 from bothways.pretraining.batches import PairBatches
 from bothways.pretraining.clock import EVALUATIONS
 from bothways.pretraining.objective import PAIR_TASKS
-from bothways.pretraining.start import check_direction
+from bothways.pretraining.start import load_start
 from bothways.training.device import choose_device
 from bothways.training.precision import Choice, choose_precision, set_threads
 from bothways.training.runfolder import versions
@@ -172,9 +171,7 @@ def plan(config: PlanConfig) -> Forecast:
 
 def _shape(config: PlanConfig, store: TokenStore | None) -> ModelConfig:
     if config.start:
-        shape = load_model(config.start).model.config
-        check_direction(config, shape)
-        return shape
+        return load_start(config, store).config
     return config.shape(store.tokenizer.vocab_size if store else config.vocab_size)
 
 

@@ -18,7 +18,8 @@ class CorpusConfig:
     """Text (.txt), JSON lines (.jsonl) or Parquet (.parquet) files, text and JSON also compressed
     (.gz, .xz, .zst); folders or globs; - for text on standard input."""
     tokenizer: str
-    """Folder (or vocab.txt) with the vocabulary."""
+    """Folder (or vocab.txt) with the vocabulary, or the name of a model that comes with
+    bothways."""
     out: str
     """Folder to write the store to."""
     documents: Literal["blank", "file"] = "blank"

@@ -9,6 +9,7 @@ from bothways.config.fields import free, numerics, require
 from bothways.config.finetuning import TaskOptions
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
+from bothways.shipped import DEFAULT
 
 LayerChoice = Literal[
     "embeddings", "second-to-last", "last", "sum-last-four", "concat-last-four", "sum-all"
@@ -30,8 +31,8 @@ class FeaturesConfig:
 
     task: TaskOptions = field(default_factory=lambda: TaskOptions(kind="tagging"))
     """The data; of the kind tagging. A test file is measured, so it needs tags."""
-    model: str = free("")
-    """Model folder with the encoder."""
+    model: str = free(DEFAULT)
+    """Model folder with the encoder, or the name of a model that comes with bothways."""
     run: str = free("")
     """Run folder; running the same command again continues there."""
     layers: tuple[LayerChoice, ...] = free(LAYER_CHOICES)

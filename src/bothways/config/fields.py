@@ -97,4 +97,4 @@ def fingerprint(config: Any) -> str:
 def digest(value: Any) -> str:
     """A short digest of JSON-able data."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]

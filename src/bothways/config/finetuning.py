@@ -13,6 +13,7 @@ from bothways.config.spans import SpanOptions
 from bothways.config.tagging import TaggingOptions
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
+from bothways.shipped import DEFAULT
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,10 @@ class TaskOptions:
             raise ConfigError(
                 f"task.long windows is for classification and regression, not for {self.kind}."
             )
+        if self.submission and self.kind == "tagging":
+            raise ConfigError(
+                "task.submission names files with one prediction an example; tagging gives many."
+            )
 
 
 PAPER_GRID = {"lr": (5e-5, 3e-5, 2e-5), "batch": (16, 32), "epochs": (2, 3, 4)}
@@ -207,8 +212,8 @@ class FinetuneConfig:
     """The data and what to predict."""
     data: str = free("")
     """Folder that the task's file names are relative to."""
-    model: str = free("")
-    """Model folder to start from."""
+    model: str = free(DEFAULT)
+    """Model folder to start from, or the name of a model that comes with bothways."""
     run: str = free("")
     """Run folder; running the same command again continues there."""
     from_scratch: bool = False
@@ -335,11 +340,11 @@ class GlueConfig:
 
     data: str
     """Folder with the tasks' folders (CoLA, SST-2 ...), as GLUE is distributed."""
-    model: str
-    """Model folder to start from."""
     run: str
     """Folder for a run folder of each task, the table and the submission; the same command again
     continues there."""
+    model: str = DEFAULT
+    """Model folder to start from, or the name of a model that comes with bothways."""
     tasks: tuple[str, ...] = ()
     """Declared tasks (`bothways tasks`) or files of the same form; if not given, those of GLUE that
     the data folder has."""

@@ -38,7 +38,8 @@ class ModelConfig:
     """A token sees itself and those before it, not those after (transformers: is_decoder)."""
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "layers", "hidden", "heads", "intermediate", "positions"):
+        sizes = "vocab_size", "layers", "hidden", "heads", "intermediate", "positions", "segments"
+        for name in sizes:
             if getattr(self, name) < 1:
                 raise ConfigError(f"model.{name} is {getattr(self, name)}; it must be at least 1.")
         if self.hidden % self.heads:
@@ -49,8 +50,9 @@ class ModelConfig:
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"model.{name} is {getattr(self, name)}; it must be in [0, 1).")
-        if not 0 < self.init_std < math.inf:
-            raise ConfigError(f"model.init_std is {self.init_std}; it must be above 0.")
+        for name in ("init_std", "norm_eps"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"model.{name} is {getattr(self, name)}; it must be above 0.")
 
     @property
     def head_size(self) -> int:
@@ -107,13 +109,13 @@ class SizeOptions:
     def resolve(self, vocab_size: int, *, left_to_right: bool = False) -> ModelConfig:
         """The network for a vocabulary of this many pieces."""
         layers, hidden, heads = SIZES[self.size]
-        hidden = self.hidden or hidden
+        hidden = hidden if self.hidden is None else self.hidden
         return ModelConfig(
             vocab_size=vocab_size,
-            layers=self.layers or layers,
+            layers=layers if self.layers is None else self.layers,
             hidden=hidden,
-            heads=self.heads or heads,
-            intermediate=self.intermediate or 4 * hidden,
+            heads=heads if self.heads is None else self.heads,
+            intermediate=4 * hidden if self.intermediate is None else self.intermediate,
             positions=self.positions,
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,

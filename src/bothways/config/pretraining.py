@@ -92,7 +92,8 @@ class MaskOptions:
     use, and pairs.kind must be full or single."""
     segmented: bool = False
     """For words: a segmenter has put spaces between words in every script of the text. Otherwise
-    each piece of a script without spaces (kana, Thai, ...) is a word of its own."""
+    each piece of a script without spaces (kana, Thai, ...) is a word of its own, but not in
+    byte-bpe vocabularies, whose pieces may begin inside a letter."""
     duplicates: int = 0
     """Epochs drawn, which are then repeated, pairs and masks alike (the original has 10); 0: every
     epoch draws anew."""
@@ -150,8 +151,8 @@ class PretrainConfig:
     run: str = free("")
     """Run folder; running the same command again continues there."""
     start: str | None = free(None)
-    """Model folder to continue from, instead of new weights. Its content must match to continue a
-    run; its place may change."""
+    """Model folder (or name of a model that comes with bothways) to continue from, instead of new
+    weights. Its content must match to continue a run; its place may change."""
     model: SizeOptions = field(default_factory=SizeOptions)
     """Size of the encoder (ignored with --start)."""
     clock: ClockOptions = field(default_factory=ClockOptions)

@@ -38,7 +38,8 @@ class OptimizerOptions:
         require("optimizer.warmup", self.warmup, 0, 1)
         require("optimizer.beta1", self.beta1, 0, 1 - 1e-9)
         require("optimizer.beta2", self.beta2, 0, 1 - 1e-9)
-        require("optimizer.eps", self.eps, 0)
+        if not self.eps > 0:  # an all-zero gradient would be 0 / 0
+            raise ConfigError(f"optimizer.eps is {self.eps:g}; it must be above 0.")
         require("optimizer.weight_decay", self.weight_decay, 0)
         if not self.clip > 0:
             raise ConfigError(f"optimizer.clip is {self.clip:g}; it must be above 0.")

@@ -70,7 +70,8 @@ class ExtendConfig:
     """Add whole words to a WordPiece vocabulary, and rows for them to a model that uses it."""
 
     source: str
-    """Folder with the vocabulary; of a model folder the embeddings grow too."""
+    """Folder with the vocabulary, or the name of a model that comes with bothways; of a model the
+    embeddings grow too."""
     out: str
     """Folder to write to: a vocabulary, or a model where the source is one."""
     words: str | None = None

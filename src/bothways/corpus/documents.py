@@ -90,9 +90,14 @@ def read_lines(
         for number, text in lines_of(file, path, max_line_mib=max_line_mib):
             yield number, text
             if on_read and number % _LINES_PER_REPORT == 0:
-                on_read(disk.tell())
+                on_read(place_of(disk))
         if on_read:
-            on_read(disk.tell())
+            on_read(place_of(disk))
+
+
+def place_of(disk: BinaryIO) -> int:
+    """How many bytes of a file were read; 0 of a pipe, which does not say."""
+    return disk.tell() if disk.seekable() else 0
 
 
 def lines_of(

@@ -17,6 +17,7 @@ from bothways.corpus.encode import Hashes
 
 # Memory is that of the fullest file: about 100 bytes for each 64 hashes.
 BUCKETS = 64
+_FLAGS = 2**20  # written at once
 _BUFFER = 2**16  # hashes kept before they are spread over the files
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("item", "<i8")])
 _SHIFT = np.uint64(64 - 6)
@@ -86,9 +87,12 @@ class RepeatFinder:
         """Sort all that was added; ``size`` is one more than the highest item may be."""
         if self._waiting:
             self._spread()
-        repeated = np.memmap(
-            self._folder / f"{self._name}-repeated", np.bool_, mode="w+", shape=max(size, 1)
-        )
+        path = self._folder / f"{self._name}-repeated"
+        size_on_disk = max(size, 1)
+        with path.open("wb") as flags:  # all of it now: a mapped file that outgrows a disk kills
+            for at in range(0, size_on_disk, _FLAGS):
+                flags.write(bytes(min(_FLAGS, size_on_disk - at)))
+        repeated = np.memmap(path, np.bool_, mode="r+", shape=size_on_disk)
         ranks: list[tuple[int, int]] = []
         histogram: dict[int, int] = {}
         for bucket, file in enumerate(self._files):

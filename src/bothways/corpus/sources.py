@@ -27,6 +27,7 @@ from bothways.corpus.documents import (
     decompressed,
     explain_unreadable,
     list_files,
+    place_of,
 )
 from bothways.errors import InputError
 
@@ -201,7 +202,7 @@ def _blocks(item: Input, begin: Position, config: CorpusConfig) -> Iterator[_Ste
         with decompressed(item.path, disk) as file:
             for block, after in _line_blocks(file, item, begin, config):
                 at = after.line - 1
-                yield block, after, disk.tell()
+                yield block, after, place_of(disk)
 
 
 # ------------------------------------------------------------------------------------------- lines

@@ -2,7 +2,8 @@
 
 Text: the documentation inside the installed Python packages. On it a vocabulary is learned and a
 tiny BERT pre-trained; then the same labelled examples are learned by that BERT and by one with the
-same shape and random weights, with several seeds each. The report says what pre-training gained.
+same shape and random weights, with several seeds each, and by the model that comes with the
+package. The report says what pre-training gained.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from bothways.demo.labelled import follows_task, package_task, split_documents
 from bothways.errors import RunError
 from bothways.files import write_json, write_text
 from bothways.pretraining.run import PretrainResult, pretrain
+from bothways.shipped import DEFAULT
 from bothways.tasks.finetune import finetune
 from bothways.tasks.report import FinetuneResult
 from bothways.tokenization.learning import learn_vocabulary
@@ -39,10 +41,15 @@ from bothways.use import load
 from bothways.use_options import DemoConfig
 
 VOCABULARY = 8192
+STARTS = ("pretrained", "random", "shipped")
 FILL_MASK = (
     "Return the [MASK] of the array.",
     "If the file does not [MASK], an error is raised.",
     "The default [MASK] is None.",
+)
+FILL_MASK_SHIPPED = (
+    "She opened the [MASK] and looked out.",
+    "The city is the [MASK] of the country.",
 )
 # Minutes kept for the fine-tuning runs, as a share of what is left after the text is prepared.
 _FINETUNING_SHARE = 0.4
@@ -51,22 +58,25 @@ _LEAST_MINUTES = 0.25
 
 @dataclass(frozen=True)
 class Gain:
-    """One task, from both starts.
+    """One task, from each start.
 
     Attributes:
         task: its name.
-        pretrained, random: accuracies, one a seed.
+        pretrained, random: accuracies, one a seed, of the model pre-trained here and of its shape
+            with random weights.
+        shipped: the same of the model that comes with the package: larger, trained for longer.
         baseline: accuracy of always saying the commonest class.
     """
 
     task: str
     pretrained: tuple[float, ...]
     random: tuple[float, ...]
+    shipped: tuple[float, ...]
     baseline: float
 
     @property
     def gain(self) -> float:
-        """Difference of the means."""
+        """Difference of the means of the first two."""
         return statistics.fmean(self.pretrained) - statistics.fmean(self.random)
 
 
@@ -90,7 +100,7 @@ def demo(config: DemoConfig) -> str:
     minutes = float(folder.name.removeprefix("pretrain-").removesuffix("min"))
     _say(f"3/4 pre-training for about {minutes:.1f} minutes")
     run = _pretrain(config, out, folder, minutes)
-    _say("4/4 fine-tuning, from the pre-trained and from random weights")
+    _say(f"4/4 fine-tuning, from these weights, from random ones, and from {DEFAULT}")
     gains = [_compare(config, out, run, name) for name in ("follows", "package")]
     text = _report(out, run, gains)
     write_text(out / "report.txt", text + "\n")
@@ -164,17 +174,16 @@ def _pretrain(config: DemoConfig, out: Path, folder: Path, minutes: float) -> Pr
 
 
 def _compare(config: DemoConfig, out: Path, run: PretrainResult, name: str) -> Gain:
-    """Fine-tune from the pre-trained and from random weights with everything else equal."""
-    results = [_finetune(config, out, run, name, from_scratch=s) for s in (False, True)]
-    pretrained, random = (tuple(result.scores["accuracy"]) for result in results)
-    return Gain(name, pretrained, random, results[0].baseline["accuracy"])
+    """Fine-tune from each start with everything else equal."""
+    results = {start: _finetune(config, out, run, name, start) for start in STARTS}
+    scores = {start: tuple(result.scores["accuracy"]) for start, result in results.items()}
+    return Gain(name, **scores, baseline=results["pretrained"].baseline["accuracy"])
 
 
 def _finetune(
-    config: DemoConfig, out: Path, run: PretrainResult, name: str, *, from_scratch: bool
+    config: DemoConfig, out: Path, run: PretrainResult, name: str, start: str
 ) -> FinetuneResult:
     pair = name == "follows"
-    start = "random" if from_scratch else "pretrained"
     return finetune(
         FinetuneConfig(
             task=TaskOptions(
@@ -184,9 +193,9 @@ def _finetune(
                 text_a="first" if pair else "sentence",
                 text_b="second" if pair else None,
             ),
-            model=str(run.model),
+            model=DEFAULT if start == "shipped" else str(run.model),
             run=str(run.run.with_name(f"{run.run.name}-{name}-{start}")),
-            from_scratch=from_scratch,
+            from_scratch=start == "random",
             epochs=6,
             length=96,
             optimizer=OptimizerOptions(lr=5e-4, warmup=0.1, bias_correction=True),
@@ -196,19 +205,17 @@ def _finetune(
 
 
 def _report(out: Path, run: PretrainResult, gains: Sequence[Gain]) -> str:
-    model = load(run.model)
-    lines = ["", "What the pre-trained model fills in:"]
-    for text in FILL_MASK:
-        (fillings,) = model.fill_mask(text, top=4)
-        shown = ", ".join(f"{f.piece} {f.probability:.0%}" for f in fillings)
-        lines.append(f"  {text:<52} {shown}")
-    lines += ["", f"{'accuracy on held-out functions':<34}{'pre-trained':>18}{'random start':>18}"]
-    lines[-1] += f"{'gain':>10}{'always same':>14}"
+    lines = ["", "What the model pre-trained here fills in:"]
+    lines += _fillings(run.model, FILL_MASK)
+    lines += ["", f"What {DEFAULT} fills in, which comes with bothways:"]
+    lines += _fillings(DEFAULT, FILL_MASK_SHIPPED)
+    lines += ["", f"{'accuracy on held-out functions':<32}{'pre-trained':>16}{'random start':>16}"]
+    lines[-1] += f"{'gain':>8}{DEFAULT:>16}{'always same':>13}"
     titles = {"package": "which package is described?", "follows": "does B follow A?"}
     for gain in gains:
         lines.append(
-            f"  {titles[gain.task]:<32}{_spread(gain.pretrained):>18}{_spread(gain.random):>18}"
-            f"{gain.gain:>+10.3f}{gain.baseline:>14.3f}"
+            f"  {titles[gain.task]:<30}{_spread(gain.pretrained):>16}{_spread(gain.random):>16}"
+            f"{gain.gain:>+8.3f}{_spread(gain.shipped):>16}{gain.baseline:>13.3f}"
         )
     lines.append(f"  (mean ± standard deviation over {len(gains[0].pretrained)} seeds)")
     lines += [
@@ -218,11 +225,21 @@ def _report(out: Path, run: PretrainResult, gains: Sequence[Gain]) -> str:
         f"all else: {out}",
         "",
         "What to run next:",
+        f"  {_program()} fill-mask 'Paris is the [MASK] of France.'",
         f"  {_program()} fill-mask {run.model} 'A list of [MASK].'",
         f"  {_program()} next-sentence {run.model} 'The file is opened.' 'It is then closed.'",
         f"  {_program()} vocab --files 'your/*.txt' --out vocabulary",
     ]
     return "\n".join(lines)
+
+
+def _fillings(model: str | Path, texts: Sequence[str]) -> list[str]:
+    """A line for each text, with the likeliest pieces at its mask."""
+    lines = []
+    for text, (fillings,) in zip(texts, map(load(model).fill_mask, texts), strict=True):
+        shown = ", ".join(f"{f.piece} {f.probability:.0%}" for f in fillings[:4])
+        lines.append(f"  {text:<52} {shown}")
+    return lines
 
 
 def _program() -> str:

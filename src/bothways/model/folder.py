@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from bothways.model.formats import (
 )
 from bothways.model.heads import Bert
 from bothways.randomness import Purpose
+from bothways.shipped import SHIPPED, model_folder
 from bothways.tokenization.tokenizer import Tokenizer
 
 WEIGHTS, OLD_WEIGHTS, CONFIG, ABOUT = (
@@ -116,21 +118,26 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     Heads are there when the file has their weights.
 
     Args:
-        folder: with config.json and weights.
+        folder: with config.json and weights; or the name of a shipped model.
         vocabulary: vocab.txt or tokenizer folder to use, where the folder has none of its own.
 
     Raises:
         ModelError: a file is missing or damaged, the network is not a BERT that bothways computes,
             a weight of the encoder or of a head is missing, or vocabulary and model differ in size.
     """
-    folder = Path(folder)
-    values = read_json(folder / CONFIG, "a model folder holds config.json and model.safetensors")
+    folder = model_folder(folder)
+    values = read_json(
+        folder / CONFIG,
+        "a model folder holds config.json and model.safetensors, and by name alone there is "
+        f"{', '.join(SHIPPED)}",
+    )
     config = config_from_hugging_face(values, where=str(folder / CONFIG))
     path, theirs = _read_weights(folder)
     architectures = values.get("architectures") or []
     state, unused = from_hugging_face(
         theirs, config, where=str(path), tagging=TAGGING in architectures
     )
+    _refuse_other_layers(unused, config, path)
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
     _check_sizes(config, tokenizer, str(vocabulary or folder))
     model = empty_model(config, state)
@@ -207,6 +214,17 @@ def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
         pooler = model.encoder.pooler.to_empty(device="cpu")
         init_weights(pooler, model.config, seed=0, purpose=Purpose.HEAD, index=len(_HEADS))
     return missing
+
+
+def _refuse_other_layers(unused: list[str], config: ModelConfig, path: Path) -> None:
+    """A network of fewer layers than were trained computes, and says something else."""
+    numbers = {name: re.search(r"(?:^|\.)encoder\.layer\.(\d+)\.", name) for name in unused}
+    found = [name for name, n in numbers.items() if n and int(n[1]) >= config.layers]
+    if found:
+        raise ModelError(
+            f"{path} holds weights of layers beyond the {config.layers} that {CONFIG} calls for, "
+            f"such as {found[0]}; the folder's files do not belong together."
+        )
 
 
 def _read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:

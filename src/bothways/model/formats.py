@@ -222,6 +222,16 @@ def config_to_hugging_face(
     }
 
 
+_WHOLE = {
+    *("vocab_size", "num_hidden_layers", "hidden_size", "num_attention_heads"),
+    *("intermediate_size", "max_position_embeddings", "type_vocab_size"),
+}
+_REAL = {
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps"),
+    "initializer_range",
+}
+
+
 def config_from_hugging_face(values: Mapping[str, Any], *, where: str) -> ModelConfig:
     """The shape that a config.json describes.
 
@@ -234,6 +244,10 @@ def config_from_hugging_face(values: Mapping[str, Any], *, where: str) -> ModelC
                 f"{where}: {key} is {values[key]!r}; bothways computes BERT with "
                 f"{key} {allowed[0]!r} only, and loading it anyway would give other results."
             )
+    for keys, kinds, kind in ((_WHOLE, int, "a whole number"), (_REAL, (int, float), "a number")):
+        for key in keys & values.keys():
+            if not isinstance(values[key], kinds) or isinstance(values[key], bool):
+                raise ModelError(f"{where}: {key} is {values[key]!r}; it must be {kind}.")
     try:
         return ModelConfig(
             vocab_size=values["vocab_size"],

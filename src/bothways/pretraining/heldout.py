@@ -14,6 +14,9 @@ from bothways.pretraining.plan import unfit
 _EVALUATION_SEED = 20190610  # held-out pairs are the same for every run on a corpus
 
 
+_MOST = 64  # sequences of a micro-batch
+
+
 def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list[PretrainingBatch]:
     """The held-out micro-batches of a run, the same for every run on this corpus."""
     folder = config.evaluate.corpus or store.folder
@@ -28,17 +31,24 @@ def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list
     if problem := unfit(heldout, kind):
         say(f"no held-out evaluation: {problem}")
         return []
-    return evaluation_batches(heldout, config.phases[0].length, config.evaluate.sequences, config)
+    first = config.phases[0]
+    sequences, most = config.evaluate.sequences, min(_MOST, first.micro_batch)
+    return evaluation_batches(heldout, first.length, sequences, config, micro_batch=most)
 
 
 def evaluation_batches(
-    store: TokenStore, length: int, sequences: int, config: PretrainConfig
+    store: TokenStore,
+    length: int,
+    sequences: int,
+    config: PretrainConfig,
+    *,
+    micro_batch: int = _MOST,
 ) -> list[PretrainingBatch]:
-    """This many sequences of a store, at most one pass over it, in micro-batches of 64, drawn by a
-    seed of their own."""
+    """This many sequences of a store, at most one pass over it, drawn by a seed of their own. In
+    how large micro-batches they are computed changes results by rounding alone."""
     source = PairBatches(
         store,
-        Phase(length=length, batch=64, micro_batch=64),
+        Phase(length=length, batch=micro_batch, micro_batch=micro_batch),
         pairs=config.pairs,
         masking=config.masking,
         seed=_EVALUATION_SEED,

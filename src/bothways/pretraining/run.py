@@ -98,7 +98,7 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
         numerics["parallel"] = config.parallel
     inputs = {"corpus": store.fingerprint}
     if config.start:
-        inputs["start"] = weights_digest(Path(config.start))
+        inputs["start"] = weights_digest(config.start)
     ranks.check_same(_shared_options(config) | inputs | {"device": device.torch.type})
     run = open_run(
         config.run,
@@ -199,7 +199,9 @@ class _Pretraining:
         with self._monitor(done) as watch:
             self._greet(watch, notes)
             if done:
-                self._continue(watch, done)
+                watch.say(f"continuing after step {done:,}")
+            if not self.run.new:
+                self._note_changes(watch, done)
             heldout = heldout_batches(self.config, self.store, watch.say)
             with self._interruptible():
                 return self._loop(watch, done, heldout)
@@ -313,9 +315,8 @@ class _Pretraining:
         for note in [*notes, form] if form else notes:
             watch.say(note)
 
-    def _continue(self, watch: Monitor, done: int) -> None:
-        """Say where the run goes on, and if its bits may differ from those of an unbroken one."""
-        watch.say(f"continuing after step {done:,}")
+    def _note_changes(self, watch: Monitor, done: int) -> None:
+        """Say and record if the bits may differ from those of an unbroken run."""
         changes = changed_numerics(self.run, self.numerics)
         for change in changes:
             watch.say(

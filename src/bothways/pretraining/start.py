@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -17,6 +16,7 @@ from bothways.model.heads import Bert, MaskedLMHead, NextSentenceHead
 from bothways.model.priming import prime_first_layer
 from bothways.pretraining.objective import PAIR_TASKS
 from bothways.randomness import Purpose
+from bothways.shipped import model_folder
 
 Head = TypeVar("Head", bound=torch.nn.Module)
 
@@ -45,20 +45,7 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
         if config.model.init == "primed":
             prime_first_layer(new.encoder)
         return _fit_heads(new, config)
-    loaded = load_model(config.start)
-    if loaded.tokenizer.fingerprint != store.tokenizer.fingerprint:
-        raise StoreError(
-            f"{config.corpus} was built with another vocabulary than {config.start} has; build it "
-            f"again with --tokenizer {config.start}."
-        )
-    model = loaded.model
-    check_direction(config, model.config)
-    longest = max(phase.length for phase in config.phases)
-    if longest > model.config.positions:
-        raise ConfigError(
-            f"phases: length {longest} is over the {model.config.positions} positions of "
-            f"{config.start}; shorten the phase."
-        )
+    model = load_start(config, store)
     model.classifier = model.tagger = model.span = model.lstm = None
     # The heads are numbered as in a new model, so that they draw different numbers.
     if model.masked_lm is None:
@@ -67,6 +54,30 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
         head = NextSentenceHead(model.config)
         model.next_sentence = _new_head(head, model.config, config.seed, 1)
     return _fit_heads(model, config)
+
+
+def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
+    """The model of --start as it is.
+
+    Raises:
+        ConfigError, StoreError, ModelError: see :func:`starting_model`.
+    """
+    assert config.start
+    loaded = load_model(config.start)
+    if store is not None and loaded.tokenizer.fingerprint != store.tokenizer.fingerprint:
+        raise StoreError(
+            f"{config.corpus} was built with another vocabulary than {config.start} has; build it "
+            f"again with --tokenizer {config.start}."
+        )
+    shape = loaded.model.config
+    check_direction(config, shape)
+    longest = max(phase.length for phase in config.phases)
+    if longest > shape.positions:
+        raise ConfigError(
+            f"phases: length {longest} is over the {shape.positions} positions of "
+            f"{config.start}; shorten the phase."
+        )
+    return loaded.model
 
 
 def check_direction(config: PretrainConfig, shape: ModelConfig) -> None:
@@ -100,7 +111,8 @@ def _new_head(head: Head, shape: ModelConfig, seed: int, index: int) -> Head:
     return head
 
 
-def weights_digest(folder: Path) -> str:
+def weights_digest(model: str) -> str:
     """Of the file that :func:`load_model` reads."""
+    folder = model_folder(model)
     path = folder / WEIGHTS
     return sha256(path if path.exists() else folder / OLD_WEIGHTS)[:16]

@@ -37,6 +37,7 @@ from bothways.reproduce.heldout import HeldOutOptions
 from bothways.reproduce.scales import TASKS, Scale
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import FIGURE5, HELDOUT, Row, Table
+from bothways.tasks.features import chosen_layers
 from bothways.training.runfolder import versions
 
 RUNS = "runs"
@@ -174,6 +175,11 @@ class _Builder:
         recipe = changed(task.recipe, dict(row.finetune))
         if row.lstm:
             recipe = changed(recipe, {"lstm": _shape(run.config).hidden})
+        if recipe.length > (positions := _shape(run.config).positions):
+            raise ConfigError(
+                f"{bound.title} is read in sequences of {recipe.length}, but the encoder of "
+                f"{run.label} has {positions} positions (model.positions); choose among --tasks."
+            )
         label = "-".join(
             part for part in (bound.task, label, difference(task.recipe, recipe)) if part
         )
@@ -197,6 +203,7 @@ class _Builder:
         label: str,
         pretrain_seed: int,
     ) -> Source:
+        chosen_layers(layers, _shape(run.config).layers)  # refuses what it has not
         task = self._task(name)
         parts = tuple(f"{layers}:{seed}" for seed in self.seeds)
         recipe = features_of(self.scale, task, self.config)

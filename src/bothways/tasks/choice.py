@@ -29,7 +29,14 @@ from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, measure_classes
 from bothways.tasks.panels import Each, Mistake
-from bothways.tasks.readers import broken_note, clean_label, listed, read_values, refuse
+from bothways.tasks.readers import (
+    broken_note,
+    clean_label,
+    json_text,
+    listed,
+    read_values,
+    refuse,
+)
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -292,7 +299,7 @@ def _json_list(text: str, name: str, path: Path, line: int) -> list[str]:
     except (ValueError, RecursionError):
         values = None
     if isinstance(values, list) and all(isinstance(value, str) for value in values):
-        return values
+        return [json_text(value, name, path, line) for value in values]
     raise InputError(
         f"column {name!r} holds {text[:40]!r}; as the only column of choices it must hold them as "
         'a JSON list of texts, ["one", "two"].',

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,10 @@ class Data:
         """What was cut or empty, a sentence each."""
         parts = [self.train, self.dev, *([self.test] if self.test else []), *self.further.parts]
         return tuple(note for part in parts for note in part.notes)
+
+
+# More than what any vocabulary leaves out of text of its language.
+_MANY_UNKNOWN = 0.05
 
 
 @dataclass(frozen=True)
@@ -83,4 +87,12 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> Data:
         return task.encode(loaded.tokenizer, rows, length=config.length)
 
     further = read_further(task, options, encode)
-    return Data(task, encode(train), encode(dev), None if test is None else encode(test), further)
+    encoded = encode(train)
+    unknown = float((encoded.examples.tokens == loaded.tokenizer.unk_id).mean())
+    if unknown > _MANY_UNKNOWN:
+        note = (
+            f"{Path(options.train).name}: {unknown:.0%} of the tokens are [UNK]: the vocabulary of "
+            f"{config.model} is for other text"
+        )
+        encoded = replace(encoded, notes=(*encoded.notes, note))
+    return Data(task, encoded, encode(dev), None if test is None else encode(test), further)

@@ -29,6 +29,7 @@ from bothways.config import TaskOptions, from_dict, to_dict
 from bothways.errors import ModelError
 from bothways.model.folder import CONFIG, Loaded, load_model, read_json
 from bothways.model.heads import Bert
+from bothways.shipped import model_folder
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import task_of
 from bothways.tasks.task import LossKind, Outputs
@@ -64,7 +65,7 @@ def load_ensemble(folders: Sequence[str | Path]) -> Loaded:
     Raises:
         ModelError: a folder cannot be loaded, or they differ in tokenizer, task, labels or length.
     """
-    paths = [path for folder in folders for path in model_folders(Path(folder))]
+    paths = [path for folder in folders for path in model_folders(model_folder(folder))]
     first = load_model(paths[0])
     if len(paths) == 1:
         return first

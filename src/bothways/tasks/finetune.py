@@ -17,12 +17,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
 
-from bothways.config import SEARCHED, FinetuneConfig, digest
+from bothways.config import SEARCHED, FinetuneConfig, ModelConfig, digest
 from bothways.errors import ConfigError
 from bothways.model.folder import Loaded, load_model
 from bothways.tasks.data import Data, Opened, load_data
@@ -35,6 +35,9 @@ from bothways.tasks.seeds import keeps_head, read_seed
 from bothways.training.device import choose_device, describe_attention
 from bothways.training.precision import Choice, choose_precision, set_threads, threads_said
 from bothways.training.runfolder import changed_numerics, open_run
+
+# A narrower encoder learns little at a rate below (EXPERIMENTS.md, section 9).
+_NARROW, _SLOW = 384, 1e-4
 
 
 def finetune(config: FinetuneConfig) -> FinetuneResult:
@@ -76,12 +79,15 @@ def begin(config: FinetuneConfig, jobs: Jobs) -> Callable[[], FinetuneResult]:
     threads = threads_said(run.threads)
     say(
         f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
-        f"examples, {threads}{'' if run.alone else f' in each of {config.jobs} processes'}, "
+        f"examples, from {'random weights shaped as ' * config.from_scratch}{config.model}, "
+        f"{threads}{'' if run.alone else f' in each of {config.jobs} processes'}, "
         f"{run.device.reason}, {run.precision.reason}"
     )
     shape = loaded.model.config
-    if config.dropout is None and not shape.dropout and not shape.attention_dropout:
-        say("the model folder has no dropout, so there is none; the paper's is --dropout 0.1")
+    if loaded.fresh and not config.from_scratch:
+        say(f"not in the model folder, newly drawn: {', '.join(loaded.fresh)}")
+    for line in advice(config, shape):
+        say(line)
     if kept:
         say("goes on with the head of the model folder too (head: new draws another)")
     form = describe_attention(
@@ -203,6 +209,18 @@ def model_digest(loaded: Loaded, *, weights: bool, head: bool = False) -> str:
             content.update(name.encode())
             content.update(value.contiguous().numpy())
     return content.hexdigest()[:16]
+
+
+def advice(config: FinetuneConfig, shape: ModelConfig) -> Iterator[str]:
+    """What the settings leave out that small encoders usually need."""
+    if config.dropout is None and not shape.dropout and not shape.attention_dropout:
+        yield "the model folder has no dropout, so there is none; the paper's is --dropout 0.1"
+    rate = max(config.search.values["lr"], default=config.optimizer.lr)
+    if shape.hidden < _NARROW and rate < _SLOW:
+        yield (
+            f"the learning rate, {rate:g}, suits encoders as wide as the paper's; one of "
+            f"{shape.hidden} usually needs 1e-4 to 3e-4"
+        )
 
 
 def _check_asked(config: FinetuneConfig) -> None:

@@ -22,7 +22,7 @@ from bothways.model.folder import load_model
 from bothways.tasks.catalogue import GLUE, declared, task, task_files
 from bothways.tasks.finetune import begin
 from bothways.tasks.jobs import Jobs
-from bothways.tasks.report import FinetuneResult
+from bothways.tasks.report import FinetuneResult, SeedResult
 from bothways.tasks.submission import write_submission
 from bothways.tasks.table import Row, markdown, record, rows_of, settings
 
@@ -120,7 +120,14 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         "length": config.length,
         "dropout": config.dropout,
     }
-    return task(name, **{k: v for k, v in changes.items() if v is not None})
+    found = task(name, **{k: v for k, v in changes.items() if v is not None})
+    for option in ("lr", "batch", "epochs"):
+        if getattr(config, option) is not None and found.search.values[option]:
+            raise ConfigError(
+                f"--{option} is given, and the task {name} searches it (search.{option}); leave "
+                "one of them out."
+            )
+    return found
 
 
 def _without_missing(recipe: FinetuneConfig) -> FinetuneConfig:
@@ -139,6 +146,25 @@ def _without_missing(recipe: FinetuneConfig) -> FinetuneConfig:
     return dataclasses.replace(recipe, task=present)
 
 
+def _trained(result: FinetuneResult) -> list[SeedResult]:
+    """Every run, of a search those of all settings."""
+    found = [result] if result.search is None else result.search.settings
+    return [seed for one in found for seed in one.seeds]
+
+
+def _chosen(recipe: FinetuneConfig, result: FinetuneResult) -> FinetuneConfig:
+    """The recipe with the setting that a search chose."""
+    chosen = result.setting if result.search is not None else recipe.setting
+    return dataclasses.replace(
+        recipe,
+        batch=chosen["batch"],
+        epochs=chosen["epochs"],
+        optimizer=dataclasses.replace(
+            recipe.optimizer, lr=chosen["lr"], bias_correction=chosen["bias_correction"]
+        ),
+    )
+
+
 def _write(
     config: GlueConfig,
     tasks: dict[str, FinetuneConfig],
@@ -150,14 +176,14 @@ def _write(
     """Write table, records and submission of what is finished after so many seconds."""
     run = Path(config.run)
     rows = [row for name, r in results.items() for row in rows_of(name, tasks[name], r)]
-    seconds = {name: sum(s.seconds for s in r.seeds) for name, r in results.items()}
+    seconds = {name: sum(s.seconds for s in _trained(r)) for name, r in results.items()}
     lines = [
         *markdown(rows, seconds),
         "",
         "Scores are of 100; mean and sample standard deviation over seeds. Minutes are of training "
         f"and measuring, over all seeds; this command took {elapsed / 60:.1f} in all.",
         "",
-        *settings(list(tasks.values()), shape, config.model),
+        *settings([_chosen(tasks[n], r) for n, r in results.items()], shape, config.model),
         *(["", *(f"- {note}" for note in notes)] if notes else []),
     ]
     written = [

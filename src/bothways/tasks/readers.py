@@ -399,14 +399,19 @@ def _json_values(
                 path=path,
                 line=number,
             )
-        value, as_text = holder[key], _json_label if name == options.label else _json_text
+        value, as_text = holder[key], _json_label if name == options.label else json_text
         if isinstance(value, list) and name in options.choices:
             value = json.dumps(value)
         values.append(as_text(value, name, path, number))
     return values
 
 
-def _json_text(value: Any, name: str, path: Path, number: int) -> str:
+def json_text(value: Any, name: str, path: Path, number: int) -> str:
+    """A text out of a JSON value: a string that can be written down, and has no NULs.
+
+    Raises:
+        InputError: it is not.
+    """
     if not isinstance(value, str):
         raise InputError(
             f"key {name!r} holds {json.dumps(value)[:40]}; a text is a string.",
@@ -429,7 +434,7 @@ def _json_text(value: Any, name: str, path: Path, number: int) -> str:
 
 def _json_label(value: Any, name: str, path: Path, number: int) -> str:
     if isinstance(value, str):
-        return _json_text(value, name, path, number)
+        return json_text(value, name, path, number)
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     raise InputError(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, ModelConfig
+from bothways.errors import RunError
 from bothways.tasks.catalogue import GLUE, task
 from bothways.tasks.further import part_name
 from bothways.tasks.report import FinetuneResult
@@ -86,14 +87,24 @@ def rows_of(name: str, config: FinetuneConfig, result: FinetuneResult) -> list[R
         name: the task, as asked for.
         config: its recipe, with all the files that the task is declared to have.
         result: of fine-tuning.
+
+    Raises:
+        RunError: some seeds were measured on a file when it had another name.
     """
     options, metric = config.task, result.metrics[0]
     measured = [part_name(f) for f in (options.dev, *options.measure)]
     predicted = [part_name(f) for f in (options.test or "test", *options.predict)]
     rows = []
     for i, file in enumerate(measured):
-        if i and file not in result.best.further:
+        lacking = [s for s in result.seeds if i and file not in s.further]
+        if len(lacking) == len(result.seeds):
             continue  # the file was not there
+        if lacking:
+            raise RunError(
+                f"{lacking[0].folder} was measured on {', '.join(lacking[0].further) or 'no file'} "
+                f"beside dev, and not on {file}, which has been renamed since. Name it as before, "
+                "or remove that folder and run the command again."
+            )
         found = [s.further[file] if i else s.measurement for s in result.seeds]
         test = predicted[i] if i < len(predicted) else ""
         rows.append(
@@ -147,11 +158,14 @@ def markdown(rows: Sequence[Row], seconds: dict[str, float]) -> list[str]:
         rows: of all tasks.
         seconds: of each task, over its seeds.
     """
-    lines = [
-        "| task | measured on | metric | here | always the same | BERT-base, dev "
-        "| BERT-base, test | BERT-large, test | seeds | minutes |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+    own = [model for model in MODELS if any(model in row.published_dev for row in rows)]
+    header = [
+        *("task", "measured on", "metric", "here", "always the same"),
+        *(f"{model}, this file" for model in own),
+        *(f"{model}, test" for model in MODELS),
+        *("seeds", "minutes"),
     ]
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for row in rows:
         spread = "" if math.isnan(row.std) else f" ± {row.std:.1f}"
         fallen = f" ({row.collapsed} collapsed)" if row.collapsed else ""
@@ -162,7 +176,7 @@ def markdown(rows: Sequence[Row], seconds: dict[str, float]) -> list[str]:
             row.metric,
             f"{row.mean:.1f}{spread}",
             baseline,
-            _figure(row.published_dev, MODELS[0]),
+            *(_figure(row.published_dev, model) for model in own),
             *(_figure(row.published, model) for model in MODELS),
             f"{len(row.scores)}{fallen}",
             "" if row.examples is None else f"{seconds[row.task] / 60:.1f}",
@@ -174,7 +188,7 @@ def markdown(rows: Sequence[Row], seconds: dict[str, float]) -> list[str]:
             f"**average** of {len(found.rows)}",
             *("", ""),
             f"{found.ours:.1f}",
-            *("", ""),
+            *[""] * (1 + len(own)),
             *(_figure(found.published, model) for model in MODELS),
             "",
             f"{sum(seconds.values()) / 60:.1f}",
@@ -195,7 +209,13 @@ def _dropout(config: FinetuneConfig, shape: ModelConfig) -> float:
 
 
 def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) -> list[str]:
-    """What the two sides of the table differ in, as lines of Markdown."""
+    """What the two sides of the table differ in, as lines of Markdown.
+
+    Args:
+        configs: the tasks' recipes, of a search with the setting that was chosen.
+        shape: of the model.
+        model: its folder or name.
+    """
 
     def values(*found: Any) -> str:
         return ", ".join(dict.fromkeys(map(str, found)))

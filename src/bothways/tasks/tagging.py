@@ -123,6 +123,8 @@ class TaggingTask(Task[Sentences, Tags]):
     def _targets(self, rows: Sentences, reading: Reading) -> NDArray[np.int64]:
         """The place in :attr:`labels` of each tag that should be, int64 [rows]."""
         assert rows.tags is not None
+        if self.learned != "none" and rows.scheme == "none":
+            self._refuse_without_scheme(rows)
         places = {label: i for i, label in enumerate(self.labels)}
         targets: list[int] = []
         for s, own in enumerate(reading.sentences):
@@ -141,6 +143,20 @@ class TaggingTask(Task[Sentences, Tags]):
                     )
                 targets.append(places[tag])
         return np.array(targets, dtype=np.int64)
+
+    def _refuse_without_scheme(self, rows: Sentences) -> None:
+        """Tags that mark nothing would all be taken for words outside of entities."""
+        assert rows.tags is not None
+        for tags, lines in zip(rows.tags, rows.lines, strict=True):
+            for tag, line in zip(tags, lines, strict=True):
+                if tag != OUTSIDE:
+                    raise InputError(
+                        f"the tags of this file, such as {tag!r}, mark no entities, where those of "
+                        f"the training file do ({self.learned.upper()}). Write them so, or name "
+                        "the column that has them with task.tagging.tag.",
+                        path=rows.path,
+                        line=line,
+                    )
 
     def _notes(self, rows: Sentences, reading: Reading, length: int) -> tuple[str, ...]:
         name, words = rows.path.name, sum(map(len, rows.words))

@@ -24,6 +24,7 @@ from tokenizers.processors import TemplateProcessing
 
 from bothways.errors import InputError, LengthError, ModelError
 from bothways.files import write_json, write_text
+from bothways.shipped import model_folder
 from bothways.tokenization.normalization import (
     ACCENTS,
     Normalization,
@@ -47,6 +48,10 @@ TOKENIZER_FILE = "tokenizer.json"
 SETTINGS_FILE = "tokenizer_config.json"
 
 Kind = Literal["wordpiece", "bpe", "byte-bpe", "other"]
+
+# Classes of transformers that make this normaliser anew from tokenizer_config.json.
+_PLAIN = "BertNormalizer"
+_REBUILDS_NORMALIZER = ("BertTokenizer", "BertTokenizerFast")
 
 
 @dataclass(frozen=True)
@@ -129,12 +134,16 @@ class Tokenizer:
         """Read a folder's tokenizer.json, or its vocab.txt and tokenizer_config.json.
 
         ``folder`` may also name a tokenizer.json or a vocab.txt (any other file name, in fact)
-        itself. A vocab.txt is uncased unless the tokenizer_config.json beside it says otherwise.
+        itself, or be the name of a shipped model. Where the tokenizer_config.json beside a
+        tokenizer.json names the class BertTokenizer, what it says of case, accents and Chinese
+        characters wins, as in transformers; what it does not say, unlike there, the tokenizer.json
+        does. A vocab.txt is uncased unless the
+        tokenizer_config.json beside it says otherwise.
 
         Raises:
             ModelError: there is no vocabulary, or one that cannot serve a BERT.
         """
-        path = Path(folder)
+        path = model_folder(folder)
         if path.is_dir():
             candidates = [path / TOKENIZER_FILE, path / VOCABULARY_FILE]
             found = next((file for file in candidates if file.is_file()), None)
@@ -148,7 +157,9 @@ class Tokenizer:
         if not path.is_file():
             raise ModelError(f"{path}: no such file or folder, so there is no vocabulary to read.")
         if path.suffix == ".json":
-            return cls(read_library_file(path), source=path)
+            library = read_library_file(path)
+            settings = read_settings(path.with_name(SETTINGS_FILE))
+            return cls(_with_settings(library, settings), source=path)
         settings = read_settings(path.with_name(SETTINGS_FILE))
         return cls._word_pieces(
             read_vocabulary(path),
@@ -436,6 +447,21 @@ class Tokenizer:
         added = sorted(token["content"] for token in self._settings["added_tokens"])
         text = json.dumps([self.pieces, added, settings], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _with_settings(library: tokenizers.Tokenizer, settings: dict[str, Any]) -> tokenizers.Tokenizer:
+    """The rules of a tokenizer.json as a tokenizer_config.json changes them."""
+    own = json.loads(library.to_str())["normalizer"] or {}
+    if settings.get("tokenizer_class") in _REBUILDS_NORMALIZER and own.get("type") == _PLAIN:
+        library.normalizer = normalizers.BertNormalizer(
+            clean_text=own["clean_text"],
+            lowercase=settings.get("do_lower_case", own["lowercase"]),
+            strip_accents=settings.get("strip_accents", own["strip_accents"]),
+            handle_chinese_chars=settings.get(
+                "tokenize_chinese_chars", own["handle_chinese_chars"]
+            ),
+        )
+    return library
 
 
 def _whole_characters(encoding: Encoding, texts: list[str]) -> list[tuple[int, int]]:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bothways.training.shards import divided_as, whole
+
 
 class Lamb(torch.optim.Optimizer):
     """Algorithm 2 of the paper, with its phi the identity.
@@ -56,10 +58,16 @@ class Lamb(torch.optim.Optimizer):
         direction = (m / (1 - beta1**count)).div_(root)
         direction.add_(parameter, alpha=group["weight_decay"])
         if group["parts"]:
-            both = parameter.chunk(group["parts"]), direction.chunk(group["parts"])
-            for own, its_direction in zip(*both, strict=True):
-                its_direction.mul_(_trust_ratio(own, its_direction))
+            direction.mul_(_trust_ratios(parameter, direction, group["parts"]))
         parameter.add_(direction, alpha=-group["lr"])
+
+
+def _trust_ratios(parameter: Tensor, direction: Tensor, parts: int) -> Tensor:
+    """The ratio of the matrix that each row belongs to, [rows, 1, ...], divided among processes as
+    the parameter is; a part of a matrix does not know its norm."""
+    both = whole(parameter).chunk(parts), whole(direction).chunk(parts)
+    rows = [_trust_ratio(own, its).expand(len(own)) for own, its in zip(*both, strict=True)]
+    return divided_as(parameter, torch.cat(rows).view(-1, *[1] * (parameter.ndim - 1)))
 
 
 def _trust_ratio(parameter: Tensor, direction: Tensor) -> Tensor:

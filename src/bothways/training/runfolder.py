@@ -144,6 +144,8 @@ def _find_run(folder: str | Path, recipe: dict[str, Any], verb: str) -> Run | No
         record = read_run(folder)
         _refuse_other(folder, record, verb, json.loads(json.dumps(recipe)))
         return Run(folder, record, new=False)
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is a file; name a folder for the run.")
     if folder.exists() and any(p for p in folder.iterdir() if not _is_passing(p.name)):
         raise RunError(
             f"{folder} holds other files and no {RUN_FILE}; choose a new folder for the run."

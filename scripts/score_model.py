@@ -1,0 +1,200 @@
+"""Fine-tune a model on tasks with several seeds, beside the same network without its pre-training.
+
+Starts: the model; the same shape with random weights; and the same shape primed (`model.init`) but
+untrained. One setting for all tasks unless they are asked for in several calls; nothing is chosen
+on dev. Results are added to a JSON file, and those in it already are not computed again, so that
+the file alone needs keeping.
+
+    python scripts/score_model.py mini-en --out results/mini-en --glue GLUE --sick SICK \\
+        --squad SQUAD_BY_ARTICLE --ner CONLL2003 --lr 3e-4 --batch 32 --epochs 4 --seeds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from bothways.config import FinetuneConfig
+from bothways.files import write_json, write_text
+from bothways.model.folder import Loaded, load_model, save_model
+from bothways.model.heads import Bert
+from bothways.model.priming import prime_first_layer
+from bothways.options import load_recipe
+from bothways.tasks.catalogue import task as declared_task
+from bothways.tasks.finetune import finetune, model_digest
+from bothways.tasks.report import SeedResult
+from bothways.tasks.split import split
+from bothways.training.runfolder import versions
+from bothways.use_options import SplitOptions
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+STARTS = ("model", "random", "primed")
+TASKS = {  # what says where the files are, and the scores shown
+    "cola": ("glue", ("matthews",)),
+    "sst2": ("glue", ("accuracy",)),
+    "mrpc": ("glue", ("f1", "accuracy")),
+    "stsb": ("glue", ("pearson", "spearman")),
+    "rte": ("glue", ("accuracy",)),
+    "wnli": ("glue", ("accuracy",)),
+    "qnli": ("glue", ("accuracy",)),
+    "sick-entailment": ("sick", ("accuracy",)),
+    "sick-relatedness": ("sick", ("pearson", "spearman")),
+    "squad": ("squad", ("f1", "exact_match")),
+    "squad2": ("squad2", ("f1", "exact_match", "no_answer_precision", "no_answer_recall")),
+    "conll2003": ("ner", ("f1",)),
+    "wnut17": ("wnut", ("f1",)),
+}
+
+
+def main() -> None:
+    """Train what is not in the file yet, and write the table after each."""
+    options = _arguments()
+    loaded = load_model(options.model)
+    known = model_digest(loaded, weights=True)
+    path = options.out / "scores.json"
+    found: dict[str, Any] = {"model": known, "runs": {}}
+    if path.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["model"] != known:
+            raise SystemExit(f"{path} holds scores of another model; move it away")
+    for task in options.tasks or [t for t, (data, _) in TASKS.items() if getattr(options, data)]:
+        for start in options.starts:
+            began = time.monotonic()
+            if _add(task, start, options, loaded, found["runs"].setdefault(task, {})):
+                write_json(path, found)
+                write_text(options.out / "scores.md", "\n".join(table(found)) + "\n")
+                print(f"{task} {start}: {time.monotonic() - began:.0f} s", flush=True)
+    print("\n".join(table(found)))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", help="model folder, or the name of a model that is shipped")
+    parser.add_argument("--out", type=Path, required=True, help="folder of scores.json, scores.md")
+    parser.add_argument("--work", type=Path, default=Path("runs/scores"), help="run folders")
+    parser.add_argument("--glue", type=Path, help="folder with CoLA, SST-2 ...")
+    parser.add_argument("--sick", type=Path)
+    parser.add_argument("--squad", type=Path, help="folder with train.json, dev.json, test.json")
+    parser.add_argument("--squad2", type=Path, help="the same, with questions without an answer")
+    parser.add_argument("--ner", type=Path, help="folder with eng.train, eng.testa, eng.testb")
+    parser.add_argument("--wnut", type=Path, help="folder of WNUT-17")
+    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), help="those with data, if none")
+    parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
+    parser.add_argument("--seeds", type=int, default=3, help="how many, from 0")
+    for name, kind in (("lr", float), ("batch", int), ("epochs", int), ("dropout", float)):
+        parser.add_argument(f"--{name}", type=kind, help="what the task declares, if not given")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=0)
+    return parser.parse_args()
+
+
+def _add(
+    task: str, start: str, options: argparse.Namespace, loaded: Loaded, runs: dict[str, Any]
+) -> bool:
+    """Train the seeds of a start that are not among its runs yet, and add them."""
+    recipe = _recipe(task, options)
+    setting = {**recipe.setting, "dropout": recipe.dropout, "length": recipe.length}
+    own = runs.setdefault(start, {"setting": setting, "seeds": []})
+    if own["setting"] != setting:
+        raise SystemExit(f"{task}, {start}: was measured with {own['setting']}, not {setting}")
+    done = {run["seed"] for run in own["seeds"]}
+    if not (seeds := tuple(seed for seed in range(options.seeds) if seed not in done)):
+        return False
+    result = finetune(
+        dataclasses.replace(
+            recipe,
+            model=_primed(loaded, options.work) if start == "primed" else options.model,
+            from_scratch=start == "random",
+            run=str(options.work / f"{task}-{start}"),
+            seeds=seeds,
+            jobs=min(options.jobs, len(seeds)),
+            threads=options.threads,
+        )
+    )
+    own["seeds"] = sorted([*own["seeds"], *map(_record, result.seeds)], key=lambda r: r["seed"])
+    own["baseline"] = result.baseline
+    own["versions"] = versions()
+    return True
+
+
+def _primed(loaded: Loaded, work: Path) -> str:
+    """An untrained model of the same shape with primed heads."""
+    folder = work / "primed"
+    if not folder.exists():
+        network = Bert(loaded.model.config, seed=0)
+        prime_first_layer(network.encoder)
+        save_model(folder, network, loaded.tokenizer)
+    return str(folder)
+
+
+def _recipe(name: str, options: argparse.Namespace) -> FinetuneConfig:
+    """A task with its files, and what was asked for instead of its settings."""
+    data = getattr(options, TASKS[name][0])
+    if name in ("squad", "squad2"):
+        files = {"task.train": "train.json", "task.dev": "dev.json", "task.measure": ["test.json"]}
+        recipe = load_recipe(FinetuneConfig, RECIPES / f"{name}.yaml", {"data": str(data), **files})
+    elif name == "qnli":  # its training file is not at hand: four fifths of dev are trained on
+        parts = options.work / "qnli-parts"
+        if not parts.exists():
+            file = str(data / "QNLI" / "dev.tsv")
+            split(SplitOptions(file=file, out=str(parts / "QNLI"), by="sentence"))
+        recipe = declared_task("qnli", data=str(parts))
+    else:
+        recipe = declared_task(name, data=str(data))
+    recipe = recipe.located()
+    given = {n: getattr(options, n) for n in ("batch", "epochs", "dropout")}
+    return dataclasses.replace(
+        recipe,
+        task=dataclasses.replace(recipe.task, test=None, predict=()),
+        optimizer=dataclasses.replace(recipe.optimizer, lr=options.lr or recipe.optimizer.lr),
+        **{n: value for n, value in given.items() if value is not None},
+    )
+
+
+def _record(seed: SeedResult) -> dict[str, Any]:
+    return {
+        "seed": seed.seed,
+        "dev": seed.measurement.scores,
+        "collapsed": seed.measurement.collapsed,
+        "notes": list(seed.measurement.notes),
+        "further": {Path(name).name: more.scores for name, more in seed.further.items()},
+        "seconds": round(seed.seconds, 1),
+    }
+
+
+def table(found: dict[str, Any]) -> list[str]:
+    """Means and standard deviations over the seeds, as Markdown; dev, then labelled test files."""
+    starts = [s for s in STARTS if any(s in runs for runs in found["runs"].values())]
+    lines = [f"| of 100 | seeds | {' | '.join(starts)} | always the same |"]
+    lines.append("|---" * (len(starts) + 3) + "|")
+    for task, (_, metrics) in TASKS.items():
+        own = {s: runs for s, runs in found["runs"].get(task, {}).items() if runs["seeds"]}
+        if not own:
+            continue
+        first = next(iter(own.values()))
+        counts = " / ".join(dict.fromkeys(str(len(runs["seeds"])) for runs in own.values()))
+        for part in ["dev", *first["seeds"][0]["further"]]:
+            for metric in metrics:
+                cells = [_cell(own.get(s), part, metric) for s in starts]
+                same = f"{100 * first['baseline'][metric]:.1f}" if part == "dev" else ""
+                name = f"{task} {part}, {metric}"
+                lines.append(f"| {name} | {counts} | {' | '.join(cells)} | {same} |")
+    return lines
+
+
+def _cell(runs: dict[str, Any] | None, part: str, metric: str) -> str:
+    if runs is None:
+        return ""
+    scores = [run["dev"] if part == "dev" else run["further"][part] for run in runs["seeds"]]
+    values = [100 * own[metric] for own in scores]
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.1f}{deviation}"
+
+
+if __name__ == "__main__":
+    main()
