@@ -42,8 +42,9 @@ def test_the_probe_runs_here() -> None:
     assert choose_precision("auto").name in DTYPES
 
 
-def test_threads() -> None:
+def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     try:
         assert set_threads(3) == 3
         assert torch.get_num_threads() == 3
@@ -51,5 +52,10 @@ def test_threads() -> None:
             set_threads(-1)
         assert set_threads(0) == len(os.sched_getaffinity(0))
         assert torch.get_num_threads() == len(os.sched_getaffinity(0))
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        assert (set_threads(0), set_threads(2)) == (1, 2), "a habit, unless more is asked for"
+        for nothing in ("", "x", "0", "2,1"):
+            monkeypatch.setenv("OMP_NUM_THREADS", nothing)
+            assert set_threads(0) == len(os.sched_getaffinity(0))
     finally:
         torch.set_num_threads(before)

@@ -47,6 +47,8 @@ DOCUMENTS = [
     "docs/tasks.md",
     "docs/reproduce.md",
     "benchmarks/README.md",
+    "results/README.md",
+    "src/bothways/models/mini-en/README.md",
 ]
 
 # Added to the commands of a verb, behind what README gives. (With --start, sizes are not read.)
@@ -92,6 +94,7 @@ OUTPUTS = [
     "runs/reviews/seed-2/test_predictions.tsv",
     "runs/similar/seed-0/metrics.json",
     "runs/mrpc/seed-4/dev_predictions.tsv",
+    "runs/mrpc-mini-en/seed-0/model/model.safetensors",
     "runs/glue/table.md",
     "runs/glue/submission/RTE.tsv",
     "RTE.tsv",
@@ -286,7 +289,7 @@ def test_every_block_is_of_a_kind_that_is_checked() -> None:
 
 # ------------------------------------------------------------------------------- files and recipes
 
-_FOLDERS = "recipes|docs|scripts|benchmarks|tests|src"
+_FOLDERS = "recipes|docs|scripts|benchmarks|tests|src|results"
 _ROOT_FILES = r"Makefile|LICENSE|constraints\.txt|pyproject\.toml|[A-Z]{6,}\.md|\.ci/run"
 
 

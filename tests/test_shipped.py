@@ -28,7 +28,7 @@ from finetuning_examples import word_config, word_files
 
 # Where fine-tuning cannot reach it is no encoder to ship; in bf16 it fits a repository.
 LARGEST_MB = 20
-CARD = ("licence", "perplexity", "next sentence", "steps", "SST-2", "Limits", "BERT-Mini")
+CARD = ("Licence", "perplexity", "next sentence", "steps", "SST-2", "Limits", "BERT-Mini")
 TEXT = "The old house stood on a hill above the [MASK] and looked down on the sea."
 
 

@@ -49,8 +49,10 @@ FILL_MASK = (
 )
 FILL_MASK_SHIPPED = (
     "She opened the [MASK] and looked out.",
-    "The city is the [MASK] of the country.",
+    "The doctor came to see the [MASK] man.",
 )
+# A step of the larger model takes five times as long, and it has less to learn.
+_SHIPPED_EPOCHS = 2
 # Minutes kept for the fine-tuning runs, as a share of what is left after the text is prepared.
 _FINETUNING_SHARE = 0.4
 _LEAST_MINUTES = 0.25
@@ -174,7 +176,7 @@ def _pretrain(config: DemoConfig, out: Path, folder: Path, minutes: float) -> Pr
 
 
 def _compare(config: DemoConfig, out: Path, run: PretrainResult, name: str) -> Gain:
-    """Fine-tune from each start with everything else equal."""
+    """Fine-tune from each start; the first two with everything else equal."""
     results = {start: _finetune(config, out, run, name, start) for start in STARTS}
     scores = {start: tuple(result.scores["accuracy"]) for start, result in results.items()}
     return Gain(name, **scores, baseline=results["pretrained"].baseline["accuracy"])
@@ -196,9 +198,11 @@ def _finetune(
             model=DEFAULT if start == "shipped" else str(run.model),
             run=str(run.run.with_name(f"{run.run.name}-{name}-{start}")),
             from_scratch=start == "random",
-            epochs=6,
+            epochs=_SHIPPED_EPOCHS if start == "shipped" else 6,
             length=96,
-            optimizer=OptimizerOptions(lr=5e-4, warmup=0.1, bias_correction=True),
+            optimizer=OptimizerOptions(
+                lr=3e-4 if start == "shipped" else 5e-4, warmup=0.1, bias_correction=True
+            ),
             seeds=tuple(range(config.seeds)),
         )
     )
@@ -217,7 +221,10 @@ def _report(out: Path, run: PretrainResult, gains: Sequence[Gain]) -> str:
             f"  {titles[gain.task]:<30}{_spread(gain.pretrained):>16}{_spread(gain.random):>16}"
             f"{gain.gain:>+8.3f}{_spread(gain.shipped):>16}{gain.baseline:>13.3f}"
         )
-    lines.append(f"  (mean ± standard deviation over {len(gains[0].pretrained)} seeds)")
+    lines.append(
+        f"  (mean ± standard deviation over {len(gains[0].pretrained)} seeds; 6 epochs, "
+        f"{DEFAULT} {_SHIPPED_EPOCHS})"
+    )
     lines += [
         "",
         f"curves:   {run.run / 'curves.png'}",
@@ -225,7 +232,7 @@ def _report(out: Path, run: PretrainResult, gains: Sequence[Gain]) -> str:
         f"all else: {out}",
         "",
         "What to run next:",
-        f"  {_program()} fill-mask 'Paris is the [MASK] of France.'",
+        f"  {_program()} fill-mask 'He went to the [MASK] and sat down.'",
         f"  {_program()} fill-mask {run.model} 'A list of [MASK].'",
         f"  {_program()} next-sentence {run.model} 'The file is opened.' 'It is then closed.'",
         f"  {_program()} vocab --files 'your/*.txt' --out vocabulary",

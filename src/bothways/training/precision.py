@@ -44,8 +44,9 @@ class Choice:
 def set_threads(threads: int, *, processes: int = 1) -> int:
     """Use this many CPU threads; returns the number.
 
-    0 is one per core that this process may use, or its part of them where it is one of several
-    ``processes``, or ``torchrun`` has started several on this machine.
+    0 is one per core that this process may use, at most OMP_NUM_THREADS, or its part of them where
+    it is one of several ``processes``, or ``torchrun`` has started several on this machine (it sets
+    OMP_NUM_THREADS itself, so that there the variable says nothing).
 
     Also has this process keep the memory it frees, as every step asks for the same again.
 
@@ -55,7 +56,11 @@ def set_threads(threads: int, *, processes: int = 1) -> int:
     if threads < 0:
         raise ConfigError(f"threads is {threads}; it must be at least 0, which is one per core.")
     here = processes * int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    number = threads or max(1, len(os.sched_getaffinity(0)) // here)
+    most = len(os.sched_getaffinity(0))
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdecimal() and int(given) and "LOCAL_WORLD_SIZE" not in os.environ:
+        most = min(most, int(given))
+    number = threads or max(1, most // here)
     torch.set_num_threads(number)
     _keep_freed_memory()
     return number
