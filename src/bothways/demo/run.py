@@ -51,8 +51,6 @@ FILL_MASK_SHIPPED = (
     "She opened the [MASK] and looked out.",
     "The doctor came to see the [MASK] man.",
 )
-# A step of the larger model takes five times as long, and it has less to learn.
-_SHIPPED_EPOCHS = 2
 # Minutes kept for the fine-tuning runs, as a share of what is left after the text is prepared.
 _FINETUNING_SHARE = 0.4
 _LEAST_MINUTES = 0.25
@@ -198,7 +196,7 @@ def _finetune(
             model=DEFAULT if start == "shipped" else str(run.model),
             run=str(run.run.with_name(f"{run.run.name}-{name}-{start}")),
             from_scratch=start == "random",
-            epochs=_SHIPPED_EPOCHS if start == "shipped" else 6,
+            epochs=6,
             length=96,
             optimizer=OptimizerOptions(
                 lr=3e-4 if start == "shipped" else 5e-4, warmup=0.1, bias_correction=True
@@ -221,10 +219,7 @@ def _report(out: Path, run: PretrainResult, gains: Sequence[Gain]) -> str:
             f"  {titles[gain.task]:<30}{_spread(gain.pretrained):>16}{_spread(gain.random):>16}"
             f"{gain.gain:>+8.3f}{_spread(gain.shipped):>16}{gain.baseline:>13.3f}"
         )
-    lines.append(
-        f"  (mean ± standard deviation over {len(gains[0].pretrained)} seeds; 6 epochs, "
-        f"{DEFAULT} {_SHIPPED_EPOCHS})"
-    )
+    lines.append(f"  (mean ± standard deviation over {len(gains[0].pretrained)} seeds)")
     lines += [
         "",
         f"curves:   {run.run / 'curves.png'}",
