@@ -267,6 +267,6 @@ def test_held_out_text_that_is_not_there_is_missed_at_once(
 ) -> None:
     empty = SimpleNamespace(documents=0, sentences=0, split="heldout", document_bounds=np.zeros(1))
     monkeypatch.setattr(grid, "TokenStore", SimpleNamespace(open=lambda *_: empty))
-    with pytest.raises(ConfigError, match=f"{name} measures held-out text, but there is 0 doc"):
+    with pytest.raises(ConfigError, match=f"{name} measures held-out text, but there is no doc"):
         grid_of(name, "cpu", **world)
     assert grid_of("table5", "cpu", **world), "which measures none"

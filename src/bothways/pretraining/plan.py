@@ -111,8 +111,8 @@ def unfit(store: TokenStore, kind: PairKind) -> str:
     """Why a store gives no instance of this kind, and the remedy; empty where it does."""
     if store.split == "heldout" and not store.documents:
         return (
-            "the corpus has no held-out part; build it with --heldout above 0, or name a corpus to "
-            "measure on with --evaluate.corpus."
+            "no document in the held-out part of the corpus; build it with --heldout above 0, or "
+            "measure on another corpus."
         )
     part = f"{store.documents} document(s) in the {store.split} part of the corpus"
     if kind == "next" and store.documents < 2:
