@@ -308,7 +308,7 @@ class DemoConfig:
     out: str = "demo-out"
     """Folder for everything the demonstration makes."""
     minutes: float = 7.0
-    """Minutes for the whole demonstration."""
+    """Minutes for the whole demonstration; below 5, fine-tuning alone makes it longer than that."""
     seeds: int = 3
     """Fine-tuning runs for each start: pre-trained here, random, and the model that comes along."""
     seed: int = 0
