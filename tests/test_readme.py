@@ -1,21 +1,20 @@
-"""What the documents say, held to the code: README's commands run, its files exist, its table is
-right.
+"""The documents hold: their commands run, the files they name exist, their tables are right.
 
-The commands and Python blocks of README.md are run as they are written, in their order, in an empty
-folder with small files under the names that README uses. Only :data:`CHEAP` is added to commands,
-and :data:`CHEAP_PYTHON` replaced in Python, so that training takes seconds instead of minutes.
+The commands and Python blocks of README.md, and those of the pages in docs/, are run as they are
+written, in reading order, in a folder with small files under the names that they use. Only
+:data:`CHEAP` is added to commands, and :data:`CHEAP_PYTHON` replaced in Python, so that training
+takes seconds instead of minutes.
 """
 
 from __future__ import annotations
 
-import ast
 import csv
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -37,15 +36,22 @@ from bothways.tokenization.learning import ALPHABET, WIDE_ALPHABET
 from question_examples import question, squad_file
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDE = (  # pages that continue one another, as their first page says
+    "docs/vocabulary-and-corpus.md",
+    "docs/pretraining.md",
+    "docs/finetuning.md",
+    "docs/using.md",
+    "docs/reproduce.md",
+)
 DOCUMENTS = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "EXPERIMENTS.md",
     "docs/architecture.md",
+    "docs/differences.md",
     "docs/tasks.md",
-    "docs/reproduce.md",
+    *GUIDE,
     "benchmarks/README.md",
     "results/README.md",
     "src/bothways/models/mini-en/README.md",
@@ -74,7 +80,15 @@ CHEAP_PYTHON = (
     '"clock.minutes": None, "clock.steps": 4, "evaluate.every": 4, "evaluate.sequences": 64',
 )
 # What the commands and the Python blocks leave behind.
-OUTPUTS = [
+README_OUTPUTS = [
+    "runs/reviews/seed-2/model/model.safetensors",
+    "runs/mrpc-mini-en/seed-0/model/model.safetensors",
+    "runs/glue-mini-en/table.md",
+    "runs/own/model/model.safetensors",
+    "runs/python-mrpc/report.json",
+    "theirs/model.safetensors",
+]
+GUIDE_OUTPUTS = [
     "vocabulary/vocab.txt",
     "vocabulary/tokenizer.json",
     "corpus/corpus.json",
@@ -94,7 +108,6 @@ OUTPUTS = [
     "runs/reviews/seed-2/test_predictions.tsv",
     "runs/similar/seed-0/metrics.json",
     "runs/mrpc/seed-4/dev_predictions.tsv",
-    "runs/mrpc-mini-en/seed-0/model/model.safetensors",
     "runs/glue/table.md",
     "runs/glue/submission/RTE.tsv",
     "RTE.tsv",
@@ -116,23 +129,26 @@ OUTPUTS = [
     "runs/python/model/model.safetensors",
     "runs/python-reviews/seed-0/model/model.safetensors",
     "runs/python-search/lr-5e-05-batch-32-epochs-1/report.json",
-    "runs/python-mrpc/report.json",
-    "theirs/model.safetensors",
+    "runs/python-search/report.json",
 ]
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced blocks of README in a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
 
 
-def commands() -> list[list[str]]:
-    """The words of each command that README shows."""
-    lines = [line for block in blocks("console") for line in block.splitlines()]
-    found = [shlex.split(line[2:]) for line in lines if line.startswith("$ ")]
-    programs = {words[0] for words in found}
-    assert programs == {"bothways", "torchrun"}, "a command that this test cannot run"
-    return found
+def blocks(document: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a document: language, text."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text_of(document), re.MULTILINE | re.DOTALL)
+    assert {language for language, _ in fenced} <= {"console", "python", "text"}
+    return fenced
+
+
+def commands(console: str) -> list[list[str]]:
+    """The words of each command of a console block."""
+    shown = [shlex.split(line[2:]) for line in console.splitlines() if line.startswith("$ ")]
+    assert {words[0] for words in shown} <= {"bothways", "torchrun"}, "cannot be run by this test"
+    return shown
 
 
 def verb(words: list[str]) -> str:
@@ -149,10 +165,10 @@ def run(words: list[str]) -> int:
     return subprocess.run(launched, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
 
 
-@pytest.fixture(scope="module")
-def sandbox(tmp_path_factory: pytest.TempPathFactory, tiny_text_file: Path) -> Iterator[Path]:
-    """The folder README speaks of, as the working folder: a clone's recipes, and a user's files."""
-    folder = tmp_path_factory.mktemp("readme")
+@pytest.fixture
+def sandbox(tmp_path: Path, tiny_text_file: Path) -> Iterator[Path]:
+    """The working folder of the documents: a clone's recipes, and a user's files."""
+    folder = tmp_path
     (folder / "recipes").symlink_to(ROOT / "recipes")
     for name in ("texts", "reviews", "similar", "ner", "squad"):
         (folder / name).mkdir()
@@ -247,44 +263,48 @@ def _write_their_model(folder: Path, sentences: list[str]) -> None:
         (place / "vocab.txt").write_text("\n".join(pieces) + "\n")
 
 
-def test_readme_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def run_documents(documents: Sequence[str], capfd: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """Run the blocks of documents one after the other.
+
+    Returns:
+        The commands that were run.
+    """
     done: list[list[str]] = []
-    for words in commands():
-        status = run(words)
-        shown = capfd.readouterr()
-        assert status == 0, f"{shlex.join(words)}\n{shown.out}\n{shown.err}"
-        assert ("continuing after step 4" in shown.out) == (words in done)
-        done.append(words)
-    assert len({tuple(words) for words in done}) < len(done), "README shows no continued run"
+    for document in documents:
+        for language, block in blocks(document):
+            if language == "python":
+                exec(compile(_cheap(block), document, "exec"), {})
+            for words in commands(block) if language == "console" else ():
+                status = run(words)
+                shown = capfd.readouterr()
+                assert status == 0, f"{shlex.join(words)}\n{shown.out}\n{shown.err}"
+                assert ("continuing after step 4" in shown.out) == (words in done)
+                done.append(words)
+    return done
+
+
+def _cheap(block: str) -> str:
+    minutes, steps = CHEAP_PYTHON
+    assert "bw.pretrain" not in block or minutes in block, f"pre-training without {minutes}"
+    return block.replace(minutes, steps)
+
+
+def test_readme_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_documents(["README.md"], capfd)
+    assert not [name for name in README_OUTPUTS if not (sandbox / name).exists()]
+
+
+def test_guide_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    done = run_documents(GUIDE, capfd)
+    assert len({tuple(words) for words in done}) < len(done), "no resumed run is shown"
     verbs = {verb(words) for words in done}
-    assert verbs == set(cli.VERBS) - {"demo"}, "README shows every verb but demo, which make runs"
-    for block in blocks("python"):
-        exec(compile(_cheap(block), "README.md", "exec"), {})
-    missing = [name for name in OUTPUTS if not (sandbox / name).exists()]
-    assert not missing
+    assert verbs == set(cli.VERBS) - {"demo"}, "every verb is shown but demo, which make runs"
+    assert not [name for name in GUIDE_OUTPUTS if not (sandbox / name).exists()]
     assert np.load("vectors.npz")["embeddings"].shape == (5, 32)
     assert len(Path("predictions.tsv").read_text().splitlines()) == 9
     # All this would pass on an empty vocabulary too; this one must know its words.
     tokenizer = Tokenizer.from_folder(sandbox / "vocabulary")
     assert tokenizer.unk_id not in tokenizer.encode("The baker painted a small boat.").tokens
-
-
-def _cheap(block: str) -> str:
-    given, cheap = CHEAP_PYTHON
-    assert "bw.pretrain" not in block or given in block, f"README's pre-training has no {given}"
-    return block.replace(given, cheap)
-
-
-def test_every_block_is_of_a_kind_that_is_checked() -> None:
-    assert set(re.findall(r"^```(\w*)$", README, flags=re.MULTILINE)) == {
-        "",  # the end of a block
-        "console",
-        "python",
-        "text",
-    }
-    assert len(blocks("python")) == 2
-    for block in blocks("python"):
-        ast.parse(block)
 
 
 # ------------------------------------------------------------------------------- files and recipes
@@ -335,7 +355,8 @@ def test_recipes_parse() -> None:
 
 
 def test_table_of_sizes() -> None:
-    rows = re.findall(r"^\| (\w+) \| ([\d ,|]+) \|$", README, flags=re.MULTILINE)
+    text = text_of("docs/differences.md")
+    rows = re.findall(r"^\| (\w+) \| ([\d ,|]+) \|$", text, flags=re.MULTILINE)
     table = {name: [int(v.replace(",", "")) for v in cells.split("|")] for name, cells in rows}
     expected = {}
     for name, shape in SIZES.items():
@@ -344,7 +365,7 @@ def test_table_of_sizes() -> None:
     assert table == expected
 
 
-def test_defaults_that_readme_states() -> None:
+def test_defaults_that_the_documents_state() -> None:
     stated = {
         "One percent of the documents": CorpusConfig((), "", "").heldout == 0.01,
         "`--alphabet` (1,000 characters; 4,000 for East Asian text)": (
@@ -353,7 +374,7 @@ def test_defaults_that_readme_states() -> None:
         "lines over 10 MiB": CorpusConfig((), "", "").max_line_mib == 10,
         "`--checkpoint.minutes` (5)": PretrainConfig().checkpoint.minutes == 5,
         "512 unless you choose otherwise": SizeOptions().positions == 512,
-        "column\n`sentence` and the label in `label`": (
+        "`sentence` and the label in `label`": (
             FinetuneConfig().task.text_a == "sentence" and FinetuneConfig().task.label == "label"
         ),
         "fine-tuning corrects Adam's bias; pre-training does not, but `recipes/mini.yaml` does": (
@@ -362,6 +383,7 @@ def test_defaults_that_readme_states() -> None:
             and load_recipe(PretrainConfig, ROOT / "recipes/mini.yaml").optimizer.bias_correction
         ),
     }
+    everything = " ".join(word for document in DOCUMENTS for word in text_of(document).split())
     for sentence, holds in stated.items():
-        assert sentence in README, f"README no longer says: {sentence}"
+        assert sentence in everything, f"no document says any more: {sentence}"
         assert holds, f"no longer true: {sentence}"
