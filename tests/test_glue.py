@@ -202,7 +202,7 @@ def test_a_task_may_search_its_settings(data: Path, start: Path, tmp_path: Path)
 def test_a_tagger_has_no_submission(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text("task: {name: own, kind: tagging, submission: [own.tsv]}\n")
-    with pytest.raises(ConfigError, match="one prediction an example; tagging gives many"):
+    with pytest.raises(ConfigError, match="one prediction per example; tagging gives many"):
         task(str(own))
 
 
