@@ -320,7 +320,7 @@ def test_lengths_over_the_512_positions(world: World, refused: Refused) -> None:
         ([*world.finetune(out=world.root / "new"), "--length", "513"], "length 512 or less"),
         (
             [*world.pretrain(out=world.root / "new"), "--phases", "[{length: 513}]"],
-            "length 513 is over model.positions, 512; shorten the phase",
+            "length 513 exceeds model.positions, 512; shorten the phase",
         ),
         (
             [

@@ -99,7 +99,7 @@ def test_a_folder_from_before_it_was_said_is_refused(pretrained: dict[str, Path]
 
 @pytest.mark.parametrize("pairs", ["next", "order"])
 def test_no_second_loss_left_to_right(pairs: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"\[CLS\], which left to right sees no other token"):
+    with pytest.raises(ConfigError, match=r"\[CLS\], which under causal attention sees no"):
         replace(recipe(tmp_path, tmp_path), pairs=PairOptions(kind=pairs))  # type: ignore[arg-type]
 
 

@@ -14,11 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways import config as configs
-from bothways import options, use_options
-from bothways.config import CorpusConfig, FinetuneConfig, PretrainConfig, VocabularyConfig
+from bothways import options
+from bothways.config import (
+    ConvertConfig,
+    CorpusConfig,
+    FinetuneConfig,
+    PredictConfig,
+    PretrainConfig,
+    VocabularyConfig,
+)
 from bothways.errors import ConfigError
 from bothways.options import UsageError
-from bothways.use_options import PredictOptions
 
 
 @dataclass(frozen=True)
@@ -252,12 +258,12 @@ def test_missing_values_are_named(tmp_path: Path) -> None:
 
 
 def test_values_by_place() -> None:
-    def predict(*argv: str) -> PredictOptions:
-        found: PredictOptions = line(*argv, cls=PredictOptions, positional=("model", "texts"))
+    def predict(*argv: str) -> PredictConfig:
+        found: PredictConfig = line(*argv, cls=PredictConfig, positional=("model", "texts"))
         return found
 
-    assert predict("m", "a", "--text_b", "c", "b") == PredictOptions("m", ("a", "b"), text_b="c")
-    assert predict("m", "-", "--", "--a") == PredictOptions("m", ("-", "--a"))
+    assert predict("m", "a", "--text_b", "c", "b") == PredictConfig("m", ("a", "b"), text_b="c")
+    assert predict("m", "-", "--", "--a") == PredictConfig("m", ("-", "--a"))
     assert predict("m").texts == ()
     globs = line("--files", "[a-m]*.txt", "[n-z]*.txt", "--out", "o", cls=VocabularyConfig)
     assert globs.files == ("[a-m]*.txt", "[n-z]*.txt")
@@ -267,13 +273,13 @@ def test_values_by_place() -> None:
     with pytest.raises(UsageError, match="'--model'; it is given by its place: bothways x MODEL"):
         predict("--model", "m")
     with pytest.raises(UsageError, match="unexpected 'c'"):
-        line("a", "b", "c", cls=use_options.ConvertOptions, positional=("source", "out"))
+        line("a", "b", "c", cls=ConvertConfig, positional=("source", "out"))
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(), min_size=1))
 def test_texts_given_by_place_arrive_as_they_are(texts: list[str]) -> None:
-    parsed = line("m", "--", *texts, cls=PredictOptions, positional=("model", "texts"))
+    parsed = line("m", "--", *texts, cls=PredictConfig, positional=("model", "texts"))
     assert parsed.texts == tuple(texts)
 
 
@@ -309,11 +315,8 @@ def test_what_print_config_prints_is_the_recipe_again(
 def option_classes() -> list[type[Any]]:
     return [
         found
-        for module in (configs, use_options)
-        for found in vars(module).values()
-        if isinstance(found, type)
-        and found.__module__ == module.__name__
-        and found is not configs.ModelConfig
+        for found in vars(configs).values()
+        if isinstance(found, type) and found not in (configs.ModelConfig, configs.Restart)
     ]
 
 

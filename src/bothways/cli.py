@@ -124,7 +124,7 @@ def _help() -> str:
 
 
 def _demo(argv: Sequence[str]) -> int:
-    from bothways.use_options import DemoConfig
+    from bothways.config import DemoConfig
 
     config = _options(DemoConfig, "demo", argv)
     from bothways.demo.run import demo
@@ -229,9 +229,9 @@ def _finetune(argv: Sequence[str]) -> int:
 
 
 def _tasks(argv: Sequence[str]) -> int:
-    from bothways.use_options import TasksOptions
+    from bothways.config import TasksConfig
 
-    chosen = _options(TasksOptions, "tasks", argv, "name")
+    chosen = _options(TasksConfig, "tasks", argv, "name")
     from bothways.tasks.catalogue import show_tasks
 
     return _show(show_tasks(chosen.name))
@@ -247,9 +247,9 @@ def _glue(argv: Sequence[str]) -> int:
 
 
 def _split(argv: Sequence[str]) -> int:
-    from bothways.use_options import SplitOptions
+    from bothways.config import SplitConfig
 
-    chosen = _options(SplitOptions, "split", argv, "file")
+    chosen = _options(SplitConfig, "split", argv, "file")
     from bothways.tasks.split import split
 
     return _show(split(chosen))
@@ -274,9 +274,9 @@ def _reproduce(argv: Sequence[str]) -> int:
 
 
 def _fill_mask(argv: Sequence[str]) -> int:
-    from bothways.use_options import FillMaskOptions
+    from bothways.config import FillMaskConfig
 
-    chosen = _options(FillMaskOptions, "fill-mask", argv, "model", "texts")
+    chosen = _options(FillMaskConfig, "fill-mask", argv, "model", "texts")
     if "[MASK]" in chosen.model or chosen.model == "-":  # no model was named: this is a text
         chosen = dataclasses.replace(chosen, model=DEFAULT, texts=(chosen.model, *chosen.texts))
     chosen = _with_texts(chosen)
@@ -286,27 +286,27 @@ def _fill_mask(argv: Sequence[str]) -> int:
 
 
 def _next_sentence(argv: Sequence[str]) -> int:
-    from bothways.use_options import NextSentenceOptions
+    from bothways.config import NextSentenceConfig
 
-    chosen = _options(NextSentenceOptions, "next-sentence", argv, "model", "text_a", "text_b")
+    chosen = _options(NextSentenceConfig, "next-sentence", argv, "model", "text_a", "text_b")
     from bothways.verbs import next_sentence
 
     return _show(next_sentence(chosen))
 
 
 def _evaluate(argv: Sequence[str]) -> int:
-    from bothways.use_options import EvaluateModelOptions
+    from bothways.config import EvaluateConfig
 
-    chosen = _options(EvaluateModelOptions, "evaluate", argv, "model", "file")
+    chosen = _options(EvaluateConfig, "evaluate", argv, "model", "file")
     from bothways.verbs import evaluate
 
     return _show(evaluate(chosen))
 
 
 def _predict(argv: Sequence[str]) -> int:
-    from bothways.use_options import PredictOptions
+    from bothways.config import PredictConfig
 
-    chosen = _options(PredictOptions, "predict", argv, "model", "texts")
+    chosen = _options(PredictConfig, "predict", argv, "model", "texts")
     chosen = chosen if chosen.file else _with_texts(chosen)
     from bothways.verbs import predict
 
@@ -314,36 +314,36 @@ def _predict(argv: Sequence[str]) -> int:
 
 
 def _answer(argv: Sequence[str]) -> int:
-    from bothways.use_options import AnswerOptions
+    from bothways.config import AnswerConfig
 
-    chosen = _options(AnswerOptions, "answer", argv, "model")
+    chosen = _options(AnswerConfig, "answer", argv, "model")
     from bothways.verbs import answer
 
     return _show(answer(chosen))
 
 
 def _score(argv: Sequence[str]) -> int:
-    from bothways.use_options import ScoreOptions
+    from bothways.config import ScoreConfig
 
-    chosen = _options(ScoreOptions, "score", argv, "predictions", "data")
+    chosen = _options(ScoreConfig, "score", argv, "predictions", "data")
     from bothways.verbs import score
 
     return _show(score(chosen))
 
 
 def _choose(argv: Sequence[str]) -> int:
-    from bothways.use_options import ChooseOptions
+    from bothways.config import ChooseConfig
 
-    chosen = _options(ChooseOptions, "choose", argv, "model", "context", "choices")
+    chosen = _options(ChooseConfig, "choose", argv, "model", "context", "choices")
     from bothways.verbs import choose
 
     return _show(choose(chosen))
 
 
 def _embed(argv: Sequence[str]) -> int:
-    from bothways.use_options import EmbedOptions
+    from bothways.config import EmbedConfig
 
-    chosen = _options(EmbedOptions, "embed", argv, "model", "texts")
+    chosen = _options(EmbedConfig, "embed", argv, "model", "texts")
     chosen = chosen if chosen.file else _with_texts(chosen)
     from bothways.verbs import embed
 
@@ -351,18 +351,18 @@ def _embed(argv: Sequence[str]) -> int:
 
 
 def _convert(argv: Sequence[str]) -> int:
-    from bothways.use_options import ConvertOptions
+    from bothways.config import ConvertConfig
 
-    chosen = _options(ConvertOptions, "convert", argv, "source", "out")
+    chosen = _options(ConvertConfig, "convert", argv, "source", "out")
     from bothways.verbs import convert
 
     return _show(convert(chosen))
 
 
 def _doctor(argv: Sequence[str]) -> int:
-    from bothways.use_options import DoctorOptions
+    from bothways.config import DoctorConfig
 
-    folder = _options(DoctorOptions, "doctor", argv, "folder").folder
+    folder = _options(DoctorConfig, "doctor", argv, "folder").folder
     from bothways.doctor import diagnose
 
     problems = diagnose(folder)
@@ -375,9 +375,9 @@ def _bench(argv: Sequence[str]) -> int:
 
 
 def _bench_train(argv: Sequence[str]) -> int:
-    from bothways.use_options import BenchTrainOptions
+    from bothways.config import BenchTrainConfig
 
-    chosen = _options(BenchTrainOptions, "bench train", argv)
+    chosen = _options(BenchTrainConfig, "bench train", argv)
     from bothways.bench.train import bench_train
 
     bench_train(chosen)

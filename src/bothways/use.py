@@ -11,6 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bothways.config import (
+    DeviceName,
+)
 from bothways.errors import InputError, ModelError
 from bothways.model.batch import Inputs, collate
 from bothways.model.folder import Loaded
@@ -33,9 +36,6 @@ from bothways.tasks.vectors import (
 )
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
 from bothways.training.device import choose_device
-from bothways.use_options import (
-    DeviceName,
-)
 
 Pooling = Literal["mean", "cls"]
 

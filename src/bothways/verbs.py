@@ -10,7 +10,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bothways.config import MaskOptions, PairOptions, PretrainConfig
+from bothways.config import (
+    AnswerConfig,
+    ChooseConfig,
+    ConvertConfig,
+    DeviceName,
+    EmbedConfig,
+    EvaluateConfig,
+    FillMaskConfig,
+    MaskOptions,
+    NextSentenceConfig,
+    PairOptions,
+    PredictConfig,
+    PretrainConfig,
+    ScoreConfig,
+)
 from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, ModelError, StoreError
@@ -40,24 +54,12 @@ from bothways.tasks.vectors import (
 )
 from bothways.training.precision import choose_precision, set_threads
 from bothways.use import Model, load, put
-from bothways.use_options import (
-    AnswerOptions,
-    ChooseOptions,
-    ConvertOptions,
-    DeviceName,
-    EmbedOptions,
-    EvaluateModelOptions,
-    FillMaskOptions,
-    NextSentenceOptions,
-    PredictOptions,
-    ScoreOptions,
-)
 
 _EVALUATION_SEQUENCES = 10_000
 _EVALUATION_LENGTH = 128
 
 
-def fill_mask(options: FillMaskOptions) -> list[str]:
+def fill_mask(options: FillMaskConfig) -> list[str]:
     """Lines for `bothways fill-mask`."""
     model = _open(options.model, options.device)
     lines = []
@@ -70,7 +72,7 @@ def fill_mask(options: FillMaskOptions) -> list[str]:
     return lines
 
 
-def next_sentence(options: NextSentenceOptions) -> str:
+def next_sentence(options: NextSentenceConfig) -> str:
     """The line for `bothways next-sentence`."""
     model = _open(options.model, options.device)
     probability = model.next_sentence(options.text_a, options.text_b)
@@ -81,7 +83,7 @@ def next_sentence(options: NextSentenceOptions) -> str:
     return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
 
 
-def choose(options: ChooseOptions) -> list[str]:
+def choose(options: ChooseConfig) -> list[str]:
     """Lines for `bothways choose`: the choices, likeliest first."""
     model = _open(options.model, options.device)
     (found,), cut = predict_choices(model.loaded, [options.context], [options.choices])
@@ -91,7 +93,7 @@ def choose(options: ChooseOptions) -> list[str]:
     return [f"{found[i]:6.1%}  {options.choices[i]}" for i in order]
 
 
-def predict(options: PredictOptions) -> list[str]:
+def predict(options: PredictConfig) -> list[str]:
     """Lines for `bothways predict`; a file is written if one is asked for."""
     model = _open_task(options)
     if options.file is not None:
@@ -110,7 +112,7 @@ def predict(options: PredictOptions) -> list[str]:
     return [f"{len(options.texts)} predictions: {options.out}"]
 
 
-def _predict_file(loaded: Loaded, options: PredictOptions) -> list[str]:
+def _predict_file(loaded: Loaded, options: PredictConfig) -> list[str]:
     """The lines of a file's predictions, in the task's format; or where they were written."""
     columns = None if options.task is None else declared_task(options.task).task
     if options.submission and loaded.model.tagger is not None:
@@ -156,7 +158,7 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
     return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
 
 
-def answer(options: AnswerOptions) -> list[str]:
+def answer(options: AnswerConfig) -> list[str]:
     """Lines for `bothways answer`: probability, place and words of each answer."""
     context = options.context
     if options.file is not None:
@@ -176,7 +178,7 @@ def answer(options: AnswerOptions) -> list[str]:
     ]
 
 
-def score(options: ScoreOptions) -> str:
+def score(options: ScoreConfig) -> str:
     """The scores for `bothways score`, as JSON."""
     found, notes = score_file(options.predictions, options.data, convention=options.convention)
     for note in notes:
@@ -184,7 +186,7 @@ def score(options: ScoreOptions) -> str:
     return json.dumps(found, indent=2)
 
 
-def embed(options: EmbedOptions) -> str:
+def embed(options: EmbedConfig) -> str:
     """Write the vectors for `bothways embed`."""
     check_format(Path(options.out))
     model = _open(options.model, options.device)
@@ -219,7 +221,7 @@ def embed(options: EmbedOptions) -> str:
     return f"{len(found.pooled)} vectors of {found.pooled.shape[1]}: {options.out}"
 
 
-def evaluate(options: EvaluateModelOptions) -> list[str]:
+def evaluate(options: EvaluateConfig) -> list[str]:
     """Lines for `bothways evaluate`: a task head on a file, or pre-training on a corpus."""
     model = _open_task(options)
     if Path(options.file).is_dir():
@@ -292,7 +294,7 @@ def _pretraining_recipe(loaded: Loaded) -> PretrainConfig:
     )
 
 
-def convert(options: ConvertOptions) -> str:
+def convert(options: ConvertConfig) -> str:
     """Rewrite what can be loaded as a model folder of ours, for `bothways convert`."""
     source, out = model_folder(options.source), Path(options.out)
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
@@ -313,7 +315,7 @@ def _open(folder: str, device: DeviceName) -> Model:
     return put(load_model(folder), device)
 
 
-def _open_task(options: PredictOptions | EvaluateModelOptions) -> Model:
+def _open_task(options: PredictConfig | EvaluateConfig) -> Model:
     """A model or an ensemble; a run folder is one too."""
     set_threads(0)
     return load(options.model, *options.ensemble, device=options.device)

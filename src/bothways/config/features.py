@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bothways.config.compute import Precision
 from bothways.config.fields import free, numerics, require
 from bothways.config.finetuning import TaskOptions
 from bothways.config.training import OptimizerOptions
@@ -58,7 +59,7 @@ class FeaturesConfig:
     """Dropout probability between the BiLSTM layers and before the output layer."""
     seeds: tuple[int, ...] = free((0,))
     """Random seeds (data order, weights, dropout); one run per seed and choice of layers."""
-    precision: Literal["auto", "bf16", "fp32"] = numerics("auto")
+    precision: Precision = numerics("auto")
     """Compute precision of the encoder; auto uses bf16 if the GPU supports it or a short benchmark
     on the CPU finds it faster. Features are stored in 16 bits; the BiLSTM computes in fp32."""
     threads: int = numerics(0)
@@ -69,7 +70,9 @@ class FeaturesConfig:
             require(name, getattr(self, name), 1)
         require("dropout", self.dropout, 0, 1 - 1e-9)
         if self.task.kind != "tagging":
-            raise ConfigError(f"task.kind is {self.task.kind!r}; feature extraction supports only tagging.")
+            raise ConfigError(
+                f"task.kind is {self.task.kind!r}; feature extraction supports only tagging."
+            )
         for name, values in (("seeds", self.seeds), ("layers", self.layers)):
             if not values or len(set(values)) < len(values):
                 shown = ", ".join(map(str, values))

@@ -23,7 +23,9 @@ def require(name: str, value: float, minimum: float, maximum: float = math.inf) 
         ConfigError: naming the option, its value and the limits.
     """
     if not minimum <= value <= maximum:
-        limits = f"at least {minimum:g}" if maximum == math.inf else f"in [{minimum:g}, {maximum:g}]"
+        limits = (
+            f"at least {minimum:g}" if maximum == math.inf else f"in [{minimum:g}, {maximum:g}]"
+        )
         raise ConfigError(f"{name} is {value:g}; it must be {limits}.")
 
 

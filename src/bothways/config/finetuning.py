@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+from bothways.config.compute import DeviceName, Precision
 from bothways.config.fields import free, numerics, require
 from bothways.config.spans import SpanOptions
 from bothways.config.tagging import TaggingOptions
@@ -125,7 +126,7 @@ PAPER_GRID = {"lr": (5e-5, 3e-5, 2e-5), "batch": (16, 32), "epochs": (2, 3, 4)}
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Grid search: settings to try, in every combination with every seed, and how dev selects one."""
+    """Grid search: settings to try, in all combinations, and how dev selects one."""
 
     paper: bool = False
     """Search the paper's grid (Appendix A.3): lr 5e-5 3e-5 2e-5, batch 16 32, epochs 2 3 4; the
@@ -250,9 +251,9 @@ class FinetuneConfig:
     run's own seed."""
     search: SearchOptions = field(default_factory=SearchOptions, metadata={"kind": "free"})
     """Grid search on dev (off unless options below are given)."""
-    device: Literal["auto", "cpu", "cuda"] = numerics("auto")
+    device: DeviceName = numerics("auto")
     """Device; auto uses a GPU if torch finds one."""
-    precision: Literal["auto", "bf16", "fp32"] = numerics("auto")
+    precision: Precision = numerics("auto")
     """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
     finds it faster."""
     kernels: Literal["fast", "plain"] = numerics("fast")
@@ -360,7 +361,7 @@ class GlueConfig:
     """Maximum sequence length in tokens. Default: the task's declaration, else 128."""
     dropout: float | None = None
     """Dropout probability throughout the network. Default: the model's own."""
-    precision: Literal["auto", "bf16", "fp32"] | None = None
+    precision: Precision | None = None
     """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
     finds it faster. Default: the task's declaration, else auto."""
     threads: int | None = None
@@ -368,5 +369,5 @@ class GlueConfig:
     declaration, else 0."""
     jobs: int = 1
     """Number of runs (seeds of all tasks) trained in parallel, each in its own process."""
-    device: Literal["auto", "cpu", "cuda"] | None = None
+    device: DeviceName | None = None
     """Device; auto uses a GPU if torch finds one. Default: the task's declaration, else auto."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bothways.config.compute import DeviceName, Precision
 from bothways.config.fields import free, numerics, require
 from bothways.config.model import ModelConfig, SizeOptions
 from bothways.config.training import OptimizerOptions
@@ -20,7 +21,7 @@ class ClockOptions:
     tokens: int | None = None
     """Number of training tokens without padding; converted to steps."""
     minutes: float | None = None
-    """Minutes of training on this machine; converted to steps by timing a few before the first."""
+    """Minutes of training on this machine; converted to steps by a short benchmark."""
 
     def __post_init__(self) -> None:
         given = [n for n in ("steps", "tokens", "minutes") if getattr(self, n) is not None]
@@ -69,7 +70,7 @@ class PairOptions:
     length across documents, no second loss (RoBERTa). single: as full, but within a document, for
     short unrelated texts."""
     short: float = 0.1
-    """Probability of a random shorter target length for a pair (next, order)."""
+    """Fraction of documents whose sequences get a random, shorter target length (next, order)."""
     random_next: float = 0.5
     """Fraction of pairs whose second segment comes from another document (next)."""
 
@@ -177,9 +178,9 @@ class PretrainConfig:
     """Optimizer and learning rate schedule."""
     seed: int = 0
     """Random seed."""
-    device: Literal["auto", "cpu", "cuda"] = numerics("auto")
+    device: DeviceName = numerics("auto")
     """Device; auto uses a GPU if torch finds one."""
-    precision: Literal["auto", "bf16", "fp32"] = numerics("auto")
+    precision: Precision = numerics("auto")
     """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
     finds it faster."""
     kernels: Literal["fast", "plain"] = numerics("fast")

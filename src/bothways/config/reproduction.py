@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bothways.config.compute import DeviceName, Precision
 from bothways.config.fields import require
 from bothways.errors import ConfigError
 
@@ -55,9 +56,9 @@ class ReproduceConfig:
     threads."""
     threads: int = 0
     """Total CPU threads of all jobs; 0: one per core."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: DeviceName = "auto"
     """Device; auto uses a GPU if torch finds one."""
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    precision: Precision = "auto"
     """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
     finds it faster."""
     keep_models: bool = False
