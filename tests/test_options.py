@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +22,7 @@ from bothways.config import (
     PretrainConfig,
     VocabularyConfig,
 )
+from bothways.config.field_types import option_types, required_fields
 from bothways.errors import ConfigError
 from bothways.options import UsageError
 
@@ -291,7 +291,7 @@ def test_a_text_option_arrives_as_it_is(text: str) -> None:
     quoted = yaml.safe_dump({"maybe": text})
     node = yaml.compose(quoted, Loader=yaml.SafeLoader)
     assert node is not None
-    assert options._Reader("r.yaml").mapping(node, Sample, "") == {"maybe": text}
+    assert options._NodeReader("r.yaml").mapping(node, Sample, "") == {"maybe": text}
 
 
 # ------------------------------------------------------------------------------ help and round trip
@@ -304,7 +304,7 @@ RECIPES = (PretrainConfig, FinetuneConfig, VocabularyConfig, CorpusConfig)
 def test_what_print_config_prints_is_the_recipe_again(
     cls: type[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    required = [word for name in options._required(cls) for word in (f"--{name}", "v")]
+    required = [word for name in required_fields(cls) for word in (f"--{name}", "v")]
     with pytest.raises(SystemExit) as stop:
         line(*required, "--print_config", cls=cls)
     assert stop.value.code == 0
@@ -326,7 +326,7 @@ def test_help_explains_every_option(cls: type[Any], capsys: pytest.CaptureFixtur
         line("--help", cls=cls)
     assert stop.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for name in options.leaves(cls):
+    for name in option_types(cls):
         text = shown.partition(f" --{name} ")[2].lstrip()
         # NAME or {a,b} or [ITEM,...], then at least a sentence, then type and default.
         described = text.partition("(")[0].split(" ", 1)
@@ -342,12 +342,9 @@ def test_help_for_lists_of_groups(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_option_has_a_type_that_can_be_read() -> None:
     for cls in option_classes():
-        for name, kind in options.leaves(cls).items():
-            wanted, _ = options._unwrap(kind)
-            if typing.get_origin(wanted) is tuple:
-                wanted = typing.get_args(wanted)[0]
-                assert typing.get_args(kind)[1:] == (...,), name
-            assert options._describe(wanted), name
+        for name, field_type in option_types(cls).items():
+            assert field_type.describe(), name
+            assert field_type.is_group or field_type.metavar, name
 
 
 @pytest.mark.parametrize(
