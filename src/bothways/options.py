@@ -490,9 +490,7 @@ def _build(cls: type[T], values: Mapping[str, Any]) -> T:
     except argparse.ArgumentError as error:
         problem = re.sub(r'Parser key "([^"]+)":\s*', r"\1: ", str(error))
         raise ConfigError(" ".join(problem.split()) + ".") from None
-    return cls(
-        **{field.name: built[field.name] for field in dataclasses.fields(typing.cast(Any, cls))}
-    )
+    return cls(**{name: built[name] for name in field_types(cls)})
 
 
 # ------------------------------------------------------------------------------- nodes and names

@@ -27,6 +27,9 @@ class FillMaskConfig:
 
     def __post_init__(self) -> None:
         require("top", self.top, 1)
+        if "[MASK]" in self.model or self.model == "-":  # no model was named: this is a text
+            object.__setattr__(self, "texts", (self.model, *self.texts))
+            object.__setattr__(self, "model", DEFAULT)
 
 
 @dataclass(frozen=True)
