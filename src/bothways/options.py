@@ -434,9 +434,10 @@ def _help_parser(cls: type[Any], syntax: _Syntax, description: str) -> ArgumentP
     places = [] if syntax.positional else [recipe]
     for action in parser._actions:
         if action.dest in syntax.positional:
-            is_list = syntax.options[action.dest].is_list
-            action.option_strings, action.metavar = [], action.dest.upper()
-            places.append(f"[{action.metavar} ...]" if is_list else action.metavar)
+            place = action.dest.upper()
+            action.option_strings, action.metavar = [], place
+            place += " ..." if syntax.options[action.dest].is_list else ""
+            places.append(place if action.required else f"[{place}]")
     parser.usage = " ".join(["%(prog)s", *places, "[--OPTION VALUE ...]"])
     if not syntax.positional:
         parser.add_argument(

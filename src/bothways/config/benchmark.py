@@ -11,7 +11,7 @@ from bothways.errors import ConfigError
 
 @dataclass(frozen=True)
 class BenchTrainConfig:
-    """Time bothways' pre-training step against that of transformers, in one process.
+    """Time bothways' pre-training step against that of transformers, in the same run.
 
     Both use the same batches, dropout, exact GELU, AdamW and gradient clipping.
     """

@@ -31,7 +31,7 @@ class FeaturesConfig:
     section 5.3). The features are computed once."""
 
     task: TaskOptions = field(default_factory=lambda: TaskOptions(kind="tagging"))
-    """The data, of kind tagging. The test file is scored, so it needs tags."""
+    """Data of kind tagging (the test file is scored, so it needs tags)."""
     model: str = free(DEFAULT)
     """Model folder with the encoder, or the name of a bundled model."""
     run: str = free("")

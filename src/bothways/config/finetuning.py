@@ -238,9 +238,9 @@ class FinetuneConfig:
     """Hidden size per direction of a one-layer BiLSTM between encoder and task head, replacing the
     pooler ("+ BiLSTM" in section 5.1); 0: none. transformers cannot load such models."""
     head: Literal["auto", "keep", "new"] = "auto"
-    """Task head: keep the model folder's (trained on the same kind and labels), or initialise a new
-    one. auto keeps it for spans and choices, where it is useful to train on other data first, and
-    not for kinds where equal labels may mean different things."""
+    """Task head: keep the model folder's, which must fit the kind and labels, or initialise a new
+    one. auto: keep it for spans and choices; otherwise new, because equal labels may mean different
+    things."""
     seeds: tuple[int, ...] = free((0,))
     """Random seeds (data order, new head, dropout); one run per seed. Seeds can be added to a run
     folder later without repeating finished ones."""

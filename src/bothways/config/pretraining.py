@@ -163,7 +163,7 @@ class PretrainConfig:
     model: SizeOptions = field(default_factory=SizeOptions)
     """Size of a new encoder (ignored with --start)."""
     clock: ClockOptions = field(default_factory=ClockOptions)
-    """Length of training: give exactly one."""
+    """Length of training (give exactly one)."""
     phases: tuple[Phase, ...] = (
         Phase(length=128, share=0.9, batch=256, micro_batch=64),
         Phase(length=512, share=0.1, batch=256, micro_batch=16),
