@@ -136,7 +136,7 @@ def test_going_on_from_its_own_direction(
 
 def test_verbs_that_it_cannot_serve_say_why(pretrained: dict[str, Path]) -> None:
     model = load(pretrained["left_to_right"])
-    with pytest.raises(ModelError, match=r"left to right: at .MASK. it has seen the text be"):
+    with pytest.raises(ModelError, match=r"left to right: at .MASK. it sees only the text be"):
         model.fill_mask("the [MASK] here")
     with pytest.raises(ModelError, match=r"left to right, where \[CLS\] sees neither text"):
         model.next_sentence("one", "two")

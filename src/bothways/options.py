@@ -428,7 +428,7 @@ def _print_help(cls: type[Any], syntax: _Syntax, description: str, topic: str | 
 
 
 def _help_parser(cls: type[Any], syntax: _Syntax, description: str) -> ArgumentParser:
-    """A parser for its help: positional values and recipes shown as :func:`parse` reads them."""
+    """A parser whose help shows positional options and recipes as :func:`parse` reads them."""
     parser = _parser(cls, syntax.prog, description)
     recipe = "[RECIPE.yaml | NAME]" if syntax.recipes else "[RECIPE.yaml]"
     places = [] if syntax.positional else [recipe]
@@ -498,6 +498,7 @@ def _build(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _shown(node: yaml.Node) -> str:
+    """A node's value, for messages."""
     if isinstance(node, yaml.MappingNode):
         return "a mapping"
     if isinstance(node, yaml.SequenceNode):
@@ -506,6 +507,7 @@ def _shown(node: yaml.Node) -> str:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested mappings as dotted names with their values."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -514,6 +516,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of :func:`_flat`."""
     tree: dict[str, Any] = {}
     for name, value in values.items():
         *groups, last = name.split(".")
@@ -528,7 +531,7 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nearest(name: str, candidates: Sequence[str]) -> str | None:
-    """The candidate most like a misspelt name; by the last part of a dotted name if need be."""
+    """The candidate closest to a misspelt name, if need be by the last part of dotted names."""
     close = difflib.get_close_matches(name, candidates, n=1)
     if close:
         return close[0]
@@ -538,5 +541,5 @@ def nearest(name: str, candidates: Sequence[str]) -> str | None:
 
 
 def _suggest(name: str, cls: type[Any], prefix: str = "") -> str:
-    found = nearest(name, [*option_types(cls), *field_types(cls)])
-    return f"; did you mean {prefix + found!r}?" if found else ""
+    close = nearest(name, [*option_types(cls), *field_types(cls)])
+    return f"; did you mean {prefix + close!r}?" if close else ""

@@ -160,7 +160,7 @@ class SearchOptions:
         return {name: getattr(self, name) or paper.get(name, ()) for name in names}
 
     @property
-    def asked(self) -> bool:
+    def enabled(self) -> bool:
         """Whether there is anything to search."""
         return any(self.values.values())
 
