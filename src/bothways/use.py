@@ -119,19 +119,18 @@ class Model:
             logits_MV[:, torch.from_numpy(self.tokenizer.special_ids)] = -torch.inf
             candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
             best = logits_MV.softmax(-1).topk(min(top, candidates), dim=-1)
-        return [
-            [
-                Filling(
-                    self.tokenizer.piece(id),
-                    probability,
-                    self._fill(text, encoding.offsets[position][0], id),
-                )
-                for probability, id in zip(row, ids, strict=True)
-            ]
-            for position, row, ids in zip(
-                positions, best.values.tolist(), best.indices.tolist(), strict=True
+        fillings = []
+        for position, probabilities, ids in zip(
+            positions, best.values.tolist(), best.indices.tolist(), strict=True
+        ):
+            start = encoding.offsets[position][0]
+            fillings.append(
+                [
+                    Filling(self.tokenizer.piece(id), probability, self._fill(text, start, id))
+                    for probability, id in zip(probabilities, ids, strict=True)
+                ]
             )
-        ]
+        return fillings
 
     def _fill(self, text: str, start: int, id: int) -> str:
         """The text with the [MASK] at or after ``start`` replaced by a token."""
