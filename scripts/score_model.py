@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bothways.config import FinetuneConfig
+from bothways.config import FinetuneConfig, SplitConfig
 from bothways.files import write_json, write_text
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
@@ -30,7 +30,6 @@ from bothways.tasks.finetune import finetune, model_digest
 from bothways.tasks.report import SeedResult
 from bothways.tasks.split import split
 from bothways.training.runfolder import versions
-from bothways.use_options import SplitOptions
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 STARTS = ("model", "random", "primed")
@@ -142,7 +141,7 @@ def _recipe(name: str, options: argparse.Namespace) -> FinetuneConfig:
         parts = options.work / "qnli-parts"
         if not parts.exists():
             file = str(data / "QNLI" / "dev.tsv")
-            split(SplitOptions(file=file, out=str(parts / "QNLI"), by="sentence"))
+            split(SplitConfig(file=file, out=str(parts / "QNLI"), by="sentence"))
         recipe = declared_task("qnli", data=str(parts))
     else:
         recipe = declared_task(name, data=str(data))

@@ -311,7 +311,7 @@ def test_a_corpus_of_another_vocabulary(world: World, refused: Refused, tmp_path
     assert run(*argv) == 0
     argv = [*world.pretrain(corpus, world.root / "new"), "--start", world.model]
     refused(argv, f"{corpus} was built with another vocabulary", f"--tokenizer {world.model}")
-    refused(["evaluate", world.model, corpus], f"{corpus} was built with another vocabulary")
+    refused(["evaluate", world.model, corpus], f"{corpus} was built with a different vocabulary")
 
 
 def test_lengths_over_the_512_positions(world: World, refused: Refused) -> None:
@@ -320,7 +320,7 @@ def test_lengths_over_the_512_positions(world: World, refused: Refused) -> None:
         ([*world.finetune(out=world.root / "new"), "--length", "513"], "length 512 or less"),
         (
             [*world.pretrain(out=world.root / "new"), "--phases", "[{length: 513}]"],
-            "length 513 is over model.positions, 512; shorten the phase",
+            "length 513 exceeds model.positions, 512; shorten the phase",
         ),
         (
             [

@@ -14,12 +14,11 @@ import torch
 from bothways import cli
 from bothways.bench.cases import full_batches, padded, real_batches, real_tokens
 from bothways.bench.train import bench_train
-from bothways.config import MaskOptions, ModelConfig, SizeOptions
+from bothways.config import BenchTrainConfig, MaskOptions, ModelConfig, SizeOptions
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
 from bothways.model.batch import IGNORE
 from bothways.model.cost import training_cost
-from bothways.use_options import BenchTrainOptions
 
 SMALL: dict[str, Any] = {
     "size": "tiny", "batch": 2, "length": 16, "vocab_size": 128, "rounds": 2, "threads": 1,
@@ -56,7 +55,7 @@ def test_bench_times_each_contender_and_writes_every_step(
 ) -> None:
     out = tmp_path / "bench.json"
     names = ("bothways", "bothways plain", "transformers bf16")
-    bench_train(BenchTrainOptions(**SMALL, contenders=names, out=str(out), memory=True))
+    bench_train(BenchTrainConfig(**SMALL, contenders=names, out=str(out), memory=True))
     record = json.loads(out.read_text())
     assert [r["name"] for r in record["results"]] == list(names)
     assert all(len(r["seconds"]) == 2 and r["peak_mib"] > 0 for r in record["results"])
@@ -69,7 +68,7 @@ def test_bench_on_a_corpus_counts_real_tokens(
     tiny_corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (result,) = bench_train(
-        BenchTrainOptions(
+        BenchTrainConfig(
             **{**SMALL, "length": 24}, corpus=str(tiny_corpus), contenders=("bothways",)
         )
     )
@@ -85,13 +84,13 @@ def test_profile_names_operations(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_unknown_contender_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="unknown contender 'keras'; choose from bothways"):
-        bench_train(BenchTrainOptions(**SMALL, contenders=("keras",)))
+        bench_train(BenchTrainConfig(**SMALL, contenders=("keras",)))
 
 
 def test_without_transformers_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ConfigError, match=r"transformers is not installed.*'bothways\[bench\]'"):
-        bench_train(BenchTrainOptions(**SMALL, contenders=("transformers fp32",)))
+        bench_train(BenchTrainConfig(**SMALL, contenders=("transformers fp32",)))
 
 
 @pytest.mark.parametrize("pairs", ["full", "next"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
 import subprocess
 import sys
 import types
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +64,11 @@ def test_the_examples_in_the_help_can_be_parsed(
     stand_in(monkeypatch, "bothways.pretraining.run", "pretrain", note)
     stand_in(monkeypatch, "bothways.demo.run", "demo", note)
     examples = [line for line in cli.EXAMPLES.splitlines() if line.startswith("  bothways ")]
-    assert len(examples) == 3
+    assert len(examples) == 4
     for line in examples:
         words = shlex.split(line.partition("   ")[0] if "demo" in line else line)
-        if words[1] == "vocab":
-            words.append("--print_config")  # its files do not exist
+        if words[1] in ("vocab", "corpus"):
+            words.append("--print_config")  # their files do not exist
         assert cli.main(words[1:]) == 0
     assert seen[-1].optimizer.lr == 1e-3
     assert seen[-1].model.size == "tiny"
@@ -78,7 +80,25 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     shown = capsys.readouterr().out
     assert shown.startswith(f"usage: bothways {verb} ")
     # A verb with several actions lists them; their options are under the action's own help.
-    assert any(word in shown for word in ("default", "required", "actions"))
+    assert any(word in shown for word in ("options:", "actions"))
+
+
+def handlers() -> list[tuple[type[Any], cli.Call]]:
+    groups = [
+        verb.actions if isinstance(verb, cli.VerbGroup) else {"": verb}
+        for verb in cli.VERBS.values()
+    ]
+    verbs = [verb for group in groups for verb in group.values()]
+    return [(verb.config, verb.handler) for verb in verbs if isinstance(verb.handler, cli.Call)]
+
+
+@pytest.mark.parametrize(
+    ("config", "handler"), handlers(), ids=lambda part: getattr(part, "function", "")
+)
+def test_handlers_are_functions_of_their_options(config: type[Any], handler: cli.Call) -> None:
+    function = handler.load()
+    first = next(iter(inspect.signature(function).parameters))
+    assert typing.get_type_hints(function)[first] is config
 
 
 def test_help_imports_no_torch() -> None:

@@ -127,7 +127,7 @@ def test_what_is_refused(config: FeaturesConfig, tmp_path: Path) -> None:
             tag_by_features(dataclasses.replace(config, task=changed))
     with pytest.raises(ConfigError, match="model is missing"):
         tag_by_features(dataclasses.replace(config, model=""))
-    with pytest.raises(ConfigError, match="features are for tagging"):
+    with pytest.raises(ConfigError, match="feature extraction supports only tagging"):
         dataclasses.replace(config, task=TaskOptions())
     with pytest.raises(ConfigError, match=r"layers is \[last, last\]"):
         dataclasses.replace(config, layers=("last", "last"))

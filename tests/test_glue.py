@@ -157,7 +157,7 @@ def test_the_model_reads_files_with_and_without_a_header(
     found = [line.split("\t")[:2] for line in made]
     assert capsys.readouterr().out.splitlines() == ["\t".join(row) for row in found]
     assert cli.main(["evaluate", model, str(data), "--task", "cola"]) == 1
-    assert "is a folder; --task goes with" in capsys.readouterr().err
+    assert "is a folder, but --task needs" in capsys.readouterr().err
 
 
 def test_what_a_file_declares_holds_where_nothing_is_asked(
@@ -202,7 +202,7 @@ def test_a_task_may_search_its_settings(data: Path, start: Path, tmp_path: Path)
 def test_a_tagger_has_no_submission(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text("task: {name: own, kind: tagging, submission: [own.tsv]}\n")
-    with pytest.raises(ConfigError, match="one prediction an example; tagging gives many"):
+    with pytest.raises(ConfigError, match="one prediction per example; tagging gives many"):
         task(str(own))
 
 
@@ -312,7 +312,7 @@ def test_the_user_names_the_columns(
     assert len(lines) == 5
     assert {label for _, label in lines[1:]} <= set(NLI)
     assert cli.main(["predict", str(theirs), "one text", "--submission"]) == 1
-    assert "go with --file" in capsys.readouterr().err
+    assert "need --file" in capsys.readouterr().err
 
 
 def test_labels_are_matched_by_name_and_else_by_order() -> None:

@@ -99,7 +99,7 @@ def test_a_folder_from_before_it_was_said_is_refused(pretrained: dict[str, Path]
 
 @pytest.mark.parametrize("pairs", ["next", "order"])
 def test_no_second_loss_left_to_right(pairs: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"\[CLS\], which left to right sees no other token"):
+    with pytest.raises(ConfigError, match=r"\[CLS\], which under causal attention sees no"):
         replace(recipe(tmp_path, tmp_path), pairs=PairOptions(kind=pairs))  # type: ignore[arg-type]
 
 
@@ -136,7 +136,7 @@ def test_going_on_from_its_own_direction(
 
 def test_verbs_that_it_cannot_serve_say_why(pretrained: dict[str, Path]) -> None:
     model = load(pretrained["left_to_right"])
-    with pytest.raises(ModelError, match=r"left to right: at .MASK. it has seen the text be"):
+    with pytest.raises(ModelError, match=r"left to right: at .MASK. it sees only the text be"):
         model.fill_mask("the [MASK] here")
     with pytest.raises(ModelError, match=r"left to right, where \[CLS\] sees neither text"):
         model.next_sentence("one", "two")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways import config as configs
-from bothways import options, use_options
-from bothways.config import CorpusConfig, FinetuneConfig, PretrainConfig, VocabularyConfig
+from bothways import options
+from bothways.config import (
+    ConvertConfig,
+    CorpusConfig,
+    FinetuneConfig,
+    PredictConfig,
+    PretrainConfig,
+    VocabularyConfig,
+)
+from bothways.config.field_types import option_types, required_fields
 from bothways.errors import ConfigError
 from bothways.options import UsageError
-from bothways.use_options import PredictOptions
 
 
 @dataclass(frozen=True)
@@ -252,12 +258,12 @@ def test_missing_values_are_named(tmp_path: Path) -> None:
 
 
 def test_values_by_place() -> None:
-    def predict(*argv: str) -> PredictOptions:
-        found: PredictOptions = line(*argv, cls=PredictOptions, positional=("model", "texts"))
+    def predict(*argv: str) -> PredictConfig:
+        found: PredictConfig = line(*argv, cls=PredictConfig, positional=("model", "texts"))
         return found
 
-    assert predict("m", "a", "--text_b", "c", "b") == PredictOptions("m", ("a", "b"), text_b="c")
-    assert predict("m", "-", "--", "--a") == PredictOptions("m", ("-", "--a"))
+    assert predict("m", "a", "--text_b", "c", "b") == PredictConfig("m", ("a", "b"), text_b="c")
+    assert predict("m", "-", "--", "--a") == PredictConfig("m", ("-", "--a"))
     assert predict("m").texts == ()
     globs = line("--files", "[a-m]*.txt", "[n-z]*.txt", "--out", "o", cls=VocabularyConfig)
     assert globs.files == ("[a-m]*.txt", "[n-z]*.txt")
@@ -267,13 +273,13 @@ def test_values_by_place() -> None:
     with pytest.raises(UsageError, match="'--model'; it is given by its place: bothways x MODEL"):
         predict("--model", "m")
     with pytest.raises(UsageError, match="unexpected 'c'"):
-        line("a", "b", "c", cls=use_options.ConvertOptions, positional=("source", "out"))
+        line("a", "b", "c", cls=ConvertConfig, positional=("source", "out"))
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.text(), min_size=1))
 def test_texts_given_by_place_arrive_as_they_are(texts: list[str]) -> None:
-    parsed = line("m", "--", *texts, cls=PredictOptions, positional=("model", "texts"))
+    parsed = line("m", "--", *texts, cls=PredictConfig, positional=("model", "texts"))
     assert parsed.texts == tuple(texts)
 
 
@@ -285,7 +291,7 @@ def test_a_text_option_arrives_as_it_is(text: str) -> None:
     quoted = yaml.safe_dump({"maybe": text})
     node = yaml.compose(quoted, Loader=yaml.SafeLoader)
     assert node is not None
-    assert options._Reader("r.yaml").mapping(node, Sample, "") == {"maybe": text}
+    assert options._NodeReader("r.yaml").mapping(node, Sample, "") == {"maybe": text}
 
 
 # ------------------------------------------------------------------------------ help and round trip
@@ -298,7 +304,7 @@ RECIPES = (PretrainConfig, FinetuneConfig, VocabularyConfig, CorpusConfig)
 def test_what_print_config_prints_is_the_recipe_again(
     cls: type[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    required = [word for name in options._required(cls) for word in (f"--{name}", "v")]
+    required = [word for name in required_fields(cls) for word in (f"--{name}", "v")]
     with pytest.raises(SystemExit) as stop:
         line(*required, "--print_config", cls=cls)
     assert stop.value.code == 0
@@ -309,11 +315,8 @@ def test_what_print_config_prints_is_the_recipe_again(
 def option_classes() -> list[type[Any]]:
     return [
         found
-        for module in (configs, use_options)
-        for found in vars(module).values()
-        if isinstance(found, type)
-        and found.__module__ == module.__name__
-        and found is not configs.ModelConfig
+        for found in vars(configs).values()
+        if isinstance(found, type) and found not in (configs.ModelConfig, configs.Restart)
     ]
 
 
@@ -323,7 +326,7 @@ def test_help_explains_every_option(cls: type[Any], capsys: pytest.CaptureFixtur
         line("--help", cls=cls)
     assert stop.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for name in options.leaves(cls):
+    for name in option_types(cls):
         text = shown.partition(f" --{name} ")[2].lstrip()
         # NAME or {a,b} or [ITEM,...], then at least a sentence, then type and default.
         described = text.partition("(")[0].split(" ", 1)
@@ -339,12 +342,9 @@ def test_help_for_lists_of_groups(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_option_has_a_type_that_can_be_read() -> None:
     for cls in option_classes():
-        for name, kind in options.leaves(cls).items():
-            wanted, _ = options._unwrap(kind)
-            if typing.get_origin(wanted) is tuple:
-                wanted = typing.get_args(wanted)[0]
-                assert typing.get_args(kind)[1:] == (...,), name
-            assert options._describe(wanted), name
+        for name, field_type in option_types(cls).items():
+            assert field_type.describe(), name
+            assert field_type.is_group or field_type.metavar, name
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,31 @@ def test_every_public_name_is_there_and_documented(name: str) -> None:
     found = getattr(bothways, name)
     assert found.__name__ == name
     assert found.__doc__, f"{name} has no docstring"
-    assert found.__module__.startswith(f"bothways.{bothways._HOMES[name]}")
+    assert found.__module__.startswith(f"bothways.{bothways._MODULES[name]}")
+
+
+def test_the_example_of_the_package_runs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tiny_text_file: Path,
+) -> None:
+    """On other text, and with a recipe of seconds."""
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/a.txt").write_text(tiny_text_file.read_text())
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes/tiny.yaml").write_text(
+        "model: {layers: 1, hidden: 32, heads: 2, positions: 48}\n"
+        "clock: {steps: 2}\n"
+        "phases: [{length: 48, batch: 4, micro_batch: 4}]\n"
+        "evaluate: {every: 2, sequences: 64}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    example = (bothways.__doc__ or "").partition("::\n\n")[2].partition("\n\nThe public names")[0]
+    exec(compile(textwrap.dedent(example), "bothways", "exec"), {})
+    shown = capsys.readouterr().out.splitlines()[-1]
+    assert shown.startswith("Paris is the ")
+    assert shown.endswith(" of France.")
 
 
 def test_type_checkers_see_the_same_names() -> None:
@@ -43,7 +68,7 @@ def test_type_checkers_see_the_same_names() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert seen == bothways._HOMES
+    assert seen == bothways._MODULES
 
 
 def test_other_names_are_no_attributes() -> None:

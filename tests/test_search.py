@@ -314,8 +314,8 @@ def test_the_grid_of_the_paper(config: FinetuneConfig) -> None:
     assert found == [(lr, 8, n) for lr in (5e-5, 3e-5, 2e-5) for n in (2, 3, 4)]
     full = dataclasses.replace(config, search=SearchOptions(paper=True))
     assert len(list(full.settings())) == 18
-    assert not any(c.search.asked for c in full.settings())
-    assert not config.search.asked
+    assert not any(c.search.enabled for c in full.settings())
+    assert not config.search.enabled
 
 
 def test_names(config: FinetuneConfig) -> None:

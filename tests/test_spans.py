@@ -444,10 +444,10 @@ def test_the_verbs(
     assert cli.main(["answer", str(tmp_path / "short"), *long]) == 0
     assert "the question was cut to 4 tokens" in capsys.readouterr().err
     assert cli.main(given) == 1
-    assert "--context or by --file" in capsys.readouterr().err
+    assert "--context or --file" in capsys.readouterr().err
     text.write_text(" \n")
     assert cli.main([*given, "--file", str(text)]) == 1
-    assert "no text to look for an answer in" in capsys.readouterr().err
+    assert "the text to search for an answer is empty" in capsys.readouterr().err
 
 
 def test_other_models_do_not_answer(start: Path, tuned: FinetuneConfig) -> None:

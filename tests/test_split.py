@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bothways import cli
+from bothways.config import SplitConfig
 from bothways.errors import BothwaysError, ConfigError, InputError
 from bothways.tasks.split import split
-from bothways.use_options import SplitOptions
 
 
 def table(folder: Path, count: int = 400, name: str = "all.tsv", shuffle: int = 0) -> Path:
@@ -33,7 +33,7 @@ def parts(folder: Path, ending: str = "tsv") -> tuple[list[str], list[str]]:
 
 def test_every_line_goes_to_one_side(tmp_path: Path) -> None:
     path = table(tmp_path)
-    shown = split(SplitOptions(file=str(path), out=str(tmp_path / "out")))
+    shown = split(SplitConfig(file=str(path), out=str(tmp_path / "out")))
     train, dev = parts(tmp_path / "out")
     head, *lines = path.read_text().splitlines()
     assert train[0] == dev[0] == head
@@ -46,7 +46,7 @@ def test_neither_order_nor_other_lines_matter(tmp_path: Path) -> None:
     found = []
     for i, (count, shuffle) in enumerate(((400, 0), (400, 3), (150, 0))):
         path = table(tmp_path, count, f"{i}.tsv", shuffle)
-        split(SplitOptions(file=str(path), out=str(tmp_path / str(i))))
+        split(SplitConfig(file=str(path), out=str(tmp_path / str(i))))
         found.append(set(parts(tmp_path / str(i))[1]))
     assert found[0] == found[1]
     assert found[2] < found[0]
@@ -54,13 +54,13 @@ def test_neither_order_nor_other_lines_matter(tmp_path: Path) -> None:
 
 def test_examples_that_share_a_text_stay_together(tmp_path: Path) -> None:
     path = table(tmp_path)
-    split(SplitOptions(file=str(path), out=str(tmp_path / "out"), by="sentence", share=0.5))
+    split(SplitConfig(file=str(path), out=str(tmp_path / "out"), by="sentence", share=0.5))
     train, dev = parts(tmp_path / "out")
     passages = [{line.split("\t")[2] for line in lines[1:]} for lines in (train, dev)]
     assert not passages[0] & passages[1]
     assert len(passages[0] | passages[1]) == 100
     # Without a header, columns have numbers, and the first line is an example.
-    own = SplitOptions(file=str(path), out=str(tmp_path / "own"), by="2", header=False, share=0.5)
+    own = SplitConfig(file=str(path), out=str(tmp_path / "own"), by="2", header=False, share=0.5)
     split(own)
     assert sum(map(len, parts(tmp_path / "own"))) == 401
 
@@ -71,7 +71,7 @@ def test_json(tmp_path: Path, ending: str) -> None:
     lines = [json.dumps(item, ensure_ascii=False) for item in items]
     path = tmp_path / f"all.{ending}"
     path.write_text("\n".join(lines) if ending == "jsonl" else json.dumps(items, indent=1))
-    split(SplitOptions(file=str(path), out=str(tmp_path / "out"), by="text"))
+    split(SplitConfig(file=str(path), out=str(tmp_path / "out"), by="text"))
     train, dev = parts(tmp_path / "out", "jsonl")
     assert sorted(train + dev) == sorted(lines)
     assert len(dev) > 5
@@ -92,21 +92,21 @@ def test_what_cannot_be_parted(
 ) -> None:
     asked = {"file": str(table(tmp_path)), "out": str(tmp_path / "out"), **changes}
     with pytest.raises(error, match=message):
-        split(SplitOptions(**asked))  # type: ignore[arg-type]
+        split(SplitConfig(**asked))  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_overwritten_and_lines_are_checked(tmp_path: Path) -> None:
     path = table(tmp_path)
-    options = SplitOptions(file=str(path), out=str(tmp_path / "out"))
+    options = SplitConfig(file=str(path), out=str(tmp_path / "out"))
     split(options)
     with pytest.raises(ConfigError, match="exists already"):
         split(options)
     path.write_text(path.read_text() + "1\ttwo\n")
     with pytest.raises(InputError, match=r"all\.tsv:402: has 2 tab-separated columns"):
-        split(SplitOptions(file=str(path), out=str(tmp_path / "other")))
+        split(SplitConfig(file=str(path), out=str(tmp_path / "other")))
     with pytest.raises(ConfigError, match=r"share is 1; it must be in \(0, 1\)"):
-        SplitOptions(file="a", out="b", share=1)
+        SplitConfig(file="a", out="b", share=1)
 
 
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ import bothways
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
     {"errors", "shipped"},
-    {"files", "page", "config", "use_options", "randomness"},
+    {"files", "page", "config", "randomness"},
     {"options", "tokenization"},
     {"corpus", "model"},
     {"training"},
@@ -26,7 +26,7 @@ FLOORS = (
     {"cli"},
     {"__main__"},
 )
-TORCH_FREE = ("cli", "options", "config", "use_options", "tokenization", "corpus", "randomness")
+TORCH_FREE = ("cli", "options", "config", "tokenization", "corpus", "randomness")
 LONGEST_FUNCTION = 70
 LONGEST_FILE = 600
 

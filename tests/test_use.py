@@ -125,10 +125,10 @@ def test_fill_mask_fills_the_text_as_it_was_given() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("w1 w2", "holds no [MASK]"),
-        ("", "holds no [MASK]"),
-        ("w1 " * 38 + "[MASK]", f"number 1 of 1 stands beyond the {POSITIONS} tokens"),
-        ("[MASK] " + "w1 " * 40 + "[MASK] [MASK]", "number 2 of 3 stands beyond"),
+        ("w1 w2", "has no [MASK]"),
+        ("", "has no [MASK]"),
+        ("w1 " * 38 + "[MASK]", f"number 1 of 1 is beyond the {POSITIONS} tokens"),
+        ("[MASK] " + "w1 " * 40 + "[MASK] [MASK]", "number 2 of 3 is beyond"),
     ],
 )
 def test_fill_mask_refuses_a_text_whose_masks_it_cannot_see(
@@ -161,7 +161,7 @@ def test_fill_mask_verb(
     shown = out.splitlines()[1:4]
     assert [line.split()[1] for line in shown] == [f.piece for f in expected]
     assert shown[0].split()[0] == f"{expected[0].probability:.1%}"
-    assert err == f"note: 1 of 2 texts were cut to {POSITIONS} tokens; what is beyond is not read\n"
+    assert err == f"note: 1 of 2 texts were cut to {POSITIONS} tokens; the rest is ignored\n"
 
 
 # ---------------------------------------------------------------------------------- next sentence
@@ -246,8 +246,8 @@ def test_embed_verb(
     out = tmp_path / "vectors.npz"
     file = ("--file", tmp_path / "texts.txt", "--out", out, "--long", "cut")
     said, noted = run("embed", folders / "pretrained", *file, capsys=capsys)
-    assert said == f"3 vectors of 32: {out}\n"
-    assert noted == "note: 1 of 3 texts were cut to 40 tokens; what is beyond is not read\n"
+    assert said == f"3 vectors of size 32: {out}\n"
+    assert noted == "note: 1 of 3 texts were cut to 40 tokens; the rest is ignored\n"
     with np.load(out) as stored:
         np.testing.assert_array_equal(stored["embeddings"], pretrained.embed(texts))
     run("embed", folders / "pretrained", "w1 w2", "--out", out, "--normalize", capsys=capsys)
@@ -369,7 +369,7 @@ def test_evaluate_a_corpus(
     loaded = load_model(of_corpus)
     said = evaluate_pretraining(loaded, tiny_corpus, sequences=128)
     # The held-out part is read once at most, so that no pair counts twice.
-    (pairs,) = re.findall(r"\(held-out part\), (\d+) pairs, ", said)
+    (pairs,) = re.findall(r"\(held-out split\), (\d+) pairs, ", said)
     assert 5 < int(pairs) < TokenStore.open(tiny_corpus, "heldout").sentences
     assert "), 5 pairs, " in evaluate_pretraining(loaded, tiny_corpus, sequences=5)
     assert re.search(r"masked-LM perplexity \d.* accuracy .* next-sentence accuracy .*%", said)
@@ -409,7 +409,7 @@ def test_evaluate_verb_on_a_corpus_and_what_it_refuses(
     out, _ = run("evaluate", of_corpus, tiny_corpus, capsys=capsys)
     assert out == f"measured {tiny_corpus}\n"
     monkeypatch.undo()
-    with pytest.raises(StoreError, match="another vocabulary"):
+    with pytest.raises(StoreError, match="different vocabulary"):
         evaluate_pretraining(load_model(folders / "pretrained"), tiny_corpus)
     with pytest.raises(ModelError, match="lacks the pre-training heads"):
         evaluate_pretraining(load_model(folders / "colours"), tiny_corpus)
@@ -511,4 +511,4 @@ def test_convert_says_what_it_left_out_and_drew(
     save_file(kept, tmp_path / "m" / "model.safetensors")
     _, err = run("convert", tmp_path / "m", tmp_path / "new", capsys=capsys)
     assert "note: left out, not used here: ema.weight\n" in err
-    assert "note: not in the source, newly drawn: encoder.pooler.weight" in err
+    assert "note: missing from the source, newly initialised: encoder.pooler.weight" in err

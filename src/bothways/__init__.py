@@ -1,13 +1,17 @@
 """BERT, end to end: raw text in, a fine-tuned, reloadable model out.
 
-The public names, loaded on first use so that ``import bothways`` stays fast::
+From text files to a pre-trained model::
 
     import bothways as bw
 
-    tokenizer = bw.learn_vocabulary(lines, size=16_384)
-    report = bw.build_corpus(bw.CorpusConfig(files=("texts",), tokenizer="vocab", out="corpus"))
-    run = bw.pretrain(bw.PretrainConfig(corpus="corpus", run="runs/mini", ...))
-    bw.load(run.model).fill_mask("Paris is the [MASK] of France.")
+    bw.learn_from_files(bw.VocabularyConfig(files=("texts",), size=16_384, out="vocabulary"))
+    bw.build_corpus(bw.CorpusConfig(files=("texts",), tokenizer="vocabulary", out="corpus"))
+    folders = {"corpus": "corpus", "run": "runs/tiny"}
+    run = bw.pretrain(bw.load_recipe(bw.PretrainConfig, "recipes/tiny.yaml", folders))
+    model = bw.load(run.model)
+    print(model.fill_mask("Paris is the [MASK] of France.")[0][0].text)
+
+The public names are imported on first use, so that ``import bothways`` stays fast.
 """
 
 from importlib import import_module
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from bothways.config import FinetuneConfig as FinetuneConfig
     from bothways.config import PretrainConfig as PretrainConfig
     from bothways.config import SearchOptions as SearchOptions
+    from bothways.config import TaskOptions as TaskOptions
     from bothways.config import VocabularyConfig as VocabularyConfig
     from bothways.corpus.build import build_corpus as build_corpus
     from bothways.corpus.store import TokenStore as TokenStore
@@ -32,11 +37,13 @@ if TYPE_CHECKING:
     from bothways.tokenization.tokenizer import Tokenizer as Tokenizer
     from bothways.use import load as load
 
-_HOMES = {
+# The module of each public name, below ``bothways``.
+_MODULES = {
     "CorpusConfig": "config",
     "FinetuneConfig": "config",
     "PretrainConfig": "config",
     "SearchOptions": "config",
+    "TaskOptions": "config",
     "VocabularyConfig": "config",
     "build_corpus": "corpus.build",
     "TokenStore": "corpus.store",
@@ -51,13 +58,13 @@ _HOMES = {
     "Tokenizer": "tokenization.tokenizer",
     "load": "use",
 }
-__all__ = list(_HOMES)
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'bothways' has no attribute {name!r}")
-    return getattr(import_module(f"bothways.{_HOMES[name]}"), name)
+    return getattr(import_module(f"bothways.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

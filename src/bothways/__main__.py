@@ -1,4 +1,4 @@
-"""``python -m bothways``, as torchrun starts it: the program ``bothways``."""
+"""``python -m bothways``: the program ``bothways``, as started by torchrun."""
 
 import os
 import sys
@@ -8,8 +8,8 @@ from bothways.cli import main
 if __name__ == "__main__":
     status = main()
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        # A process group's threads can abort an interpreter that is being taken down, and torchrun
-        # would call that a failure. All files are closed and flushed by now.
+        # Threads of the process group can abort the interpreter while it shuts down, which torchrun
+        # would report as a failure. All files are closed and flushed by now.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)

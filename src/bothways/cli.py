@@ -1,7 +1,7 @@
-"""The program ``bothways``: each verb reads its options and calls one function.
+"""The program ``bothways``: each verb parses its options and calls one function.
 
-Nothing is decided here. What a verb needs is imported inside it, so that ``--help`` answers at
-once: this module must never import torch, directly or not.
+That function's module is imported when the verb runs, so that ``--help`` answers at once: this
+module must never import torch, directly or not.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from bothways import config as configs
 from bothways import options
 from bothways.errors import BothwaysError, InputError, OtherProcessError
 from bothways.options import UsageError
-from bothways.shipped import DEFAULT
 
 if TYPE_CHECKING:
     from rich.text import Text
-
-T = TypeVar("T")
 
 EXAMPLES = """\
 examples:
   bothways demo                                     raw text to a fine-tuned BERT in minutes
   bothways vocab --files 'texts/*.txt' --size 16384 --out vocabulary
+  bothways corpus --files 'texts/*.txt' --tokenizer vocabulary --out corpus
   bothways pretrain recipes/tiny.yaml --corpus corpus --run runs/tiny --optimizer.lr 1e-3"""
 
 
@@ -38,16 +38,64 @@ class Verb:
 
     summary: str
     """One line for ``bothways --help``."""
-    run: Callable[[Sequence[str]], int]
-    """Takes the words after the verb; returns the exit status."""
+    config: type[Any]
+    """Its options."""
+    handler: Callable[[Any], int]
+    """Called with the options; returns the exit status."""
+    positional: tuple[str, ...] = ()
+    """Options that are given by position."""
+    reads_texts: bool = False
+    """Whether ``texts`` come from standard input if neither they nor a file are given."""
+    recipes: Callable[[], Mapping[str, Path]] = dict
+    """Recipes that can be named without their path."""
+
+    def run(self, name: str, argv: Sequence[str]) -> int:
+        """Parse the words after the verb, called ``name``, and run it."""
+        config = options.parse(
+            self.config,
+            argv,
+            prog=f"bothways {name}",
+            description=(self.config.__doc__ or "").strip(),
+            positional=self.positional,
+            recipes=self.recipes(),
+        )
+        return self.handler(_with_texts(config) if self.reads_texts else config)
+
+
+@dataclass(frozen=True)
+class VerbGroup:
+    """A verb with several actions; the first is the default."""
+
+    summary: str
+    actions: Mapping[str, Verb]
+
+    def run(self, name: str, argv: Sequence[str]) -> int:
+        """Run ``bothways VERB [ACTION] ...``."""
+        if argv and argv[0] in self.actions:
+            return self.actions[argv[0]].run(f"{name} {argv[0]}", argv[1:])
+        if argv and argv[0] in ("-h", "--help") and len(self.actions) > 1:
+            return _print_lines(self._help(name))
+        default = next(iter(self.actions))
+        return self.actions[default].run(f"{name} {default}", argv)
+
+    def _help(self, name: str) -> list[str]:
+        default = next(iter(self.actions))
+        return [
+            f"usage: bothways {name} [ACTION] ...",
+            "",
+            f"actions (default: {default}):",
+            *(f"  {action:<9} {verb.summary}" for action, verb in self.actions.items()),
+            "",
+            f"  bothways {name} ACTION --help lists an action's options",
+        ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line.
 
     Returns:
-        The exit status: 0, 1 after an error, 2 after a command line that makes no sense, 130 after
-        an interruption.
+        The exit status: 0, 1 after an error, 2 after an invalid command line, 130 after an
+        interruption.
     """
     try:
         try:
@@ -65,10 +113,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted; run the same command again to continue", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader (head, less) has gone. Python flushes once more on exit: give it a place to.
+        # The reader (head, less) has gone. Python flushes stdout once more on exit: redirect it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:  # of a place that nothing more can be said of
+    except OSError as error:  # not wrapped in a BothwaysError: name the file and the reason
         if error.filename is None:
             raise
         print(f"bothways: error: {error.filename}: {error.strerror}.", file=sys.stderr)
@@ -85,23 +133,23 @@ def _dispatch(argv: Sequence[str]) -> int:
 
         print(f"bothways {version('bothways')}")
         return 0
-    verb = VERBS.get(argv[0])
-    if verb is None:
-        found = options.nearest(argv[0], list(VERBS))
-        hint = f"did you mean '{found}'?" if found else "see 'bothways --help'."
-        raise UsageError(f"unknown verb {argv[0]!r}; {hint}")
-    if _several_processes() and argv[0] not in PARALLEL:
-        raise UsageError(f"{argv[0]} runs in one process; start it without torchrun.")
-    return verb.run(argv[1:])
+    name = argv[0]
+    if name not in VERBS:
+        close = options.nearest(name, list(VERBS))
+        hint = f"did you mean '{close}'?" if close else "see 'bothways --help'."
+        raise UsageError(f"unknown verb {name!r}; {hint}")
+    if _several_processes() and name not in PARALLEL:
+        raise UsageError(f"{name} runs in one process; start it without torchrun.")
+    return VERBS[name].run(name, argv[1:])
 
 
 def _several_processes() -> bool:
-    """Whether ``torchrun`` has started this."""
+    """Whether ``torchrun`` has started several processes."""
     return os.environ.get("WORLD_SIZE", "1") != "1"
 
 
 def _processes() -> contextlib.AbstractContextManager[object]:
-    """The other processes of a run, so that an error is shown by one of them."""
+    """Joins the processes of a ``torchrun``, so that only one of them prints an error."""
     if not _several_processes():
         return contextlib.nullcontext()
     from bothways.training.ranks import joined
@@ -116,357 +164,94 @@ def _help() -> str:
         "BERT, end to end: raw text in, a fine-tuned model out.",
     ]
     lines += ["", "verbs:", *(f"  {name:<15} {verb.summary}" for name, verb in VERBS.items())]
-    lines += ["", "  bothways VERB --help lists a verb's options; --version tells the version.", ""]
-    return "\n".join([*lines, EXAMPLES])
+    lines += [
+        "",
+        "  bothways VERB --help lists a verb's options; bothways --version prints the version.",
+    ]
+    return "\n".join([*lines, "", EXAMPLES])
 
 
-# -------------------------------------------------------------------------------------------- verbs
+# ----------------------------------------------------------------------------------------- handlers
 
 
-def _demo(argv: Sequence[str]) -> int:
-    from bothways.use_options import DemoConfig
-
-    config = _options(DemoConfig, "demo", argv)
-    from bothways.demo.run import demo
-
-    return _show(demo(config))
+def _print_lines(result: str | Sequence[str]) -> int:
+    print(result if isinstance(result, str) else "\n".join(result))
+    return 0
 
 
-def _vocab(argv: Sequence[str]) -> int:
-    return _action("vocab", VOCAB_ACTIONS, argv)
+@dataclass(frozen=True)
+class Call:
+    """A handler that imports a function, calls it with the options and shows its result."""
+
+    module: str
+    """Its module, below ``bothways``."""
+    function: str
+    show: Callable[[Any], int] = _print_lines
+
+    def load(self) -> Callable[[Any], Any]:
+        """The function, imported."""
+        function: Callable[[Any], Any] = getattr(
+            import_module(f"bothways.{self.module}"), self.function
+        )
+        return function
+
+    def __call__(self, config: Any) -> int:
+        return self.show(self.load()(config))
 
 
-def _vocab_learn(argv: Sequence[str]) -> int:
-    from bothways.config import VocabularyConfig
+def _print_nothing(_: object) -> int:
+    return 0
 
-    config = _options(VocabularyConfig, "vocab learn", argv)
+
+def _learn_vocabulary(config: configs.VocabularyConfig) -> int:
     from bothways.corpus.vocabulary import learn_from_files
 
     with _stages() as progress:
         report = learn_from_files(config, progress=progress)
-    return _show_table(report)
+    return _print_table(report)
 
 
-def _vocab_extend(argv: Sequence[str]) -> int:
-    from bothways.config import ExtendConfig
-
-    config = _options(ExtendConfig, "vocab extend", argv)
-    from bothways.extend import extend
-
-    return _show_table(extend(config))
-
-
-VOCAB_ACTIONS = {
-    "learn": Verb("learn a vocabulary from text files", _vocab_learn),
-    "extend": Verb("add words to a vocabulary, and rows to its model", _vocab_extend),
-}
-
-
-def _corpus(argv: Sequence[str]) -> int:
-    return _action("corpus", CORPUS_ACTIONS, argv)
-
-
-def _corpus_build(argv: Sequence[str]) -> int:
-    from bothways.config import CorpusConfig
-
-    config = _options(CorpusConfig, "corpus build", argv)
+def _build_corpus(config: configs.CorpusConfig) -> int:
     from bothways.corpus.build import build_corpus
     from bothways.corpus.report import short_report
 
     with _progress("encoding") as progress:
         report = build_corpus(config, progress=progress, say=_note)
-    return _show_table(short_report(report))
+    return _print_table(short_report(report))
 
 
-def _corpus_show(argv: Sequence[str]) -> int:
-    from bothways.config import ShowConfig
-
-    config = _options(ShowConfig, "corpus show", argv, "folder")
-    from bothways.pretraining.show import show_instances
-
-    return _show_text(show_instances(config))
-
-
-CORPUS_ACTIONS = {
-    "build": Verb("turn text files into a token store", _corpus_build),
-    "show": Verb("print instances as pre-training reads them", _corpus_show),
-}
-
-
-def _pretrain(argv: Sequence[str]) -> int:
-    from bothways.config import PretrainConfig
-
-    config = _options(PretrainConfig, "pretrain", argv)
-    from bothways.pretraining.run import pretrain
-
-    pretrain(config)
-    return 0
-
-
-def _plan(argv: Sequence[str]) -> int:
-    from bothways.config import PlanConfig
-
-    config = _options(PlanConfig, "plan", argv)
-    from rich.console import Console
-
-    from bothways.bench.forecast import plan
-    from bothways.bench.forecast_tables import tables
-
-    console = Console(highlight=False)
-    for part in tables(plan(config)):
-        console.print(part, markup=False, soft_wrap=isinstance(part, str))
-    return 0
-
-
-def _finetune(argv: Sequence[str]) -> int:
-    from bothways.config import FinetuneConfig
-    from bothways.tasks.catalogue import declared
-
-    config = _options(FinetuneConfig, "finetune", argv, recipes=declared())
-    from bothways.tasks.finetune import finetune
-
-    return _show(finetune(config).table())
-
-
-def _tasks(argv: Sequence[str]) -> int:
-    from bothways.use_options import TasksOptions
-
-    chosen = _options(TasksOptions, "tasks", argv, "name")
+def _show_tasks(config: configs.TasksConfig) -> int:
     from bothways.tasks.catalogue import show_tasks
 
-    return _show(show_tasks(chosen.name))
+    return _print_lines(show_tasks(config.name))
 
 
-def _glue(argv: Sequence[str]) -> int:
-    from bothways.config import GlueConfig
-
-    config = _options(GlueConfig, "glue", argv)
-    from bothways.tasks.glue import glue
-
-    return _show(glue(config).text())
-
-
-def _split(argv: Sequence[str]) -> int:
-    from bothways.use_options import SplitOptions
-
-    chosen = _options(SplitOptions, "split", argv, "file")
-    from bothways.tasks.split import split
-
-    return _show(split(chosen))
-
-
-def _features(argv: Sequence[str]) -> int:
-    from bothways.config import FeaturesConfig
-
-    config = _options(FeaturesConfig, "features", argv)
-    from bothways.tasks.feature_based import tag_by_features
-
-    return _show(tag_by_features(config).table())
-
-
-def _reproduce(argv: Sequence[str]) -> int:
-    from bothways.config import ReproduceConfig
-
-    config = _options(ReproduceConfig, "reproduce", argv, "name")
-    from bothways.reproduce.run import reproduce
-
-    return _show(reproduce(config))
-
-
-def _fill_mask(argv: Sequence[str]) -> int:
-    from bothways.use_options import FillMaskOptions
-
-    chosen = _options(FillMaskOptions, "fill-mask", argv, "model", "texts")
-    if "[MASK]" in chosen.model or chosen.model == "-":  # no model was named: this is a text
-        chosen = dataclasses.replace(chosen, model=DEFAULT, texts=(chosen.model, *chosen.texts))
-    chosen = _with_texts(chosen)
-    from bothways.verbs import fill_mask
-
-    return _show(fill_mask(chosen))
-
-
-def _next_sentence(argv: Sequence[str]) -> int:
-    from bothways.use_options import NextSentenceOptions
-
-    chosen = _options(NextSentenceOptions, "next-sentence", argv, "model", "text_a", "text_b")
-    from bothways.verbs import next_sentence
-
-    return _show(next_sentence(chosen))
-
-
-def _evaluate(argv: Sequence[str]) -> int:
-    from bothways.use_options import EvaluateModelOptions
-
-    chosen = _options(EvaluateModelOptions, "evaluate", argv, "model", "file")
-    from bothways.verbs import evaluate
-
-    return _show(evaluate(chosen))
-
-
-def _predict(argv: Sequence[str]) -> int:
-    from bothways.use_options import PredictOptions
-
-    chosen = _options(PredictOptions, "predict", argv, "model", "texts")
-    chosen = chosen if chosen.file else _with_texts(chosen)
-    from bothways.verbs import predict
-
-    return _show(predict(chosen))
-
-
-def _answer(argv: Sequence[str]) -> int:
-    from bothways.use_options import AnswerOptions
-
-    chosen = _options(AnswerOptions, "answer", argv, "model")
-    from bothways.verbs import answer
-
-    return _show(answer(chosen))
-
-
-def _score(argv: Sequence[str]) -> int:
-    from bothways.use_options import ScoreOptions
-
-    chosen = _options(ScoreOptions, "score", argv, "predictions", "data")
-    from bothways.verbs import score
-
-    return _show(score(chosen))
-
-
-def _choose(argv: Sequence[str]) -> int:
-    from bothways.use_options import ChooseOptions
-
-    chosen = _options(ChooseOptions, "choose", argv, "model", "context", "choices")
-    from bothways.verbs import choose
-
-    return _show(choose(chosen))
-
-
-def _embed(argv: Sequence[str]) -> int:
-    from bothways.use_options import EmbedOptions
-
-    chosen = _options(EmbedOptions, "embed", argv, "model", "texts")
-    chosen = chosen if chosen.file else _with_texts(chosen)
-    from bothways.verbs import embed
-
-    return _show(embed(chosen))
-
-
-def _convert(argv: Sequence[str]) -> int:
-    from bothways.use_options import ConvertOptions
-
-    chosen = _options(ConvertOptions, "convert", argv, "source", "out")
-    from bothways.verbs import convert
-
-    return _show(convert(chosen))
-
-
-def _doctor(argv: Sequence[str]) -> int:
-    from bothways.use_options import DoctorOptions
-
-    folder = _options(DoctorOptions, "doctor", argv, "folder").folder
+def _diagnose(config: configs.DoctorConfig) -> int:
     from bothways.doctor import diagnose
 
-    problems = diagnose(folder)
-    _show(problems or f"{folder}: sound")
+    problems = diagnose(config.folder)
+    _print_lines(problems or f"{config.folder}: sound")
     return 1 if problems else 0
 
 
-def _bench(argv: Sequence[str]) -> int:
-    return _action("bench", BENCH_ACTIONS, argv)
+def _declared_tasks() -> Mapping[str, Path]:
+    from bothways.tasks.catalogue import declared
+
+    return declared()
 
 
-def _bench_train(argv: Sequence[str]) -> int:
-    from bothways.use_options import BenchTrainOptions
+def _print_forecast(forecast: Any) -> int:
+    from rich.console import Console
 
-    chosen = _options(BenchTrainOptions, "bench train", argv)
-    from bothways.bench.train import bench_train
+    from bothways.bench.forecast_tables import tables
 
-    bench_train(chosen)
+    console = Console(highlight=False)
+    for table in tables(forecast):
+        console.print(table, markup=False, soft_wrap=isinstance(table, str))
     return 0
 
 
-BENCH_ACTIONS = {"train": Verb("our pre-training step beside transformers'", _bench_train)}
-
-VERBS: dict[str, Verb] = {
-    "demo": Verb("raw text to a fine-tuned BERT on this machine, in minutes", _demo),
-    "vocab": Verb("learn a vocabulary from text files, or extend one", _vocab),
-    "corpus": Verb("turn text files into a token store", _corpus),
-    "pretrain": Verb("train an encoder with masked LM and next sentence", _pretrain),
-    "plan": Verb("what a pre-training run needs: memory, disk, hours on this machine", _plan),
-    "fill-mask": Verb("predict the pieces at [MASK]", _fill_mask),
-    "next-sentence": Verb("tell whether a text follows another", _next_sentence),
-    "finetune": Verb("train an encoder on a labelled task", _finetune),
-    "tasks": Verb("list the declared tasks, or print one to copy", _tasks),
-    "glue": Verb("fine-tune on several declared tasks, with a table over them", _glue),
-    "split": Verb("part a labelled file in two, by a hash of its text", _split),
-    "features": Verb("tag words by a frozen encoder's layers and a BiLSTM", _features),
-    "reproduce": Verb("recompute a table of the BERT paper, with its figures beside", _reproduce),
-    "evaluate": Verb("measure a model on labelled data or on a corpus", _evaluate),
-    "predict": Verb("label texts with a fine-tuned model", _predict),
-    "choose": Verb("tell which of some texts continues another", _choose),
-    "answer": Verb("answer a question in the words of a text", _answer),
-    "score": Verb("score a file of answers, of any system", _score),
-    "embed": Verb("turn texts into vectors", _embed),
-    "convert": Verb("rewrite a model that can be loaded as a model folder", _convert),
-    "bench": Verb("measure speed and memory beside the usual tools", _bench),
-    "doctor": Verb("check a model, run or corpus folder", _doctor),
-}
-
-PARALLEL = ("pretrain",)
-"""The verbs that divide their work among the processes of ``torchrun``."""
-
-
-# ----------------------------------------------------------------------------- options and printing
-
-
-def _action(verb: str, actions: Mapping[str, Verb], argv: Sequence[str]) -> int:
-    """Run ``bothways VERB ACTION ...``; without an action's name the first one is meant."""
-    if argv and argv[0] in actions:
-        return actions[argv[0]].run(argv[1:])
-    if argv and argv[0] in ("-h", "--help") and len(actions) > 1:
-        lines = [f"usage: bothways {verb} ACTION ...", "", f"actions ({verb} alone: the first):"]
-        lines += [f"  {name:<9} {action.summary}" for name, action in actions.items()]
-        return _show([*lines, "", f"  bothways {verb} ACTION --help lists an action's options"])
-    return next(iter(actions.values())).run(argv)
-
-
-def _options(
-    cls: type[T],
-    verb: str,
-    argv: Sequence[str],
-    *positional: str,
-    recipes: Mapping[str, Path] | None = None,
-) -> T:
-    return options.parse(
-        cls,
-        argv,
-        prog=f"bothways {verb}",
-        description=(cls.__doc__ or "").strip(),
-        positional=positional,
-        recipes=recipes,
-    )
-
-
-def _with_texts(chosen: Any) -> Any:
-    """The options with texts from standard input, if '-' or nothing is given for them."""
-    if chosen.texts not in ((), ("-",)):
-        return chosen
-    if not chosen.texts and sys.stdin.isatty():
-        raise UsageError("no text given; write texts after the model, or '-' to read lines.")
-    from bothways.corpus.documents import LONGEST_TEXT_MIB, lines_of
-
-    stdin = lines_of(sys.stdin.buffer, "standard input", max_line_mib=LONGEST_TEXT_MIB)
-    lines = [line for _, line in stdin]
-    if not lines:
-        raise InputError("no text given: standard input is empty.")
-    return dataclasses.replace(chosen, texts=tuple(lines))
-
-
-def _show(result: str | Sequence[str]) -> int:
-    print(result if isinstance(result, str) else "\n".join(result))
-    return 0
-
-
-def _show_text(lines: Iterable[Text]) -> int:
+def _print_texts(lines: Iterable[Text]) -> int:
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -475,11 +260,7 @@ def _show_text(lines: Iterable[Text]) -> int:
     return 0
 
 
-def _note(text: str) -> None:
-    print(f"bothways: {text}", file=sys.stderr)
-
-
-def _show_table(report: Mapping[str, Any]) -> int:
+def _print_table(report: Mapping[str, Any]) -> int:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -492,7 +273,7 @@ def _show_table(report: Mapping[str, Any]) -> int:
 
 
 def _rows(report: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, str]]:
-    """Name and value of each row; a mapping of plain numbers inside a group is one row."""
+    """The rows of a table as name and value; a mapping inside a group becomes one row."""
     for name, value in report.items():
         label = f"{group}{name}".replace("_", " ")
         if isinstance(value, Mapping) and not group:
@@ -511,9 +292,28 @@ def _figure(value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
+
+
+def _with_texts(config: Any) -> Any:
+    """The options with texts from standard input, if '-' or nothing is given for them."""
+    if config.texts not in ((), ("-",)) or getattr(config, "file", None):
+        return config
+    if not config.texts and sys.stdin.isatty():
+        raise UsageError("no text given; write texts after the model, or '-' to read lines.")
+    from bothways.corpus.documents import LONGEST_TEXT_MIB, lines_of
+
+    stdin = lines_of(sys.stdin.buffer, "standard input", max_line_mib=LONGEST_TEXT_MIB)
+    lines = [line for _, line in stdin]
+    if not lines:
+        raise InputError("no text given: standard input is empty.")
+    return dataclasses.replace(config, texts=tuple(lines))
+
+
 @contextlib.contextmanager
 def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, if that is a terminal; moved by calls with bytes done and in all."""
+    """A progress bar on stderr, if that is a terminal; call it with the bytes done and in total."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -526,7 +326,7 @@ def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextlib.contextmanager
 def _stages() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each part of the work, moved by calls with its name, what is done, and all."""
+    """A progress bar per stage of the work; call it with a stage's name, items done and total."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -548,6 +348,164 @@ def _stages() -> Iterator[Callable[[str, int, int], None]]:
             bar.update(tasks[stage], completed=done, total=total)
 
         yield update
+
+
+# -------------------------------------------------------------------------------------------- verbs
+
+VERBS: dict[str, Verb | VerbGroup] = {
+    "demo": Verb(
+        "go from raw text to a fine-tuned BERT on this machine, in minutes",
+        configs.DemoConfig,
+        Call("demo.run", "demo"),
+    ),
+    "vocab": VerbGroup(
+        "learn a vocabulary from text files, or extend one",
+        {
+            "learn": Verb(
+                "learn a vocabulary from text files",
+                configs.VocabularyConfig,
+                _learn_vocabulary,
+            ),
+            "extend": Verb(
+                "add words to a vocabulary, and embeddings to its model",
+                configs.ExtendConfig,
+                Call("extend", "extend", _print_table),
+            ),
+        },
+    ),
+    "corpus": VerbGroup(
+        "tokenize text files into a corpus, or show its training instances",
+        {
+            "build": Verb("tokenize text files into a corpus", configs.CorpusConfig, _build_corpus),
+            "show": Verb(
+                "print training instances as pre-training would see them",
+                configs.ShowConfig,
+                Call("pretraining.show", "show_instances", _print_texts),
+                ("folder",),
+            ),
+        },
+    ),
+    "pretrain": Verb(
+        "train an encoder with masked LM and next sentence prediction",
+        configs.PretrainConfig,
+        Call("pretraining.run", "pretrain", _print_nothing),
+    ),
+    "plan": Verb(
+        "estimate the memory, disk and hours that a pre-training run needs",
+        configs.PlanConfig,
+        Call("bench.forecast", "plan", _print_forecast),
+    ),
+    "fill-mask": Verb(
+        "predict the tokens hidden by [MASK]",
+        configs.FillMaskConfig,
+        Call("verbs", "fill_mask"),
+        ("model", "texts"),
+        reads_texts=True,
+    ),
+    "next-sentence": Verb(
+        "predict whether one text follows another",
+        configs.NextSentenceConfig,
+        Call("verbs", "next_sentence"),
+        ("model", "text_a", "text_b"),
+    ),
+    "finetune": Verb(
+        "fine-tune an encoder on a labelled task",
+        configs.FinetuneConfig,
+        Call("tasks.finetune", "finetune", lambda result: _print_lines(result.table())),
+        recipes=_declared_tasks,
+    ),
+    "tasks": Verb(
+        "list the declared tasks, or print one as a starting point for your own",
+        configs.TasksConfig,
+        _show_tasks,
+        ("name",),
+    ),
+    "glue": Verb(
+        "fine-tune on several declared tasks, with a table of all results",
+        configs.GlueConfig,
+        Call("tasks.glue", "glue", lambda result: _print_lines(result.text())),
+    ),
+    "split": Verb(
+        "split a labelled file into training and development, by a hash of its text",
+        configs.SplitConfig,
+        Call("tasks.split", "split"),
+        ("file",),
+    ),
+    "features": Verb(
+        "train a BiLSTM tagger on features from a frozen encoder",
+        configs.FeaturesConfig,
+        Call("tasks.feature_based", "tag_by_features", lambda result: _print_lines(result.table())),
+    ),
+    "reproduce": Verb(
+        "reproduce a table of the BERT paper, next to the published figures",
+        configs.ReproduceConfig,
+        Call("reproduce.run", "reproduce"),
+        ("name",),
+    ),
+    "evaluate": Verb(
+        "evaluate a model on labelled data or on a corpus",
+        configs.EvaluateConfig,
+        Call("verbs", "evaluate"),
+        ("model", "file"),
+    ),
+    "predict": Verb(
+        "label texts with a fine-tuned model",
+        configs.PredictConfig,
+        Call("verbs", "predict"),
+        ("model", "texts"),
+        reads_texts=True,
+    ),
+    "choose": Verb(
+        "predict which of several texts continues another",
+        configs.ChooseConfig,
+        Call("verbs", "choose"),
+        ("model", "context", "choices"),
+    ),
+    "answer": Verb(
+        "answer a question with a span of a text",
+        configs.AnswerConfig,
+        Call("verbs", "answer"),
+        ("model",),
+    ),
+    "score": Verb(
+        "score a prediction file against SQuAD-style answers",
+        configs.ScoreConfig,
+        Call("verbs", "score"),
+        ("predictions", "data"),
+    ),
+    "embed": Verb(
+        "compute vectors of texts",
+        configs.EmbedConfig,
+        Call("verbs", "embed"),
+        ("model", "texts"),
+        reads_texts=True,
+    ),
+    "convert": Verb(
+        "convert a model, for example from transformers, to a model folder",
+        configs.ConvertConfig,
+        Call("verbs", "convert"),
+        ("source", "out"),
+    ),
+    "bench": VerbGroup(
+        "measure training speed and memory against transformers",
+        {
+            "train": Verb(
+                "time a pre-training step against transformers",
+                configs.BenchTrainConfig,
+                Call("bench.train", "bench_train", _print_nothing),
+            )
+        },
+    ),
+    "doctor": Verb(
+        "check a model, run or corpus folder for damage",
+        configs.DoctorConfig,
+        _diagnose,
+        ("folder",),
+    ),
+}
+
+PARALLEL = ("pretrain",)
+"""The verbs that divide their work among the processes of ``torchrun``."""
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Reading options: a YAML recipe and the command line, into one frozen dataclass.
 
-Options are named by their dotted path (``optimizer.lr``). A recipe and a command line are both
+Options are named by their dotted path (``optimizer.lr``). A recipe and a command line are each
 turned into a flat ``{dotted name: value}``; the command line wins. jsonargparse then fills in the
-defaults, checks the types once more, builds the dataclasses and writes the help. Values are read
-here, by the type of their field and never by how they look: ``1e-3`` is a number and a label ``no``
-is a text, which a YAML 1.1 reader alone gets wrong. Nothing is ignored: a key or an option that no
-field has is an error naming its place and the nearest one that exists.
+defaults, checks the types once more, builds the dataclasses and formats the help. Values are parsed
+here, by the type of their field and never by what they look like: ``1e-3`` is a number and a label
+``no`` is text, both of which YAML 1.1 gets wrong. Nothing is ignored: an unknown key or option is
+an error that names its place and the closest existing one.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import argparse
 import dataclasses
 import difflib
 import functools
-import math
 import re
-import types
+import shlex
 import typing
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, Union
+from typing import Any, Literal, NoReturn, TypeVar
 
 import yaml
-from jsonargparse import ArgumentParser, set_parsing_settings
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
 from bothways.config import to_dict
+from bothways.config.field_types import FieldType, field_types, option_types, required_fields
 from bothways.errors import ConfigError
 
 T = TypeVar("T")
@@ -35,7 +37,7 @@ _STR = "tag:yaml.org,2002:str"
 
 
 class UsageError(ConfigError):
-    """A command line that cannot be understood (exit status 2)."""
+    """A command line that cannot be parsed (exit status 2)."""
 
 
 def parse(
@@ -47,36 +49,37 @@ def parse(
     positional: Sequence[str] = (),
     recipes: Mapping[str, Path] | None = None,
 ) -> T:
-    """Read a command line.
+    """Parse a command line.
 
     Args:
         cls: dataclass of the options.
         argv: the words after the verb.
         prog: program and verb, for the help.
         description: one paragraph, for the help.
-        positional: fields given by place instead of by name, in order. The last may be a tuple and
-            then takes all remaining words. Without any, the first word names a YAML recipe.
+        positional: fields given by position instead of by name, in order. The last may be a tuple
+            and then takes all remaining words. Without any, the first word names a YAML recipe.
         recipes: recipes that can be named without their path.
 
     Returns:
         A ``cls``. ``--help`` and ``--print_config`` print and raise ``SystemExit(0)`` instead.
 
     Raises:
-        UsageError: an unknown option, a word too many, a value of the wrong type.
-        ConfigError: a recipe that cannot be read, or values that do not go together.
+        UsageError: an unknown option, an unexpected word, a value of the wrong type.
+        ConfigError: a recipe that cannot be read, or values that contradict each other.
     """
-    line = _CommandLine(cls, argv, tuple(positional), prog, recipes or {})
-    if line.help is not None:
-        parser = _parser(cls, prog, description, positional, named=bool(recipes))
-        parser.parse_args([line.help])  # prints and exits
-    values = {} if line.recipe is None else read_recipe(cls, line.recipe)
-    values |= line.values
-    missing = [name for name in _required(cls) if name not in values]
+    syntax = _Syntax(prog, option_types(cls), tuple(positional), recipes or {})
+    words = _parse_words(argv, syntax)
+    if words.action == "help":
+        _print_help(cls, syntax, description, words.help_topic)
+        raise SystemExit(0)
+    values = {} if words.recipe is None else read_recipe(cls, words.recipe)
+    values |= words.values
+    missing = [name for name in required_fields(cls) if name not in values]
     if missing:
-        given_as = ", ".join(n.upper() if n in positional else f"--{n}" for n in missing)
-        raise UsageError(f"{prog} needs {given_as}; {_see_help(prog)}.")
+        listed = ", ".join(n.upper() if n in positional else f"--{n}" for n in missing)
+        raise UsageError(f"{prog} needs {listed}; {syntax.see_help}.")
     config = _build(cls, values)
-    if line.print_config:
+    if words.action == "print_config":
         print(yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True), end="")
         raise SystemExit(0)
     return config
@@ -95,102 +98,88 @@ def load_recipe(cls: type[T], path: str | Path, overrides: Mapping[str, Any] | N
     """
     values = read_recipe(cls, path)
     for name, value in _flat(overrides or {}):
-        if name not in leaves(cls):
+        if name not in option_types(cls):
             raise ConfigError(f"unknown option {name!r}{_suggest(name, cls)}")
         values[name] = value
-    missing = [name for name in _required(cls) if name not in values]
+    missing = [name for name in required_fields(cls) if name not in values]
     if missing:
         raise ConfigError(f"{path}: {', '.join(missing)} not given.")
     return _build(cls, values)
 
 
 def read_recipe(cls: type[Any], path: str | Path) -> dict[str, Any]:
-    """The values a YAML file gives, by dotted name, checked against the fields of ``cls``.
+    """The values in a YAML file by dotted name, checked against the fields of ``cls``.
 
     Raises:
         ConfigError: with file and line.
     """
-    return _Reader(str(path)).mapping(_compose(Path(path)), cls, "")
-
-
-def leaves(cls: type[Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted names of all options of a dataclass, with their types."""
-    found: dict[str, Any] = {}
-    for name, kind in _fields(cls).items():
-        if dataclasses.is_dataclass(kind):
-            found |= leaves(typing.cast("type[Any]", kind), f"{prefix}{name}.")
-        else:
-            found[prefix + name] = kind
-    return found
+    return _NodeReader(str(path)).mapping(_compose(Path(path)), cls, "")
 
 
 # ----------------------------------------------------------------------------------------- recipes
 
 
-class _Reader:
-    """Turns YAML nodes into values, by the types of the fields they are for.
+class _NodeReader:
+    """Converts YAML nodes to values, by the types of their fields.
 
     Args:
-        source: name of the file, for messages; None when the nodes are words of a command line.
+        source: name of the file, for messages; None if the nodes are words of a command line.
     """
 
     def __init__(self, source: str | None) -> None:
         self.source = source
 
     def mapping(self, node: yaml.Node, cls: type[Any], prefix: str) -> dict[str, Any]:
-        """A mapping's values by dotted name."""
+        """The values of a mapping for the fields of ``cls``, by dotted name."""
         if not isinstance(node, yaml.MappingNode):
             where = f"{prefix.rstrip('.')} is" if prefix else "this is"
             self._fail(node, f"{where} {_shown(node)}; it must be 'name: value' lines")
-        fields = _fields(cls)
+        types = field_types(cls)
         values: dict[str, Any] = {}
         lines: dict[str, int] = {}
         for key, item in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else None
-            if name not in fields:
+            if name not in types:
                 self._unknown(key, prefix, cls)
             if name in lines:
                 self._fail(key, f"{prefix}{name} is given twice (first on line {lines[name]})")
             lines[name] = key.start_mark.line + 1
-            kind = fields[name]
-            if dataclasses.is_dataclass(kind):
-                nested = typing.cast("type[Any]", kind)
-                values |= self.mapping(item, nested, f"{prefix}{name}.")
+            field_type = types[name]
+            if field_type.is_group and not field_type.is_list:
+                values |= self.mapping(item, field_type.inner, f"{prefix}{name}.")
             else:
-                values[prefix + name] = self.value(item, kind, prefix + name)
+                values[prefix + name] = self.value(item, field_type, prefix + name)
         return values
 
-    def value(self, node: yaml.Node, kind: Any, name: str) -> Any:
-        """One option's value."""
-        wanted, optional = _unwrap(kind)
+    def value(self, node: yaml.Node, field_type: FieldType, name: str) -> Any:
+        """The value of one option."""
         is_null = node.tag == _NULL
-        if is_null and optional:
+        if is_null and field_type.optional:
             return None
-        if dataclasses.is_dataclass(wanted):
-            item = self.mapping(node, typing.cast("type[Any]", wanted), f"{name}.")
-            return _build(
-                typing.cast("type[Any]", wanted),
-                {key.removeprefix(f"{name}."): value for key, value in item.items()},
-            )
-        if typing.get_origin(wanted) is tuple:
+        if field_type.is_list:
             if not isinstance(node, yaml.SequenceNode):
-                self._fail(node, f"{name} is {_shown(node)}; it must be {_describe(kind)}")
-            inner = typing.get_args(wanted)[0]
-            return [self.value(v, inner, f"{name}[{i}]") for i, v in enumerate(node.value)]
+                self._fail(node, f"{name} is {_shown(node)}; it must be {field_type.describe()}")
+            item_type = FieldType(field_type.inner)
+            return [self.value(v, item_type, f"{name}[{i}]") for i, v in enumerate(node.value)]
+        if field_type.is_group:
+            values = self.mapping(node, field_type.inner, f"{name}.")
+            return _build(
+                field_type.inner, {k.removeprefix(f"{name}."): v for k, v in values.items()}
+            )
         if not isinstance(node, yaml.ScalarNode) or is_null:
-            self._fail(node, f"{name} is {_shown(node)}; it must be {_describe(kind)}")
+            self._fail(node, f"{name} is {_shown(node)}; it must be {field_type.describe()}")
         try:
-            return _scalar(node.value, wanted)
+            return field_type.parse(node.value)
         except ValueError:
-            self._fail(node, f"{name} is {node.value!r}; it must be {_describe(kind)}")
+            self._fail(node, f"{name} is {node.value!r}; it must be {field_type.describe()}")
 
     def _unknown(self, key: yaml.Node, prefix: str, cls: type[Any]) -> NoReturn:
         if not isinstance(key, yaml.ScalarNode):
             self._fail(key, "a key must be a plain name")
         group, _, rest = key.value.partition(".")
-        if key.value in leaves(cls):
+        if key.value in option_types(cls):
             self._fail(key, f"write {key.value!r} nested: '{prefix}{group}: {{{rest}: ...}}'")
-        hint = _suggest(key.value, cls, prefix) or f"; known here: {', '.join(_fields(cls))}"
+        hint = _suggest(key.value, cls, prefix) or f"; known here: {', '.join(field_types(cls))}"
         self._fail(key, f"unknown key {prefix + key.value!r}{hint}")
 
     def _fail(self, node: yaml.Node, problem: str) -> NoReturn:
@@ -236,7 +225,7 @@ def _compose_text(text: str, source: str) -> yaml.Node | None:
 
 
 def _sequence(text: str, source: str) -> yaml.Node | None:
-    """A list in brackets; None for what only begins like one, such as the glob ``[ab]*.txt``."""
+    """A list in brackets; None for text that only starts like one, such as a glob ``[ab]*.txt``."""
     try:
         node = _compose_text(text, source)
     except ConfigError:
@@ -247,139 +236,227 @@ def _sequence(text: str, source: str) -> yaml.Node | None:
 # ------------------------------------------------------------------------------------ command line
 
 
-class _CommandLine:
-    """Words sorted into a recipe, named values and values given by place.
+@dataclass(frozen=True)
+class _Syntax:
+    """What a verb's command line may contain."""
+
+    prog: str
+    options: Mapping[str, FieldType]
+    positional: tuple[str, ...]
+    recipes: Mapping[str, Path]
+
+    @property
+    def see_help(self) -> str:
+        return f"see '{self.prog} --help'"
+
+
+@dataclass
+class _ParsedWords:
+    """The words of a command line, sorted."""
+
+    action: Literal["run", "print_config", "help"] = "run"
+    help_topic: str | None = None
+    """Option whose items the help is about (``--phases.help``); None: all options."""
+    recipe: Path | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+def _parse_words(argv: Sequence[str], syntax: _Syntax) -> _ParsedWords:
+    """Sort words into a recipe, options and positional values.
 
     A switch may stand alone (``--from_scratch``), a list option takes all words up to the next
     option (``--seeds 1 2 3``), ``-`` and ``_`` in names are the same, ``--`` ends the options.
     """
-
-    def __init__(
-        self,
-        cls: type[Any],
-        argv: Sequence[str],
-        positional: tuple[str, ...],
-        prog: str,
-        recipes: Mapping[str, Path],
-    ) -> None:
-        self.help: str | None = None
-        self.print_config = False
-        self.recipe: Path | None = None
-        self.values: dict[str, Any] = {}
-        self._cls, self._positional, self._prog = cls, positional, prog
-        self._recipes = recipes
-        self._kinds = leaves(cls)
-        self._helped = {
-            f"{name}.help" for name, kind in self._kinds.items() if _is_list_of_groups(kind)
-        }
-        self._words = list(argv)
-        placed: list[str] = []
-        while self._words:
-            word = self._words.pop(0)
-            if word == "--":
-                placed += self._words
-                break
-            if word.startswith("--") or re.fullmatch(r"-[A-Za-z]\w*", word):
-                self._option(word)
-            else:
-                placed.append(word)
-        if self.help is None:
-            self._place(placed)
-
-    def _option(self, word: str) -> None:
-        name, equals, value = word.lstrip("-").partition("=")
-        name = name.replace("-", "_")
-        if word in ("-h", "--help") or name in self._helped:
-            self.help = word
-        elif name == "print_config":
-            self.print_config = True
-        elif name == "config" and not self._positional:
-            self._set_recipe(value if equals else self._next(word))
-        elif not word.startswith("--") or name not in self._kinds or name in self._positional:
-            found = nearest(name, [kind for kind in self._kinds if kind not in self._positional])
-            hint = f"did you mean '--{found}'?" if found else f"{_see_help(self._prog)}."
-            if name in self._positional:
-                places = " ".join(place.upper() for place in self._positional)
-                hint = f"it is given by its place: {self._prog} {places}."
-            raise UsageError(f"unknown option {word.partition('=')[0]!r}; {hint}")
+    parsed = _ParsedWords()
+    words = deque(argv)
+    operands: list[str] = []
+    while words:
+        word = words.popleft()
+        if word == "--":
+            operands += words
+            break
+        if word.startswith("--") or re.fullmatch(r"-[A-Za-z]\w*", word):
+            _parse_option(word, words, syntax, parsed)
         else:
-            node = self._node(name, [value] if equals else self._values(word, self._kinds[name]))
-            self.values[name] = _Reader(None).value(node, self._kinds[name], name)
-
-    def _values(self, word: str, kind: Any) -> list[str]:
-        """The words that belong to an option."""
-        wanted, _ = _unwrap(kind)
-        if wanted is bool and not (self._words and self._words[0].lower() in ("true", "false")):
-            return ["true"]
-        taken = [self._next(word)]
-        listed = taken[0].startswith("[") and _sequence(taken[0], word) is not None
-        if typing.get_origin(wanted) is tuple and not listed:
-            while self._words and not self._words[0].startswith("--"):
-                taken.append(self._words.pop(0))
-        return taken
-
-    def _next(self, word: str) -> str:
-        if not self._words or self._words[0].startswith("--"):
-            raise UsageError(f"{word} needs a value; {_see_help(self._prog)}.")
-        return self._words.pop(0)
-
-    def _node(self, name: str, words: list[str]) -> yaml.Node:
-        wanted, _ = _unwrap(self._kinds[name])
-        listed = typing.get_origin(wanted) is tuple
-        if listed and words[0].startswith("["):
-            node = _sequence(words[0], f"--{name}")
-            if node is not None:
-                return node
-        scalars = [yaml.ScalarNode(_NULL if word == "null" else _STR, word) for word in words]
-        return yaml.SequenceNode("", scalars) if listed else scalars[0]
-
-    def _place(self, words: list[str]) -> None:
-        if not self._positional:
-            for word in words:
-                self._set_recipe(word)
-            return
-        for number, name in enumerate(self._positional):
-            if typing.get_origin(self._kinds[name]) is tuple:
-                self.values[name] = words[number:]
-                return
-            if number < len(words):
-                self.values[name] = words[number]
-        if len(words) > len(self._positional):
-            extra = words[len(self._positional)]
-            raise UsageError(f"unexpected {extra!r}; {_see_help(self._prog)}.")
-
-    def _set_recipe(self, word: str) -> None:
-        if self.recipe is not None:
-            raise UsageError(f"unexpected {word!r}: the recipe is {self.recipe} already.")
-        if not word.endswith((".yaml", ".yml")):
-            if word in self._recipes:
-                self.recipe = self._recipes[word]
-                return
-            if self._recipes:
-                found = nearest(word, list(self._recipes))
-                hint = (
-                    f"did you mean {found!r}?" if found else f"known: {', '.join(self._recipes)}."
-                )
-                raise UsageError(f"{word!r} is neither a .yaml file nor a declared name; {hint}")
-            raise UsageError(
-                f"unexpected {word!r}: the one word without a name is the recipe, a .yaml file; "
-                f"{_see_help(self._prog)}."
-            )
-        self.recipe = Path(word)
+            operands.append(word)
+    if parsed.action == "help":
+        return parsed
+    if syntax.positional:
+        parsed.values |= _positional_values(operands, syntax)
+    else:
+        for word in operands:
+            _set_recipe(word, syntax, parsed)
+    return parsed
 
 
-# ------------------------------------------------------------------------------------ jsonargparse
+def _parse_option(word: str, words: deque[str], syntax: _Syntax, parsed: _ParsedWords) -> None:
+    """Add one option to ``parsed``, taking its values from the ``words`` after it."""
+    name, equals, value = word.lstrip("-").partition("=")
+    name = name.replace("-", "_")
+    topic = name.removesuffix(".help")
+    if word in ("-h", "--help"):
+        parsed.action, parsed.help_topic = "help", None
+    elif topic != name and topic in syntax.options and syntax.options[topic].is_group:
+        parsed.action, parsed.help_topic = "help", topic
+    elif name == "print_config":
+        if parsed.action == "run":
+            parsed.action = "print_config"
+    elif name == "config" and not syntax.positional:
+        _set_recipe(value if equals else _next_value(word, words, syntax), syntax, parsed)
+    elif not word.startswith("--") or name not in syntax.options or name in syntax.positional:
+        raise _unknown_option(word, name, syntax)
+    else:
+        field_type = syntax.options[name]
+        texts = [value] if equals else _option_values(word, words, field_type, syntax)
+        node = _option_node(name, texts, field_type)
+        parsed.values[name] = _NodeReader(None).value(node, field_type, name)
 
 
-def _parser(
-    cls: type[Any],
-    prog: str,
-    description: str,
-    positional: Sequence[str] = (),
-    *,
-    named: bool = False,
-) -> ArgumentParser:
-    """The parser that knows the fields, their help and their defaults."""
+def _option_values(
+    word: str, words: deque[str], field_type: FieldType, syntax: _Syntax
+) -> list[str]:
+    """Take the words that are values of an option."""
+    is_switch = field_type.inner is bool and not field_type.is_list
+    if is_switch and not (words and words[0].lower() in ("true", "false")):
+        return ["true"]
+    values = [_next_value(word, words, syntax)]
+    bracketed = values[0].startswith("[") and _sequence(values[0], word) is not None
+    if field_type.is_list and not bracketed:
+        while words and not words[0].startswith("--"):
+            values.append(words.popleft())
+    return values
+
+
+def _next_value(word: str, words: deque[str], syntax: _Syntax) -> str:
+    if not words or words[0].startswith("--"):
+        raise UsageError(f"{word} needs a value; {syntax.see_help}.")
+    return words.popleft()
+
+
+def _option_node(name: str, texts: list[str], field_type: FieldType) -> yaml.Node:
+    """The values of an option as the YAML node that a recipe would have."""
+    if field_type.is_list and texts[0].startswith("["):
+        node = _sequence(texts[0], f"--{name}")
+        if node is not None:
+            return node
+    scalars = [yaml.ScalarNode(_NULL if text == "null" else _STR, text) for text in texts]
+    return yaml.SequenceNode("", scalars) if field_type.is_list else scalars[0]
+
+
+def _unknown_option(word: str, name: str, syntax: _Syntax) -> UsageError:
+    if name in syntax.positional:
+        places = " ".join(place.upper() for place in syntax.positional)
+        hint = f"it is given by its place: {syntax.prog} {places}."
+    else:
+        close = nearest(name, [known for known in syntax.options if known not in syntax.positional])
+        hint = f"did you mean '--{close}'?" if close else f"{syntax.see_help}."
+    return UsageError(f"unknown option {word.partition('=')[0]!r}; {hint}")
+
+
+def _positional_values(words: list[str], syntax: _Syntax) -> dict[str, Any]:
+    """Values by position; a list takes all remaining words."""
+    values: dict[str, Any] = {}
+    for number, name in enumerate(syntax.positional):
+        if syntax.options[name].is_list:
+            return values | {name: words[number:]}
+        if number < len(words):
+            values[name] = words[number]
+    if len(words) > len(syntax.positional):
+        extra = words[len(syntax.positional)]
+        raise UsageError(f"unexpected {extra!r}; {syntax.see_help}.")
+    return values
+
+
+def _set_recipe(word: str, syntax: _Syntax, parsed: _ParsedWords) -> None:
+    """Take a word without an option as the recipe."""
+    if parsed.recipe is not None:
+        raise UsageError(f"unexpected {word!r}: the recipe is {parsed.recipe} already.")
+    if word.endswith((".yaml", ".yml")):
+        parsed.recipe = Path(word)
+    elif word in syntax.recipes:
+        parsed.recipe = syntax.recipes[word]
+    elif syntax.recipes:
+        close = nearest(word, list(syntax.recipes))
+        hint = f"did you mean {close!r}?" if close else f"known: {', '.join(syntax.recipes)}."
+        raise UsageError(f"{word!r} is neither a .yaml file nor a declared name; {hint}")
+    else:
+        raise UsageError(
+            f"unexpected {word!r}: the one word without a name is the recipe, a .yaml file; "
+            f"{syntax.see_help}."
+        )
+
+
+# ------------------------------------------------------------------------------ jsonargparse, help
+
+
+class _HelpFormatter(DefaultHelpFormatter):
+    """Shows a default after the text of each option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        if action.dest == "help":
+            return super()._get_help_string(action)
+        text = action.help or ""
+        if action.required:
+            return f"{text} (required)"
+        shown = _shown_default(action.default)
+        return f"{text} (default: {shown})" if shown else text
+
+
+def _shown_default(default: Any) -> str:
+    """A default as it would be written on the command line; empty for none."""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, tuple):
+        is_group = any(dataclasses.is_dataclass(item) for item in default)
+        return "" if is_group else shlex.join(map(str, default))
+    return "" if default in (None, argparse.SUPPRESS) else str(default)
+
+
+def _print_help(cls: type[Any], syntax: _Syntax, description: str, topic: str | None) -> None:
+    """Print the help for all options, or for the items of a list option."""
+    if topic is None:
+        _help_parser(cls, syntax, description).print_help()
+        return
+    group = syntax.options[topic].inner
+    parser = _parser(group, syntax.prog, (group.__doc__ or "").strip())
+    item = "{" + ", ".join(f"{name}: ..." for name in field_types(group)) + "}"
+    parser.usage = f"%(prog)s --{topic} '[{item}, ...]'"
+    for action in parser._actions:
+        if action.dest in field_types(group):
+            action.option_strings, action.metavar = [], action.dest
+    parser.print_help()
+
+
+def _help_parser(cls: type[Any], syntax: _Syntax, description: str) -> ArgumentParser:
+    """A parser whose help shows positional options and recipes as :func:`parse` reads them."""
+    parser = _parser(cls, syntax.prog, description)
+    recipe = "[RECIPE.yaml | NAME]" if syntax.recipes else "[RECIPE.yaml]"
+    places = [] if syntax.positional else [recipe]
+    for action in parser._actions:
+        if action.dest in syntax.positional:
+            place = action.dest.upper()
+            action.option_strings, action.metavar = [], place
+            place += " ..." if syntax.options[action.dest].is_list else ""
+            places.append(place if action.required else f"[{place}]")
+    parser.usage = " ".join(["%(prog)s", *places, "[--OPTION VALUE ...]"])
+    if not syntax.positional:
+        parser.add_argument(
+            "--config",
+            metavar="RECIPE.yaml",
+            help="Recipe with values for these options; the same as naming it without --config. "
+            "Options of the command line override it; null unsets a value.",
+        )
+    parser.add_argument(
+        "--print_config",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="Print the values of all options as a recipe and exit.",
+    )
+    return parser
+
+
+def _parser(cls: type[Any], prog: str, description: str) -> ArgumentParser:
+    """A jsonargparse parser for the fields of a dataclass."""
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
     # In JSON mode a text such as "#1" for an optional field stays a text.
     parser = ArgumentParser(
@@ -387,21 +464,17 @@ def _parser(
         description=description,
         exit_on_error=False,
         parser_mode="json",
+        formatter_class=_HelpFormatter,
     )
     parser.add_class_arguments(cls, as_group=False)
-    places = ["[RECIPE.yaml | NAME]" if named else "[RECIPE.yaml]"] * (not positional)
+    options = option_types(cls)
     for action in parser._actions:
-        kind = _fields(cls).get(action.dest)
-        if dataclasses.is_dataclass(kind):
+        if action.dest in options:
+            action.metavar = options[action.dest].metavar
+        elif action.dest.endswith(".help"):
+            action.help = "Show the fields of an item and exit."
+        elif action.dest != "help":
             action.help = argparse.SUPPRESS  # a file for one group: recipes are whole here
-        elif action.dest in positional:
-            listed = typing.get_origin(kind) is tuple
-            action.option_strings, action.metavar = [], action.dest.upper()
-            places.append(f"[{action.metavar} ...]" if listed else action.metavar)
-    parser.usage = " ".join(["%(prog)s", *places, "[--OPTION VALUE ...]"])
-    if not positional:
-        parser.add_argument("--config", metavar="RECIPE.yaml", help="The recipe, by name.")
-    parser.add_argument("--print_config", action="store_true", help="Print all options and stop.")
     return parser
 
 
@@ -411,82 +484,21 @@ def _builder(cls: type[Any]) -> ArgumentParser:
 
 
 def _build(cls: type[T], values: Mapping[str, Any]) -> T:
-    """The dataclass, with defaults where ``values`` gives nothing."""
+    """The dataclass, with defaults for what ``values`` does not set."""
     parser = _builder(typing.cast(Any, cls))
     try:
         built = parser.instantiate(parser.parse_object(_nested(values)))
     except argparse.ArgumentError as error:
         problem = re.sub(r'Parser key "([^"]+)":\s*', r"\1: ", str(error))
         raise ConfigError(" ".join(problem.split()) + ".") from None
-    return cls(**{field.name: built[field.name] for field in _dataclass_fields(cls)})
+    return cls(**{name: built[name] for name in field_types(cls)})
 
 
-# -------------------------------------------------------------------------- fields and their types
-
-
-def _dataclass_fields(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(cls)
-
-
-def _fields(cls: type[Any]) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in _dataclass_fields(cls)}
-
-
-def _required(cls: type[Any]) -> list[str]:
-    none = dataclasses.MISSING
-    return [
-        field.name
-        for field in _dataclass_fields(cls)
-        if field.default is none and field.default_factory is none
-    ]
-
-
-def _unwrap(kind: Any) -> tuple[Any, bool]:
-    """A type without its ``| None``, and whether it had one."""
-    if typing.get_origin(kind) in (Union, types.UnionType):
-        inner = [arg for arg in typing.get_args(kind) if arg is not type(None)]
-        return inner[0], True
-    return kind, False
-
-
-def _is_list_of_groups(kind: Any) -> bool:
-    return typing.get_origin(kind) is tuple and dataclasses.is_dataclass(typing.get_args(kind)[0])
-
-
-def _scalar(text: str, kind: Any) -> Any:
-    """A scalar by its type. Raises ValueError when the text is not of that type."""
-    if kind is str:
-        return text
-    if kind is int:
-        return int(text)
-    if kind is float:
-        number = float(text)
-        if math.isfinite(number):
-            return number
-    elif kind is bool and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    elif text in typing.get_args(kind):
-        return text
-    raise ValueError(text)
-
-
-def _describe(kind: Any) -> str:
-    wanted, optional = _unwrap(kind)
-    if typing.get_origin(wanted) is Literal:
-        text = "one of " + ", ".join(typing.get_args(wanted))
-    elif typing.get_origin(wanted) is tuple:
-        text = "a list"
-    elif dataclasses.is_dataclass(wanted):
-        text = "'name: value' lines"
-    else:
-        text = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}[
-            wanted
-        ]
-    return f"{text}, or null" if optional else text
+# ------------------------------------------------------------------------------- nodes and names
 
 
 def _shown(node: yaml.Node) -> str:
+    """A node's value, for messages."""
     if isinstance(node, yaml.MappingNode):
         return "a mapping"
     if isinstance(node, yaml.SequenceNode):
@@ -495,6 +507,7 @@ def _shown(node: yaml.Node) -> str:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested mappings as dotted names with their values."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -503,6 +516,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of :func:`_flat`."""
     tree: dict[str, Any] = {}
     for name, value in values.items():
         *groups, last = name.split(".")
@@ -517,7 +531,7 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nearest(name: str, candidates: Sequence[str]) -> str | None:
-    """The candidate most like a misspelt name; by the last part of a dotted name if need be."""
+    """The candidate closest to a misspelt name, if need be by the last part of dotted names."""
     close = difflib.get_close_matches(name, candidates, n=1)
     if close:
         return close[0]
@@ -527,9 +541,5 @@ def nearest(name: str, candidates: Sequence[str]) -> str | None:
 
 
 def _suggest(name: str, cls: type[Any], prefix: str = "") -> str:
-    found = nearest(name, [*leaves(cls), *_fields(cls)])
-    return f"; did you mean {prefix + found!r}?" if found else ""
-
-
-def _see_help(prog: str) -> str:
-    return f"see '{prog} --help'"
+    close = nearest(name, [*option_types(cls), *field_types(cls)])
+    return f"; did you mean {prefix + close!r}?" if close else ""

@@ -1,25 +1,25 @@
-"""The models that come with the package, asked for by name where a model folder is named."""
+"""The bundled models, which are selected by name wherever a model folder is expected."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 SHIPPED = ("mini-en",)
-"""Their names; each is a model folder with a README.md that says what it was made of."""
+"""Names of the bundled models; each is a model folder with a model card, README.md."""
 DEFAULT = "mini-en"
-"""Taken where no model is named."""
-_FOLDER = Path(__file__).parent / "models"
-_OURS = ("config.json", "tokenizer.json", "vocab.txt", "run.json", "corpus.json")
+"""The model used if none is given."""
+_MODELS = Path(__file__).parent / "models"
+_MARKERS = ("config.json", "tokenizer.json", "vocab.txt", "run.json", "corpus.json")
+"""Files that identify a folder as a model, vocabulary, run or corpus."""
 
 
 def model_folder(name: str | Path) -> Path:
-    """Where a model is: ``name`` itself, or if it is a shipped model's, the folder of that.
+    """The folder of a model, given by path or by the name of a bundled model.
 
-    A folder of the same name in the working folder that holds a model, a vocabulary, a run or a
-    corpus comes first, as it does for everyone who has never heard of the shipped ones. A ``Path``,
-    and ``./NAME``, are places and no names.
+    A local folder of that name with a model, vocabulary, run or corpus in it takes precedence over
+    the bundled model. A ``Path`` or ``./NAME`` is always a path.
     """
     folder = Path(name)
-    if name not in SHIPPED or any((folder / file).is_file() for file in _OURS):
+    if name not in SHIPPED or any((folder / file).is_file() for file in _MARKERS):
         return folder
-    return _FOLDER / folder
+    return _MODELS / folder

@@ -1,4 +1,4 @@
-"""A model folder in use, from Python: fill masks, judge next sentences, predict, tag, embed."""
+"""Using a model from Python: fill masks, judge next sentences, predict, tag, answer, embed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bothways.config import (
+    DeviceName,
+)
 from bothways.errors import InputError, ModelError
 from bothways.model.batch import Inputs, collate
 from bothways.model.folder import Loaded
@@ -25,29 +28,22 @@ from bothways.tasks.predict import (
     predict_texts,
 )
 from bothways.tasks.spans import Answer
-from bothways.tasks.vectors import (
-    Combine,
-    Long,
-    TokenVectors,
-    embed_texts,
-)
+from bothways.tasks.vectors import Combine, Long, TokenVectors, embed_texts
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
 from bothways.training.device import choose_device
-from bothways.use_options import (
-    DeviceName,
-)
 
 Pooling = Literal["mean", "cls"]
 
 
 @dataclass(frozen=True)
 class Filling:
-    """A piece for one [MASK].
+    """A prediction for one [MASK].
 
     Attributes:
-        piece: as in the vocabulary; in WordPiece, one with ## continues the word before it.
-        probability: of the piece at that place, among all that are no special tokens.
-        text: the whole text as given, with the piece filled in (other masks stay).
+        piece: the predicted token, as in the vocabulary; in WordPiece a token with ## continues
+            the preceding word.
+        probability: its probability among all tokens except special ones.
+        text: the text as given, with this [MASK] replaced (other masks stay).
     """
 
     piece: str
@@ -56,29 +52,29 @@ class Filling:
 
 
 def load(folder: str | Path, *others: str | Path, device: DeviceName = "auto") -> Model:
-    """A model folder, ours or transformers', ready for use, in fp32.
+    """Load a model folder, ours or one of transformers, for inference in fp32.
 
     Args:
-        folder: a model folder, or the name of a model that comes with bothways; or a run folder of
-            :func:`bothways.finetune`, which stands for the models of all its seeds.
-        others: more of them: an ensemble, whose predictions are averaged
-            (:mod:`bothways.tasks.ensemble`). What is no prediction of a task is the first's.
-        device: what computes; ``auto`` takes a GPU where torch sees one.
+        folder: a model folder, or the name of a bundled model; or a run folder of
+            :func:`bothways.finetune`, for the ensemble of the models of all seeds.
+        others: further models of an ensemble, whose task predictions are averaged
+            (:mod:`bothways.tasks.ensemble`). For everything else the first model is used.
+        device: ``auto`` uses a GPU if torch finds one.
 
     Raises:
         ModelError: the folder is damaged, incomplete or holds another architecture; or the models
             of an ensemble differ in vocabulary, task, labels or length.
-        ConfigError: a GPU is asked for, and torch sees none.
+        ConfigError: a GPU is requested but torch finds none.
     """
-    choose_device(device)  # refused at once, not after loading
-    return put(load_ensemble([folder, *others]), device)
+    choose_device(device)  # fail before loading
+    return to_device(load_ensemble([folder, *others]), device)
 
 
 class Model:
-    """An encoder with its tokenizer and whatever heads its folder holds.
+    """An encoder with its tokenizer and the heads of its folder.
 
     Args:
-        loaded: what the folder held.
+        loaded: the content of the folder.
     """
 
     def __init__(self, loaded: Loaded):
@@ -86,7 +82,7 @@ class Model:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The folder's tokenizer."""
+        """The model's tokenizer."""
         return self.loaded.tokenizer
 
     @property
@@ -95,14 +91,14 @@ class Model:
         return self.loaded.model
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[Filling]]:
-        """The likeliest pieces for each [MASK] of a text.
+        """The most likely tokens for each [MASK] of a text.
 
         Returns:
-            For each [MASK], in order, ``top`` fillings, likeliest first; never a special token.
+            For each [MASK], in order, ``top`` predictions, most likely first; never special tokens.
 
         Raises:
-            ModelError: the model has no masked-LM head.
-            InputError: the text holds no [MASK], or one beyond the encoder's length.
+            ModelError: the model has no masked-LM head, or is a left-to-right model.
+            InputError: the text has no [MASK], or one beyond the maximum sequence length.
         """
         if self.bert.masked_lm is None:
             raise ModelError(
@@ -110,59 +106,60 @@ class Model:
             )
         if self.bert.config.left_to_right:
             raise ModelError(
-                f"this model reads left to right: at {MASK} it has seen the text before it alone, "
-                "and says what comes next instead of what is hidden; use a folder that was "
-                "pre-trained as a masked LM (masking.kind pieces or words)."
+                f"this model reads left to right: at {MASK} it sees only the text before it and "
+                "predicts the next token, not the hidden one; use a model that was pre-trained as "
+                "a masked LM (masking.kind pieces or words)."
             )
         encoding = self._encode(text)
-        places = self._mask_places(text, encoding)
+        positions = self._mask_positions(text, encoding)
         with torch.inference_mode():
             inputs = self._collate(encoding).to(self.bert.device)
-            (x_MH,) = self.bert.encoder.read(inputs, torch.tensor(places))
+            (x_MH,) = self.bert.encoder.read(inputs, torch.tensor(positions))
             logits_MV = self.bert.masked_lm_logits(x_MH).cpu()
             logits_MV[:, torch.from_numpy(self.tokenizer.special_ids)] = -torch.inf
             candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
             best = logits_MV.softmax(-1).topk(min(top, candidates), dim=-1)
-        return [
-            [
-                Filling(
-                    self.tokenizer.piece(id),
-                    probability,
-                    self._filled(text, encoding.offsets[place][0], id),
-                )
-                for probability, id in zip(row, ids, strict=True)
-            ]
-            for place, row, ids in zip(
-                places, best.values.tolist(), best.indices.tolist(), strict=True
+        fillings = []
+        for position, probabilities, ids in zip(
+            positions, best.values.tolist(), best.indices.tolist(), strict=True
+        ):
+            start = encoding.offsets[position][0]
+            fillings.append(
+                [
+                    Filling(self.tokenizer.piece(id), probability, self._fill(text, start, id))
+                    for probability, id in zip(probabilities, ids, strict=True)
+                ]
             )
-        ]
+        return fillings
 
-    def _filled(self, text: str, start: int, id: int) -> str:
-        """The text with the [MASK] at or after ``start`` replaced by a piece."""
+    def _fill(self, text: str, start: int, id: int) -> str:
+        """The text with the [MASK] at or after ``start`` replaced by a token."""
         at = text.index(MASK, start)
         before, after = text[:at], text[at + len(MASK) :]
         if not self.tokenizer.starts_word[id]:
             before = before.rstrip()
         return before + self.tokenizer.text_of(id) + after
 
-    def _mask_places(self, text: str, encoding: Encoding) -> list[int]:
-        """Where the [MASK]s are among the tokens; refuses to lose one."""
+    def _mask_positions(self, text: str, encoding: Encoding) -> list[int]:
+        """The positions of [MASK] among the tokens; an error if truncation has removed one."""
         mask_id = self.tokenizer.mask_id
-        places = [at for at, token in enumerate(encoding.tokens) if token == mask_id]
-        given = self.tokenizer.encode(text).tokens.count(mask_id)
-        if not given:
-            raise InputError(f"{text[:60]!r} holds no {MASK}; write {MASK} where a piece goes.")
-        if len(places) < given:
+        positions = [at for at, token in enumerate(encoding.tokens) if token == mask_id]
+        total = self.tokenizer.encode(text).tokens.count(mask_id)
+        if not total:
             raise InputError(
-                f"{text[:60]!r}: {MASK} number {len(places) + 1} of {given} stands beyond the "
+                f"{text[:60]!r} has no {MASK}; write {MASK} where a token is to be predicted."
+            )
+        if len(positions) < total:
+            raise InputError(
+                f"{text[:60]!r}: {MASK} number {len(positions) + 1} of {total} is beyond the "
                 f"{self.bert.config.positions} tokens this encoder has positions for; shorten the "
                 "text before it."
             )
-        return places
+        return positions
 
     def next_sentence(self, a: str, b: str) -> float:
-        """Probability that text ``b`` follows text ``a``, and is not random (or, in a model trained
-        on sentence order, does not come before it); the longer is cut to fit.
+        """Probability that text ``b`` follows text ``a``, rather than being random (or, in a model
+        trained on sentence order, preceding it). The longer text is truncated to fit.
 
         Raises:
             ModelError: the model has no next-sentence head.
@@ -170,8 +167,10 @@ class Model:
         if self.bert.next_sentence is None:
             why = "this model has no next-sentence head"
             if self.bert.config.left_to_right:
-                why += ", for it reads left to right, where [CLS] sees neither text"
-            raise ModelError(f"{why}; use a folder that `bothways pretrain` wrote with pairs.")
+                why += ", because it reads left to right, where [CLS] sees neither text"
+            raise ModelError(
+                f"{why}; use a folder that `bothways pretrain` wrote with pairs.kind next or order."
+            )
         check_segments(self.bert, pair=True)
         inputs = self._collate(self._encode(a, b))
         with torch.inference_mode():
@@ -184,47 +183,48 @@ class Model:
 
         Args:
             a: the (first) texts.
-            b: the second texts, as many, for a model fine-tuned on pairs.
+            b: the second texts, one for each of ``a``, for a model fine-tuned on pairs.
 
         Raises:
             ModelError: the model has no task head.
-            InputError: pairs for a model of single texts, or the reverse.
+            InputError: pairs for a model of single texts, or vice versa.
         """
         return predict_texts(self.loaded, a, b)
 
     def choose(self, context: str, choices: Sequence[str]) -> list[float]:
-        """Probability of each choice to be what continues the context.
+        """Probability of each choice to continue the context.
 
         Args:
             context: the first text.
-            choices: two or more, whole: with the text that all begin with, if the task has one.
+            choices: two or more texts, including the beginning that they share, if the task has
+                one (``text_b``).
 
         Raises:
             ModelError: the model was not fine-tuned on choices.
             InputError: fewer than two choices.
         """
-        (found,), _ = predict_choices(self.loaded, [context], [choices])
-        return [float(p) for p in found]
+        (probabilities,), _ = predict_choices(self.loaded, [context], [choices])
+        return [float(p) for p in probabilities]
 
     def tag(self, text: str | Sequence[str]) -> Tagged:
-        """Tags and entities of a text, or of a sentence cut into words, from a head for tags.
+        """Tags and entities of a text, or of a sentence given as words.
 
         Raises:
-            ModelError: the model has another head or none.
+            ModelError: the model was not fine-tuned on tagging.
             InputError: a text without words.
         """
         return tag_text(self.loaded, text)
 
     def answer(self, question: str, context: str, *, top: int = 1) -> list[Answer]:
-        """Answers in the words of a text of any length, with probabilities and places.
+        """Answers to a question: spans of a text of any length, with probabilities.
 
         Args:
-            question: what is asked.
+            question: the question.
             context: the text; ``context[answer.start:answer.end] == answer.text``.
-            top: how many answers, at most.
+            top: maximum number of answers.
 
         Returns:
-            Best first. Where the model says that there is none, an empty text comes first.
+            The answers, best first. An empty text means that there is no answer.
 
         Raises:
             ModelError: the model was not fine-tuned on questions.
@@ -242,26 +242,26 @@ class Model:
         combine: Combine = "mean",
         long: Long = "cut",
     ) -> NDArray[np.float32]:
-        """A vector for each text, by default from the last layer.
+        """A vector per text, by default from the last layer.
 
         Args:
             texts: any texts.
-            pooling: mean over all the text's tokens, specials included, as sentence-transformers
-                has it; or the [CLS] token's.
-            normalize: to length 1.
-            length: longest sequence in tokens; the encoder's limit if not given.
-            layers: 0 is the embeddings, 1 the first layer; below 0: counted from the last.
-            combine: several layers' mean, sum, or all one behind another.
-            long: longer texts are cut (:meth:`tokens_cut` tells), or read in windows.
+            pooling: mean over all tokens of the text, including special ones, as in
+                sentence-transformers; or the vector of [CLS].
+            normalize: scale the vectors to unit length.
+            length: maximum sequence length in tokens; by default the encoder's limit.
+            layers: 0 is the embeddings, 1 the first layer, -1 the last.
+            combine: how several layers are combined.
+            long: truncate longer texts (see :meth:`tokens_cut`), or read them in windows.
 
         Returns:
             float32 [texts, H], or with ``concat`` [texts, layers * H].
 
         Raises:
-            ConfigError: a layer that the encoder has not.
-            LengthError: ``length`` is beyond the encoder's positions, or leaves no room for text.
+            ConfigError: the encoder has no such layer.
+            LengthError: ``length`` exceeds the encoder's positions, or leaves no room for text.
         """
-        found = embed_texts(
+        embeddings = embed_texts(
             self.loaded,
             texts,
             layers=layers,
@@ -271,8 +271,8 @@ class Model:
             length=length,
             long=long,
         )
-        assert found.pooled is not None
-        return found.pooled
+        assert embeddings.pooled is not None
+        return embeddings.pooled
 
     def embed_tokens(
         self,
@@ -284,9 +284,11 @@ class Model:
         combine: Combine = "mean",
         long: Long = "windows",
     ) -> list[TokenVectors]:
-        """A vector for each token of each text, with the token and where it stands in the text;
-        arguments and errors as for :meth:`embed`."""
-        found = embed_texts(
+        """A vector per token of each text, with the token and its position in the text.
+
+        Arguments and errors as for :meth:`embed`.
+        """
+        embeddings = embed_texts(
             self.loaded,
             texts,
             layers=layers,
@@ -296,10 +298,10 @@ class Model:
             length=length,
             long=long,
         )
-        return list(found.tokens)
+        return list(embeddings.tokens)
 
     def tokens_cut(self, a: str, b: str | None = None) -> int:
-        """How many tokens of a text or pair are beyond the encoder's length, and so not read."""
+        """The number of tokens of a text or pair that are truncated to fit the encoder."""
         return self._encode(a, b).cut
 
     def _encode(self, a: str, b: str | None = None) -> Encoding:
@@ -311,11 +313,11 @@ class Model:
         )
 
 
-def put(loaded: Loaded, device: DeviceName) -> Model:
-    """A loaded folder on a device.
+def to_device(loaded: Loaded, device: DeviceName) -> Model:
+    """A loaded folder as a :class:`Model` on a device.
 
     Raises:
-        ConfigError: a GPU is asked for, and torch sees none.
+        ConfigError: a GPU is requested but torch finds none.
     """
     loaded.model.to(choose_device(device).torch)
     return Model(loaded)

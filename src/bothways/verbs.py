@@ -1,4 +1,4 @@
-"""The verbs that use a model folder: each reads options and gives the lines to print."""
+"""The verbs that use a finished model: each takes its options and returns the lines to print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bothways.config import MaskOptions, PairOptions, PretrainConfig
+from bothways.config import (
+    AnswerConfig,
+    ChooseConfig,
+    ConvertConfig,
+    DeviceName,
+    EmbedConfig,
+    EvaluateConfig,
+    FillMaskConfig,
+    MaskOptions,
+    NextSentenceConfig,
+    PairOptions,
+    PredictConfig,
+    PretrainConfig,
+    ScoreConfig,
+)
 from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, ModelError, StoreError
@@ -33,122 +47,107 @@ from bothways.tasks.predict import (
 )
 from bothways.tasks.schemes import OUTSIDE
 from bothways.tasks.submission import submission_rows
-from bothways.tasks.vectors import (
-    check_format,
-    embed_texts,
-    write_vectors,
-)
+from bothways.tasks.vectors import check_format, embed_texts, write_vectors
 from bothways.training.precision import choose_precision, set_threads
-from bothways.use import Model, load, put
-from bothways.use_options import (
-    AnswerOptions,
-    ChooseOptions,
-    ConvertOptions,
-    DeviceName,
-    EmbedOptions,
-    EvaluateModelOptions,
-    FillMaskOptions,
-    NextSentenceOptions,
-    PredictOptions,
-    ScoreOptions,
-)
+from bothways.use import Model, load, to_device
 
 _EVALUATION_SEQUENCES = 10_000
 _EVALUATION_LENGTH = 128
 
 
-def fill_mask(options: FillMaskOptions) -> list[str]:
+def fill_mask(config: FillMaskConfig) -> list[str]:
     """Lines for `bothways fill-mask`."""
-    model = _open(options.model, options.device)
+    model = _open(config.model, config.device)
     lines = []
-    for text in options.texts:
+    for text in config.texts:
         lines.append(text)
-        for place in model.fill_mask(text, top=options.top):
-            lines += [f"  {f.probability:6.1%}  {f.piece:<16} {f.text}" for f in place] + [""]
-    cut = sum(model.tokens_cut(text) > 0 for text in options.texts)
-    _note_cut(cut, len(options.texts), model.bert.config.positions)
+        for fillings in model.fill_mask(text, top=config.top):
+            lines += [f"  {f.probability:6.1%}  {f.piece:<16} {f.text}" for f in fillings] + [""]
+    cut = sum(model.tokens_cut(text) > 0 for text in config.texts)
+    _note_cut(cut, len(config.texts), model.bert.config.positions)
     return lines
 
 
-def next_sentence(options: NextSentenceOptions) -> str:
+def next_sentence(config: NextSentenceConfig) -> str:
     """The line for `bothways next-sentence`."""
-    model = _open(options.model, options.device)
-    probability = model.next_sentence(options.text_a, options.text_b)
-    cut = model.tokens_cut(options.text_a, options.text_b)
+    model = _open(config.model, config.device)
+    probability = model.next_sentence(config.text_a, config.text_b)
+    cut = model.tokens_cut(config.text_a, config.text_b)
     if cut:
         _note(f"{cut} tokens of the pair were cut to fit into {model.bert.config.positions}")
     other = "swapped" if model.loaded.about.get("pairs") == "order" else "random"
     return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
 
 
-def choose(options: ChooseOptions) -> list[str]:
-    """Lines for `bothways choose`: the choices, likeliest first."""
-    model = _open(options.model, options.device)
-    (found,), cut = predict_choices(model.loaded, [options.context], [options.choices])
+def choose(config: ChooseConfig) -> list[str]:
+    """Lines for `bothways choose`: the choices, most likely first."""
+    model = _open(config.model, config.device)
+    (probabilities,), cut = predict_choices(model.loaded, [config.context], [config.choices])
     if cut:
         _note("the context or a choice was cut to the length the model was fine-tuned with")
-    order = np.argsort(-found, kind="stable")
-    return [f"{found[i]:6.1%}  {options.choices[i]}" for i in order]
+    order = np.argsort(-probabilities, kind="stable")
+    return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
 
 
-def predict(options: PredictOptions) -> list[str]:
-    """Lines for `bothways predict`; a file is written if one is asked for."""
-    model = _open_task(options)
-    if options.file is not None:
-        return _predict_file(model.loaded, options)
-    if model.bert.tagger is not None and options.text_b is None:
-        lines = _tag_lines(model, options.texts)
+def predict(config: PredictConfig) -> list[str]:
+    """Lines for `bothways predict`; with ``out`` the predictions are written there instead."""
+    model = _open_task(config)
+    if config.file is not None:
+        return _predict_file(model.loaded, config)
+    if model.bert.tagger is not None and config.text_b is None:
+        lines = _tag_lines(model, config.texts)
     else:
-        b = None if options.text_b is None else [options.text_b] * len(options.texts)
-        prediction = model.predict(options.texts, b)
-        _note_cut(prediction.cut, len(options.texts), prediction.length)
-        _note_windows(prediction.several, len(options.texts), prediction.length)
+        b = None if config.text_b is None else [config.text_b] * len(config.texts)
+        prediction = model.predict(config.texts, b)
+        _note_cut(prediction.cut, len(config.texts), prediction.length)
+        _note_windows(prediction.several, len(config.texts), prediction.length)
         lines = _prediction_lines(prediction)
-    if options.out is None:
+    if config.out is None:
         return lines
-    write_text(Path(options.out), "\n".join(lines) + "\n")
-    return [f"{len(options.texts)} predictions: {options.out}"]
+    write_text(Path(config.out), "\n".join(lines) + "\n")
+    return [f"{len(config.texts)} predictions: {config.out}"]
 
 
-def _predict_file(loaded: Loaded, options: PredictOptions) -> list[str]:
-    """The lines of a file's predictions, in the task's format; or where they were written."""
-    columns = None if options.task is None else declared_task(options.task).task
-    if options.submission and loaded.model.tagger is not None:
-        raise ConfigError("--submission is for one prediction an example; a tagger gives many.")
-    task, part = read_part(loaded, options.file or "", labelled=False, options=columns)
-    for note in part.notes:
+def _predict_file(loaded: Loaded, config: PredictConfig) -> list[str]:
+    """The lines of a file's predictions, in the task's format; or the file they were written to."""
+    columns = None if config.task is None else declared_task(config.task).task
+    if config.submission and loaded.model.tagger is not None:
+        raise ConfigError("--submission needs one prediction per example; tagging gives many.")
+    task, split = read_part(loaded, config.file or "", labelled=False, options=columns)
+    for note in split.notes:
         _note(note)
-    dtype = choose_precision(options.precision, loaded.model.device).dtype
-    found = task.decode(part, outputs_of(loaded, task, part.examples, dtype=dtype))
-    if options.out is not None and not options.submission:
-        write_predictions(Path(options.out), task, part, found)
+    dtype = choose_precision(config.precision, loaded.model.device).dtype
+    predictions = task.decode(split, outputs_of(loaded, task, split.examples, dtype=dtype))
+    if config.out is not None and not config.submission:
+        write_predictions(Path(config.out), task, split, predictions)
     else:
-        table = task.table(part, found)
-        rows = submission_rows(table) if options.submission else table
+        table = task.table(split, predictions)
+        rows = submission_rows(table) if config.submission else table
         lines = ["\t".join(row) for row in rows]
-        if options.out is None:
+        if config.out is None:
             return lines
-        write_text(Path(options.out), "\n".join(lines) + "\n")
-    return [f"{len(part.rows)} predictions: {options.out}"]
+        write_text(Path(config.out), "\n".join(lines) + "\n")
+    return [f"{len(split.rows)} predictions: {config.out}"]
 
 
 def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
-    """Tab-separated, with a header: each text's entities, or where the tags mark none, words."""
+    """Tab-separated, with a header: the entities of each text, or its words if the tags do not mark
+    entities."""
     lines = ["text\ttype\tstart\tend\tprobability\tcharacters"]
     for number, text in enumerate(texts):
-        if not text.strip():  # a blank line among many has no word, and no rows
+        if not text.strip():  # blank lines have no words
             continue
-        found = model.tag(text)
-        rows = [(e.type, e.start, e.end, e.probability, e.text) for e in found.entities]
-        if set(found.tags) - {OUTSIDE} and not rows:
-            words = zip(found.tags, found.spans, found.probabilities, found.words, strict=True)
-            rows = [(tag, *span, sure, word) for tag, span, sure, word in words]
+        tagged = model.tag(text)
+        rows = [(e.type, e.start, e.end, e.probability, e.text) for e in tagged.entities]
+        if set(tagged.tags) - {OUTSIDE} and not rows:
+            words = zip(tagged.tags, tagged.spans, tagged.probabilities, tagged.words, strict=True)
+            rows = [(tag, *span, p, word) for tag, span, p, word in words]
         lines += [f"{number}\t{t}\t{a}\t{b}\t{p:.6f}\t{word}" for t, a, b, p, word in rows]
     return lines
 
 
 def _prediction_lines(prediction: Prediction) -> list[str]:
-    """Tab-separated, with a header: label and a probability for each label, or the score."""
+    """Tab-separated, with a header: the label and a probability per label, or the score."""
     if not prediction.labels:
         return ["score", *(f"{value:.6g}" for (value,) in prediction.values.tolist())]
     header = "\t".join(["label", *(f"p({name})" for name in prediction.names)])
@@ -156,122 +155,123 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
     return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
 
 
-def answer(options: AnswerOptions) -> list[str]:
-    """Lines for `bothways answer`: probability, place and words of each answer."""
-    context = options.context
-    if options.file is not None:
-        lines = read_lines(Path(options.file), max_line_mib=LONGEST_TEXT_MIB)
+def answer(config: AnswerConfig) -> list[str]:
+    """Lines for `bothways answer`: probability, position and text of each answer."""
+    context = config.context
+    if config.file is not None:
+        lines = read_lines(Path(config.file), max_line_mib=LONGEST_TEXT_MIB)
         context = "\n".join(line for _, line in lines)
     if not (context or "").strip():
-        raise InputError("there is no text to look for an answer in.", path=options.file)
-    model = _open(options.model, options.device)
-    found = model.answer(options.question, context or "", top=options.top)
+        raise InputError("the text to search for an answer is empty.", path=config.file)
+    model = _open(config.model, config.device)
+    answers = model.answer(config.question, context or "", top=config.top)
     limit = task_of(model.loaded).options.spans.query_length
-    if len(model.tokenizer.encode(options.question).tokens) - 2 > limit:
-        _note(f"the question was cut to {limit} tokens; what is beyond is not read")
+    if len(model.tokenizer.encode(config.question).tokens) - 2 > limit:
+        _note(f"the question was cut to {limit} tokens; the rest is ignored")
     return [
         f"{a.probability:6.1%}  {f'{a.start}-{a.end}':>11}  "
         + (" ".join(a.text.split()) or "(no answer)")
-        for a in found
+        for a in answers
     ]
 
 
-def score(options: ScoreOptions) -> str:
+def score(config: ScoreConfig) -> str:
     """The scores for `bothways score`, as JSON."""
-    found, notes = score_file(options.predictions, options.data, convention=options.convention)
+    scores, notes = score_file(config.predictions, config.data, convention=config.convention)
     for note in notes:
         _note(note)
-    return json.dumps(found, indent=2)
+    return json.dumps(scores, indent=2)
 
 
-def embed(options: EmbedOptions) -> str:
+def embed(config: EmbedConfig) -> str:
     """Write the vectors for `bothways embed`."""
-    check_format(Path(options.out))
-    model = _open(options.model, options.device)
-    texts = options.texts
-    if options.file is not None:
-        lines = read_lines(Path(options.file), max_line_mib=LONGEST_TEXT_MIB)
+    check_format(Path(config.out))
+    model = _open(config.model, config.device)
+    texts = config.texts
+    if config.file is not None:
+        lines = read_lines(Path(config.file), max_line_mib=LONGEST_TEXT_MIB)
         texts = tuple(text for _, text in lines)
     if not texts:
-        raise InputError("no text to embed; the file is empty.", path=options.file)
-    found = embed_texts(
+        raise InputError("no text to embed; the file is empty.", path=config.file)
+    embeddings = embed_texts(
         model.loaded,
         texts,
-        layers=options.layers,
-        combine=options.combine,
-        pooling=options.pooling,
-        normalize=options.normalize,
-        length=options.length,
-        long=options.long,
+        layers=config.layers,
+        combine=config.combine,
+        pooling=config.pooling,
+        normalize=config.normalize,
+        length=config.length,
+        long=config.long,
     )
-    write_vectors(Path(options.out), texts, found)
-    limit = options.length or model.bert.config.positions
-    _note_cut(found.cut, len(texts), limit)
-    if found.long:
+    write_vectors(Path(config.out), texts, embeddings)
+    limit = config.length or model.bert.config.positions
+    _note_cut(embeddings.cut, len(texts), limit)
+    if embeddings.long:
         _note(
-            f"{found.long:,} of {len(texts):,} texts are longer than {limit} tokens and were "
-            "read in windows that overlap"
+            f"{embeddings.long:,} of {len(texts):,} texts are longer than {limit} tokens and were "
+            "read in overlapping windows"
         )
-    if found.pooled is None:
-        width = found.tokens[0].vectors.shape[1]
-        count = sum(len(own.tokens) for own in found.tokens)
-        return f"{count} vectors of {width}, for the tokens of {len(texts)} texts: {options.out}"
-    return f"{len(found.pooled)} vectors of {found.pooled.shape[1]}: {options.out}"
+    if embeddings.pooled is None:
+        size = embeddings.tokens[0].vectors.shape[1]
+        count = sum(len(text.tokens) for text in embeddings.tokens)
+        return f"{count} vectors of size {size}, for the tokens of {len(texts)} texts: {config.out}"
+    count, size = embeddings.pooled.shape
+    return f"{count} vectors of size {size}: {config.out}"
 
 
-def evaluate(options: EvaluateModelOptions) -> list[str]:
-    """Lines for `bothways evaluate`: a task head on a file, or pre-training on a corpus."""
-    model = _open_task(options)
-    if Path(options.file).is_dir():
-        if options.task is not None:
-            raise InputError("is a folder; --task goes with a labelled file.", path=options.file)
-        return [evaluate_pretraining(model.loaded, options.file)]
-    columns = None if options.task is None else declared_task(options.task).task
-    dtype = choose_precision(options.precision, model.bert.device).dtype
-    found = evaluate_file(model.loaded, options.file, options=columns, dtype=dtype)
-    for note in found.notes:
+def evaluate(config: EvaluateConfig) -> list[str]:
+    """Lines for `bothways evaluate`: a task on a labelled file, or pre-training on a corpus."""
+    model = _open_task(config)
+    if Path(config.file).is_dir():
+        if config.task is not None:
+            raise InputError("is a folder, but --task needs a labelled file.", path=config.file)
+        return [evaluate_pretraining(model.loaded, config.file)]
+    columns = None if config.task is None else declared_task(config.task).task
+    dtype = choose_precision(config.precision, model.bert.device).dtype
+    evaluation = evaluate_file(model.loaded, config.file, options=columns, dtype=dtype)
+    for note in evaluation.notes:
         _note(note)
-    return [f"{name}: {value:.4f}" for name, value in found.scores.items()]
+    return [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
 
 
 def evaluate_pretraining(
     loaded: Loaded, corpus: str | Path, *, sequences: int = _EVALUATION_SEQUENCES
 ) -> str:
-    """What the model was pre-trained for, masked LM and next sentence or their variants, measured
-    on a corpus's held-out part, or on all of it if it has none.
+    """Evaluate the pre-training objectives, masked LM and next sentence or their variants, on the
+    held-out split of a corpus, or on all of it if it has none.
 
     Args:
         loaded: a model with a masked-LM head.
-        corpus: a corpus folder of the same vocabulary.
-        sequences: how many to draw, at most one pass over the text, of 128 tokens (or what the
-            encoder has positions for).
+        corpus: a corpus folder with the same vocabulary.
+        sequences: number of sequences, at most one pass over the text, of 128 tokens (or the
+            encoder's maximum length).
 
     Raises:
         ModelError: the model lacks a pre-training head.
-        StoreError: the corpus is damaged, too small, or of another vocabulary.
+        StoreError: the corpus is damaged, too small, or has another vocabulary.
     """
     if loaded.model.masked_lm is None:
         raise ModelError(
-            "this model lacks the pre-training heads that a corpus is measured with; use a folder "
-            "that `bothways pretrain` wrote, or name a labelled file (.tsv or .jsonl)."
+            "this model lacks the pre-training heads that evaluating on a corpus needs; use a "
+            "folder that `bothways pretrain` wrote, or name a labelled file (.tsv or .jsonl)."
         )
     recipe = _pretraining_recipe(loaded)
     kind = recipe.pairs.kind
     store = TokenStore.open(corpus, "heldout")
-    part = "held-out part"
+    split = "held-out split"
     if unfit(store, kind):
-        store, part = TokenStore.open(corpus), "all documents, for it has no held-out part"
+        store, split = TokenStore.open(corpus), "all documents, because it has no held-out split"
     if store.tokenizer.fingerprint != loaded.tokenizer.fingerprint:
         raise StoreError(
-            f"{corpus} was built with another vocabulary than the model has; build it again with "
-            "--tokenizer and the model folder."
+            f"{corpus} was built with a different vocabulary than the model's; build it again with "
+            "the model folder as --tokenizer."
         )
     length = min(_EVALUATION_LENGTH, loaded.model.config.positions)
     batches = evaluation_batches(store, length, sequences, recipe)
     result = measure(loaded.model, batches, torch.float32, kind)
-    what = "sequences" if result.pairs is None else "pairs"
+    unit = "sequences" if result.pairs is None else "pairs"
     line = (
-        f"{corpus} ({part}), {result.sequences:,} {what}, {result.targets:,} "
+        f"{corpus} ({split}), {result.sequences:,} {unit}, {result.targets:,} "
         f"{'' if result.causal else 'masked '}tokens: {result.sentence()}"
     )
     if result.pairs is None:
@@ -282,8 +282,8 @@ def evaluate_pretraining(
 
 
 def _pretraining_recipe(loaded: Loaded) -> PretrainConfig:
-    """The kinds of sequences and targets that a model was pre-trained on; the paper's, or without a
-    next-sentence head single segments, where its folder does not say."""
+    """The kinds of pairs and masking that a model was pre-trained with; if its folder does not
+    record them, the paper's, or single segments for a model without a next-sentence head."""
     default = "single" if loaded.model.next_sentence is None else "next"
     pairs = PairOptions(kind=loaded.about.get("pairs", default))
     ltr, masking = loaded.model.config.left_to_right, loaded.about.get("masking", "pieces")
@@ -292,43 +292,43 @@ def _pretraining_recipe(loaded: Loaded) -> PretrainConfig:
     )
 
 
-def convert(options: ConvertOptions) -> str:
-    """Rewrite what can be loaded as a model folder of ours, for `bothways convert`."""
-    source, out = model_folder(options.source), Path(options.out)
+def convert(config: ConvertConfig) -> str:
+    """Convert a model to a bothways model folder, for `bothways convert`."""
+    source, out = model_folder(config.source), Path(config.out)
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise ModelError(f"{out} exists already; choose a new folder.")
-    loaded = load_model(source, vocabulary=options.vocab)
+    loaded = load_model(source, vocabulary=config.vocab)
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     about["converted_from"] = source.resolve().name
     save_model(out, loaded.model, loaded.tokenizer, about)
     if loaded.unused:
         _note(f"left out, not used here: {', '.join(loaded.unused)}")
     if loaded.fresh:
-        _note(f"not in the source, newly drawn: {', '.join(loaded.fresh)}")
+        _note(f"missing from the source, newly initialised: {', '.join(loaded.fresh)}")
     return f"model: {out}"
 
 
 def _open(folder: str, device: DeviceName) -> Model:
     set_threads(0)
-    return put(load_model(folder), device)
+    return to_device(load_model(folder), device)
 
 
-def _open_task(options: PredictOptions | EvaluateModelOptions) -> Model:
-    """A model or an ensemble; a run folder is one too."""
+def _open_task(config: PredictConfig | EvaluateConfig) -> Model:
+    """A fine-tuned model or an ensemble; a run folder is an ensemble too."""
     set_threads(0)
-    return load(options.model, *options.ensemble, device=options.device)
+    return load(config.model, *config.ensemble, device=config.device)
 
 
 def _note(text: str) -> None:
-    """What a user must know beside the result; on standard error, as results are piped on."""
+    """Print a remark on the result to stderr, so that it does not end up in piped output."""
     print(f"note: {text}", file=sys.stderr)
 
 
-def _note_windows(several: int, texts: int, length: int) -> None:
-    if several:
-        _note(f"{several:,} of {texts:,} texts are longer than {length} tokens: read in windows")
+def _note_windows(long: int, texts: int, length: int) -> None:
+    if long:
+        _note(f"{long:,} of {texts:,} texts are longer than {length} tokens: read in windows")
 
 
 def _note_cut(cut: int, texts: int, limit: int) -> None:
     if cut:
-        _note(f"{cut:,} of {texts:,} texts were cut to {limit} tokens; what is beyond is not read")
+        _note(f"{cut:,} of {texts:,} texts were cut to {limit} tokens; the rest is ignored")

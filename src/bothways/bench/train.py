@@ -25,7 +25,7 @@ import torch
 
 from bothways.bench.cases import full_batches, real_batches, real_tokens
 from bothways.bench.contenders import make_step
-from bothways.config import ModelConfig, SizeOptions
+from bothways.config import BenchTrainConfig, ModelConfig, SizeOptions
 from bothways.corpus.store import TokenStore
 from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
@@ -33,7 +33,6 @@ from bothways.model.cost import mean_operations
 from bothways.training.device import choose_device, find_peak, synchronize
 from bothways.training.precision import DTYPES, choose_precision, set_threads, threads_said
 from bothways.training.runfolder import versions
-from bothways.use_options import BenchTrainOptions
 
 _STEPS = 4  # different batches, used in turn
 _WARM_UP = 2
@@ -62,7 +61,7 @@ class Result:
     peak_mib: float | None
 
 
-def bench_train(options: BenchTrainOptions, *, say: Callable[[str], None] = print) -> list[Result]:
+def bench_train(options: BenchTrainConfig, *, say: Callable[[str], None] = print) -> list[Result]:
     """Time the contenders, print a table, write JSON if asked for.
 
     Raises:
@@ -113,7 +112,7 @@ def bench_train(options: BenchTrainOptions, *, say: Callable[[str], None] = prin
     return results
 
 
-def _case(options: BenchTrainOptions) -> tuple[ModelConfig, list[list[PretrainingBatch]]]:
+def _case(options: BenchTrainConfig) -> tuple[ModelConfig, list[list[PretrainingBatch]]]:
     if options.corpus:
         store = TokenStore.open(options.corpus)
         config = _shape(options, store.tokenizer.vocab_size)
@@ -126,7 +125,7 @@ def _case(options: BenchTrainOptions) -> tuple[ModelConfig, list[list[Pretrainin
     return config, steps
 
 
-def _shape(options: BenchTrainOptions, vocab_size: int) -> ModelConfig:
+def _shape(options: BenchTrainConfig, vocab_size: int) -> ModelConfig:
     config = SizeOptions(size=options.size).resolve(vocab_size)
     return replace(config, attention_dropout=options.attention_dropout)
 
@@ -143,7 +142,7 @@ def _operations(config: ModelConfig, steps: Sequence[Sequence[PretrainingBatch]]
 
 
 def _time(
-    options: BenchTrainOptions,
+    options: BenchTrainConfig,
     config: ModelConfig,
     steps: Sequence[Sequence[PretrainingBatch]],
     precision: str,
@@ -195,7 +194,7 @@ def profile(step: Callable[[], None], *, on_gpu: bool = False) -> str:
 # ------------------------------------------------------------------------------------------ memory
 
 
-def _peak_memory(options: BenchTrainOptions, name: str) -> float:
+def _peak_memory(options: BenchTrainConfig, name: str) -> float:
     """MiB that a contender's training takes at most, in a process of its own."""
     request = json.dumps({**asdict(options), "contenders": [name]})
     done = subprocess.run(
@@ -209,7 +208,7 @@ def _peak_memory(options: BenchTrainOptions, name: str) -> float:
 
 def _measure_memory(request: str) -> None:
     found = json.loads(request)
-    options = BenchTrainOptions(**{**found, "contenders": tuple(found["contenders"])})
+    options = BenchTrainConfig(**{**found, "contenders": tuple(found["contenders"])})
     set_threads(options.threads)
     device = choose_device(options.device).torch
     config, steps = _case(options)
@@ -261,7 +260,7 @@ def _table(results: Sequence[Result]) -> str:
 
 def _write(
     path: Path,
-    options: BenchTrainOptions,
+    options: BenchTrainConfig,
     results: Sequence[Result],
     measured: dict[str, Any],
 ) -> None:

@@ -1,19 +1,23 @@
-"""Every option of every verb, each written once.
+"""The options of every verb, each defined once.
 
-A recipe is a frozen dataclass; a field's docstring is its help on the command line, its default is
-the documented default, and its type is checked by the parser. Fields are of three kinds:
+``*Config``, a frozen dataclass, holds the options of a verb; ``*Options`` is a group of options
+inside one. A field's docstring is its help on the command line, its default is the documented
+default, and its type is checked by the parser. Fields are of three kinds:
 
-* recipe (the default): what the result means. Must match to continue a run folder.
-* numerics (:func:`numerics`): may change bits but not meaning. Recorded; a change is logged.
-* free (:func:`free`): where things are and how often one hears of them.
+* recipe (the default): defines what the result means. Must match to resume a run folder.
+* numerics (:func:`numerics`): may change rounding but not meaning. Recorded; a change is logged.
+* free (:func:`free`): locations, logging and parallelism.
 
-YAML files and command-line overrides are read in :mod:`bothways.options`. This module imports no
+YAML files and the command line are read in :mod:`bothways.options`. This package does not import
 torch, so that ``bothways --help`` stays fast.
 """
 
 from __future__ import annotations
 
+from bothways.config.benchmark import BenchTrainConfig
+from bothways.config.compute import DeviceName, Precision
 from bothways.config.corpus import CorpusConfig
+from bothways.config.demo import DemoConfig
 from bothways.config.features import LAYER_CHOICES, FeaturesConfig, LayerChoice
 from bothways.config.fields import (
     digest,
@@ -36,6 +40,17 @@ from bothways.config.finetuning import (
     TaskOptions,
     WindowOptions,
 )
+from bothways.config.folders import ConvertConfig, DoctorConfig
+from bothways.config.inference import (
+    AnswerConfig,
+    ChooseConfig,
+    EmbedConfig,
+    EvaluateConfig,
+    FillMaskConfig,
+    NextSentenceConfig,
+    PredictConfig,
+    ScoreConfig,
+)
 from bothways.config.model import SIZES, ModelConfig, SizeOptions
 from bothways.config.planning import PlanConfig
 from bothways.config.pretraining import (
@@ -53,6 +68,7 @@ from bothways.config.pretraining import (
 from bothways.config.reproduction import ReproduceConfig
 from bothways.config.spans import SpanOptions
 from bothways.config.tagging import Scheme, TaggingOptions
+from bothways.config.tasks import SplitConfig, TasksConfig
 from bothways.config.training import OptimizerOptions
 from bothways.config.vocabulary import ExtendConfig, LearningOptions, VocabularyConfig
 
@@ -60,12 +76,22 @@ __all__ = [
     "LAYER_CHOICES",
     "SEARCHED",
     "SIZES",
+    "AnswerConfig",
+    "BenchTrainConfig",
     "CheckpointOptions",
+    "ChooseConfig",
     "ClockOptions",
+    "ConvertConfig",
     "CorpusConfig",
+    "DemoConfig",
+    "DeviceName",
+    "DoctorConfig",
+    "EmbedConfig",
+    "EvaluateConfig",
     "EvaluateOptions",
     "ExtendConfig",
     "FeaturesConfig",
+    "FillMaskConfig",
     "FinetuneConfig",
     "GlueConfig",
     "LayerChoice",
@@ -73,22 +99,28 @@ __all__ = [
     "MaskKind",
     "MaskOptions",
     "ModelConfig",
+    "NextSentenceConfig",
     "OptimizerOptions",
     "PairKind",
     "PairOptions",
     "Phase",
     "PlanConfig",
+    "Precision",
+    "PredictConfig",
     "PretrainConfig",
     "Reference",
     "ReproduceConfig",
     "Restart",
     "Scheme",
+    "ScoreConfig",
     "SearchOptions",
     "ShowConfig",
     "SizeOptions",
     "SpanOptions",
+    "SplitConfig",
     "TaggingOptions",
     "TaskOptions",
+    "TasksConfig",
     "VocabularyConfig",
     "WindowOptions",
     "digest",

@@ -1,4 +1,4 @@
-"""Options of the verbs that make corpora."""
+"""Options of `bothways corpus build`."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from bothways.errors import ConfigError
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """Turn text files into a token store: sentences -> ids -> memory-mapped Arrow shards. A build
-    that was interrupted is continued by the same command."""
+    """Tokenize text files into a corpus folder of memory-mapped Arrow shards. To resume an
+    interrupted build, run the same command again."""
 
     files: tuple[str, ...]
-    """Text (.txt), JSON lines (.jsonl) or Parquet (.parquet) files, text and JSON also compressed
-    (.gz, .xz, .zst); folders or globs; - for text on standard input."""
+    """Files, folders or globs to read: text (.txt), JSON lines (.jsonl) or Parquet (.parquet); text
+    and JSON also compressed (.gz, .xz, .zst). '-' reads text from standard input."""
     tokenizer: str
-    """Folder (or vocab.txt) with the vocabulary, or the name of a model that comes with
-    bothways."""
+    """Vocabulary: a tokenizer or model folder, a vocab.txt, or the name of a bundled model."""
     out: str
-    """Folder to write the store to."""
+    """Corpus folder to write."""
     documents: Literal["blank", "file"] = "blank"
-    """Where a document of a text file ends: at blank lines, or at the end of the file. A JSON line
-    and a Parquet row are a document each."""
+    """What separates the documents of a text file: blank lines, or nothing (one document per file).
+    Each JSON line and each Parquet row is a document."""
     text_field: str = "text"
-    """Field of a JSON line, or column of a Parquet file, that holds the text."""
+    """JSON field or Parquet column that holds the text."""
     sentences: Literal["split", "line"] = "split"
-    """Split lines into sentences, or take each line as one sentence."""
+    """Split each line into sentences, or treat it as one sentence (already split text)."""
     language: str = "en"
-    """Language code for sentence splitting."""
+    """Language of the text, as a two-letter code; selects the sentence splitter's rules."""
     broken: Literal["stop", "replace"] = "stop"
-    """Bytes that are not UTF-8, and NUL characters: stop at the first, or replace each by U+FFFD. A
-    broken JSON line or a row without text: stop, or leave it out. Each is counted and reported."""
+    """Invalid input. stop: report the first invalid UTF-8 byte, NUL character, JSON line or row
+    without text as an error. replace: put U+FFFD for bad bytes and NULs, skip bad lines and rows,
+    and report how many there were."""
     duplicates: Literal["keep", "documents", "paragraphs", "both"] = "keep"
-    """Remove exact repetitions of documents, of paragraphs (lines), or both; the first stays."""
+    """Keep exact duplicates, or remove all but the first copy of documents, paragraphs (lines), or
+    both."""
     single_sentence: Literal["join", "drop"] = "join"
-    """A document of one sentence (a heading) always gets a random next segment and would give the
-    next-sentence task away: join it to the document after it in the same file, or drop it."""
+    """One-sentence documents, such as headings, can only be paired with a random segment, which
+    gives the next-sentence label away: join each to the next document of its file, or drop it."""
     min_sentences: int = 0
     """Drop documents with fewer sentences, after joining."""
     min_tokens: int = 0
@@ -46,20 +47,20 @@ class CorpusConfig:
     min_characters: int = 0
     """Drop documents with fewer characters, after joining."""
     heldout: float = 0.01
-    """Share of the documents kept out of training, chosen by a hash of their text."""
+    """Fraction of the documents held out from training, selected by a hash of their text."""
     shard_tokens: int = 16_000_000
-    """Tokens per shard file, about."""
+    """Approximate number of tokens per shard file."""
     max_line_mib: float = 10.0
-    """A line (or row) longer than this many MiB is an error (most likely not text)."""
+    """Maximum size of a line or row in MiB; a longer one is an error, because it is rarely text."""
     workers: int = free(1)
-    """Processes that encode. The result does not depend on it."""
+    """Tokenizer processes. Does not affect the result."""
     cluster: str | None = free(None)
-    """Address of a Dask scheduler (tcp://host:8786) whose workers encode instead of processes on
-    this machine; needs the extra `cluster`. The result does not depend on it."""
+    """Address of a Dask scheduler (tcp://host:8786) whose workers tokenize instead of local
+    processes; requires the extra `cluster`. Does not affect the result."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.heldout < 1:
-            raise ConfigError(f"heldout is {self.heldout}; it is a share in [0, 1).")
+            raise ConfigError(f"heldout is {self.heldout}; it must be in [0, 1).")
         for name in ("workers", "shard_tokens"):
             require(name, getattr(self, name), 1)
         for name in ("min_sentences", "min_tokens", "min_characters"):

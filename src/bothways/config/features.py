@@ -1,10 +1,11 @@
-"""Options of the feature-based approach."""
+"""Options of `bothways features`, the paper's feature-based approach."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bothways.config.compute import Precision
 from bothways.config.fields import free, numerics, require
 from bothways.config.finetuning import TaskOptions
 from bothways.config.training import OptimizerOptions
@@ -26,40 +27,41 @@ LAYER_CHOICES: tuple[LayerChoice, ...] = (
 
 @dataclass(frozen=True)
 class FeaturesConfig:
-    """Tag words by the layers of an encoder that is not trained (Devlin et al. 2019, 5.3): a
-    BiLSTM of two layers on features that are computed once."""
+    """Train a two-layer BiLSTM tagger on features from a frozen encoder (Devlin et al. 2019,
+    section 5.3). The features are computed once."""
 
     task: TaskOptions = field(default_factory=lambda: TaskOptions(kind="tagging"))
-    """The data; of the kind tagging. A test file is measured, so it needs tags."""
+    """Data of kind tagging (the test file is scored, so it needs tags)."""
     model: str = free(DEFAULT)
-    """Model folder with the encoder, or the name of a model that comes with bothways."""
+    """Model folder with the encoder, or the name of a bundled model."""
     run: str = free("")
-    """Run folder; running the same command again continues there."""
+    """Run folder to write; running the same command again resumes it."""
     layers: tuple[LayerChoice, ...] = free(LAYER_CHOICES)
-    """Which layers are read, the rows of the paper's Table 7: embeddings (the layer below the
-    first), second-to-last, last, sum-last-four and sum-all (with learned weights),
-    concat-last-four. More may be asked for in the same run folder later."""
+    """Layers to use as features; each choice is trained separately. The rows of the paper's
+    Table 7: embeddings, second-to-last, last, sum-last-four and sum-all (weighted sums with learned
+    weights), concat-last-four. More can be added to a run folder later."""
     hidden: int = 768
-    """Units of each direction of the BiLSTM."""
+    """BiLSTM hidden size per direction."""
     epochs: int = 10
-    """Passes over the training file."""
+    """Passes over the training data."""
     batch: int = 32
-    """Sentences of a step."""
+    """Batch size in sentences."""
     length: int = 128
-    """Window in tokens; the document fills it around each sentence."""
+    """Maximum sequence length in tokens; context from the document fills what the sentence leaves
+    free."""
     optimizer: OptimizerOptions = field(
         default_factory=lambda: OptimizerOptions(
             lr=1e-3, warmup=0.1, weight_decay=0.0, bias_correction=True
         )
     )
-    """Optimizer and schedule of the BiLSTM."""
+    """Optimizer and learning rate schedule of the BiLSTM."""
     dropout: float = 0.1
-    """Dropout between the BiLSTM's layers and before the output layer."""
+    """Dropout probability between the BiLSTM layers and before the output layer."""
     seeds: tuple[int, ...] = free((0,))
-    """One run for each seed (data order, weights, dropout), of each choice of layers."""
-    precision: Literal["auto", "bf16", "fp32"] = numerics("auto")
-    """Arithmetic of the encoder; auto takes bf16 where a probe finds it fast. Features are kept
-    with 16 bits, the BiLSTM computes in fp32."""
+    """Random seeds (data order, weights, dropout); one run per seed and choice of layers."""
+    precision: Precision = numerics("auto")
+    """Compute precision of the encoder; auto uses bf16 if the GPU supports it or a short benchmark
+    on the CPU finds it faster. Features are stored in 16 bits; the BiLSTM computes in fp32."""
     threads: int = numerics(0)
     """CPU threads; 0: one per core."""
 
@@ -68,7 +70,9 @@ class FeaturesConfig:
             require(name, getattr(self, name), 1)
         require("dropout", self.dropout, 0, 1 - 1e-9)
         if self.task.kind != "tagging":
-            raise ConfigError(f"task.kind is {self.task.kind!r}; features are for tagging.")
+            raise ConfigError(
+                f"task.kind is {self.task.kind!r}; feature extraction supports only tagging."
+            )
         for name, values in (("seeds", self.seeds), ("layers", self.layers)):
             if not values or len(set(values)) < len(values):
                 shown = ", ".join(map(str, values))

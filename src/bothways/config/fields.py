@@ -1,4 +1,4 @@
-"""What a recipe's fields are: the three kinds, limits, fingerprints."""
+"""Fields of the option classes: the three kinds, range checks, JSON and fingerprints."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from bothways.errors import ConfigError
 T = TypeVar("T")
 
 
-def require(name: str, value: float, least: float, most: float = math.inf) -> None:
-    """Refuse an option's value outside [least, most]; not a number is outside.
+def require(name: str, value: float, minimum: float, maximum: float = math.inf) -> None:
+    """Refuse an option's value outside [minimum, maximum], or NaN.
 
     Raises:
         ConfigError: naming the option, its value and the limits.
     """
-    if not least <= value <= most:
-        limits = f"at least {least:g}" if most == math.inf else f"in [{least:g}, {most:g}]"
+    if not minimum <= value <= maximum:
+        limits = (
+            f"at least {minimum:g}" if maximum == math.inf else f"in [{minimum:g}, {maximum:g}]"
+        )
         raise ConfigError(f"{name} is {value:g}; it must be {limits}.")
 
 
 def numerics(default: T) -> T:
-    """A field that may change rounding, never meaning."""
+    """A field that may change the rounding of results but not their meaning."""
     value: T = field(default=default, metadata={"kind": "numerics"})
     return value
 
 
 def free(default: T) -> T:
-    """A field that changes neither meaning nor rounding."""
+    """A field that affects neither the meaning of results nor their rounding."""
     value: T = field(default=default, metadata={"kind": "free"})
     return value
 
@@ -49,7 +51,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
     """The inverse of :func:`to_dict`; fields that are missing get their defaults.
 
     Raises:
-        ConfigError: a key that is no field, or a value that its field refuses.
+        ConfigError: a key that is not a field, or an invalid value.
     """
     kinds = typing.get_type_hints(cls)
     if unknown := sorted(values.keys() - kinds.keys()):

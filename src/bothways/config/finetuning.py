@@ -1,4 +1,4 @@
-"""Options of fine-tuning."""
+"""Options of `bothways finetune` and `bothways glue`, and the declaration of a task."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+from bothways.config.compute import DeviceName, Precision
 from bothways.config.fields import free, numerics, require
 from bothways.config.spans import SpanOptions
 from bothways.config.tagging import TaggingOptions
@@ -18,30 +19,29 @@ from bothways.shipped import DEFAULT
 
 @dataclass(frozen=True)
 class Reference:
-    """A published score of a task."""
+    """A published result on a task, shown in tables for comparison."""
 
     model: str = ""
-    """Which model, such as BERT-base."""
+    """Name of the model, such as BERT-base."""
     metric: str = ""
-    """The task's name of the metric."""
+    """Name of the metric, as in task.metrics."""
     score: float = 0.0
-    """As printed: of 100."""
+    """The score as published, in percent (0 to 100)."""
     split: str = "test"
-    """What it was measured on: the name of a file of the task, without its ending."""
+    """Split it was measured on: name of a file of the task, without its ending."""
     source: str = ""
     """Publication and table."""
 
 
 @dataclass(frozen=True)
 class WindowOptions:
-    """How texts longer than the encoder are read in windows (classification and regression)."""
+    """Windows over long texts (classification and regression with task.long windows)."""
 
     stride: int | None = None
-    """Pieces from the start of a window to that of the next; half of a window's room if not
-    given."""
+    """Window stride in tokens. Default: half of the text tokens that fit into a window."""
     pooling: Literal["mean", "max", "first"] = "mean"
-    """What stands for the text: the mean of the windows' outputs (logits or scores), the highest
-    of each, or those of the first window."""
+    """How window outputs (logits or scores) are pooled: their mean, their elementwise maximum, or
+    the first window's alone."""
 
     def __post_init__(self) -> None:
         if self.stride is not None:
@@ -50,62 +50,64 @@ class WindowOptions:
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """Labelled data: files with named columns, and what to predict."""
+    """A task: its data files, their columns, and what to predict."""
 
     name: str = "task"
-    """Name for reports."""
+    """Name of the task in reports."""
     train: str = free("")
-    """Training file (.tsv, .csv or .jsonl; for tagging CoNLL columns, for spans SQuAD's .json)."""
+    """Training file: .tsv, .csv or .jsonl; CoNLL columns for tagging; SQuAD's .json for spans."""
     dev: str = free("")
-    """File to measure on."""
+    """Development file: evaluated on after training, and used for selection and tuning."""
     test: str | None = free(None)
-    """File to predict; needs no labels."""
+    """Test file to predict; needs no labels."""
     measure: tuple[str, ...] = free(())
-    """More labelled files to measure on at the end, such as MNLI's mismatched ones, or a test file
-    with labels; nothing is chosen on them."""
+    """Further labelled files to evaluate on at the end, such as MNLI mismatched or a labelled test
+    file; never used for selection."""
     predict: tuple[str, ...] = free(())
-    """More files to predict."""
+    """Further files to predict."""
     text_a: str = "sentence"
-    """Column of the (first) text. In a file without a header: its number, from 0."""
+    """Column of the (first) text. In a file without a header: the column's number, from 0."""
     text_b: str | None = None
-    """Column of the second text, for pairs; for kind choice, of a text that begins each choice."""
+    """Column of the second text, for pairs; for kind choice, a text that every choice begins
+    with."""
     label: str = "label"
-    """Column of the label, or of the score for regression, or of the right choice."""
+    """Column of the label; of the score for regression; of the correct choice for kind choice."""
     choices: tuple[str, ...] = ()
-    """Columns of the choices, for kind choice; or one column that holds them as a JSON list."""
+    """Columns of the choices, for kind choice; or one column with a JSON list of them."""
     kind: Literal["classification", "regression", "choice", "tagging", "spans"] = "classification"
-    """What is predicted: a class or a score of a text or pair, which of some texts continues the
-    first, a tag for each word, or a question's answer within a passage."""
+    """What to predict: a class or a score for a text or pair, which of several texts continues the
+    first, a tag per word, or the span of a passage that answers a question."""
     labels: tuple[str, ...] = ()
-    """The labels in order; found in the training file, sorted, if not given. For kind choice: how
-    the label column names the choices, if not 0, 1, 2 ..."""
+    """The labels, in order. Default: those of the training file, sorted. For kind choice: how the
+    label column names the choices, if not 0, 1, 2 ..."""
     metrics: tuple[str, ...] = ()
-    """accuracy, f1, matthews, pearson, spearman; for tagging also precision, recall; for spans f1,
-    exact_match, no_answer_precision, no_answer_recall. The first is the main one; by kind if not
-    given."""
+    """Metrics, the first being the main one: accuracy, f1, matthews, pearson, spearman; for tagging
+    also precision, recall; for spans f1, exact_match, no_answer_precision, no_answer_recall.
+    Default: depends on the kind."""
     long: Literal["cut", "windows"] = "cut"
-    """Texts beyond the length, in classification and regression: cut, or read in windows, each of
-    which is trained on as an example of its own. What was done is reported."""
+    """Texts longer than the maximum length, in classification and regression: truncate them, or
+    read them in windows, each a training example of its own. The number of long texts is
+    reported."""
     windows: WindowOptions = field(default_factory=WindowOptions)
-    """The windows."""
+    """Windows over long texts."""
     header: bool = True
-    """TSV and CSV files start with a line of column names."""
+    """Whether TSV and CSV files start with a line of column names."""
     columns: tuple[str, ...] = ()
-    """Names of the columns of TSV files without such a line; a file whose first line holds the
-    names that are needed has one (as CoLA's test file, unlike its others)."""
+    """Column names of TSV files without a header. A file whose first line holds the names that are
+    needed is still read as having one (such as CoLA's test file)."""
     broken: Literal["error", "skip"] = "error"
-    """A labelled line that cannot be read (too few columns, no label): stop, or leave it out and
-    count it."""
+    """Labelled lines that cannot be read (too few columns, no label): stop with an error, or skip
+    and count them."""
     submission: tuple[str, ...] = free(())
-    """Names of the files that an evaluation server wants the predictions of test and predict in."""
+    """File names that an evaluation server expects for the predictions of test and predict."""
     reference: tuple[Reference, ...] = free(())
-    """Published scores, for tables."""
+    """Published results, shown in tables for comparison."""
     notes: str = free("")
-    """What one should know of the task."""
+    """Remarks on the task."""
     tagging: TaggingOptions = field(default_factory=TaggingOptions)
-    """CoNLL files, for the kind tagging."""
+    """CoNLL files (kind tagging)."""
     spans: SpanOptions = field(default_factory=SpanOptions)
-    """For the kind spans."""
+    """Extractive question answering (kind spans)."""
 
     def __post_init__(self) -> None:
         if self.long == "windows" and self.kind not in ("classification", "regression"):
@@ -114,7 +116,7 @@ class TaskOptions:
             )
         if self.submission and self.kind == "tagging":
             raise ConfigError(
-                "task.submission names files with one prediction an example; tagging gives many."
+                "task.submission needs one prediction per example; tagging gives many."
             )
 
 
@@ -124,24 +126,23 @@ PAPER_GRID = {"lr": (5e-5, 3e-5, 2e-5), "batch": (16, 32), "epochs": (2, 3, 4)}
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Settings to try, every combination with every seed, and how one is chosen on dev."""
+    """Grid search: settings to try, in all combinations, and how dev selects one."""
 
     paper: bool = False
-    """The paper's grid (Appendix A.3): lr 5e-5 3e-5 2e-5, batch 16 32, epochs 2 3 4; what is given
-    below takes the place of its values."""
+    """Search the paper's grid (Appendix A.3): lr 5e-5 3e-5 2e-5, batch 16 32, epochs 2 3 4; the
+    options below override it."""
     lr: tuple[float, ...] = ()
-    """Peak learning rates to try, such as 5e-5 3e-5 2e-5; optimizer.lr alone if not given."""
+    """Peak learning rates to try, such as 5e-5 3e-5 2e-5. Default: optimizer.lr only."""
     batch: tuple[int, ...] = ()
-    """Batch sizes to try, such as 16 32; batch alone if not given."""
+    """Batch sizes to try, such as 16 32. Default: batch only."""
     epochs: tuple[int, ...] = ()
-    """Numbers of epochs to try, such as 2 3 4; epochs alone if not given. Each is a run of its own,
-    since the learning rate falls to 0 over a run's own length."""
+    """Numbers of epochs to try, such as 2 3 4. Default: epochs only. Each is trained separately,
+    because the learning rate schedule depends on the run's length."""
     bias_correction: tuple[bool, ...] = ()
-    """true false: with and without Adam's bias correction; optimizer.bias_correction alone if not
-    given."""
+    """Adam's bias correction: 'true false' tries both. Default: optimizer.bias_correction only."""
     select: Literal["mean", "best"] = "mean"
-    """The setting chosen on dev: with the highest mean over its seeds, or with the best single run,
-    as in the paper. Both are reported."""
+    """Select the setting with the highest dev mean over its seeds, or the one with the best single
+    run, as in the paper. Both are reported."""
 
     def __post_init__(self) -> None:
         for name in ("lr", "batch", "epochs", "bias_correction"):
@@ -153,14 +154,14 @@ class SearchOptions:
 
     @property
     def values(self) -> dict[str, tuple[Any, ...]]:
-        """What is to be tried of each option; nothing where it is not searched."""
+        """The values to try for each option; empty for options that are not searched."""
         paper: dict[str, tuple[Any, ...]] = PAPER_GRID if self.paper else {}
         names = ("lr", "batch", "epochs", "bias_correction")
         return {name: getattr(self, name) or paper.get(name, ()) for name in names}
 
     @property
-    def asked(self) -> bool:
-        """Something is to be searched."""
+    def enabled(self) -> bool:
+        """Whether there is anything to search."""
         return any(self.values.values())
 
 
@@ -170,12 +171,12 @@ SEARCHED = ("optimizer.lr", "batch", "epochs", "optimizer.bias_correction")
 
 @dataclass(frozen=True)
 class Restart:
-    """What is drawn for one run of a setting.
+    """The random seeds of one run.
 
     Attributes:
-        seed: keys dropout, and whatever has no seed of its own.
-        order: keys the order of the data; None: the seed does.
-        head: keys new weights; None: the seed does.
+        seed: seed of dropout, and of everything without a seed of its own.
+        order: seed of the data order; None: ``seed``.
+        head: seed of newly initialised weights; None: ``seed``.
     """
 
     seed: int
@@ -184,12 +185,12 @@ class Restart:
 
     @property
     def order_seed(self) -> int:
-        """What keys the order of the data."""
+        """The seed of the data order."""
         return self.seed if self.order is None else self.order
 
     @property
     def head_seed(self) -> int:
-        """What keys new weights."""
+        """The seed of newly initialised weights."""
         return self.seed if self.head is None else self.head
 
     @property
@@ -209,67 +210,67 @@ class FinetuneConfig:
     """Fine-tune an encoder on a task (Devlin et al. 2019, section 4)."""
 
     task: TaskOptions = field(default_factory=TaskOptions)
-    """The data and what to predict."""
+    """Data and what to predict."""
     data: str = free("")
     """Folder that the task's file names are relative to."""
     model: str = free(DEFAULT)
-    """Model folder to start from, or the name of a model that comes with bothways."""
+    """Model folder to start from, or the name of a bundled model."""
     run: str = free("")
-    """Run folder; running the same command again continues there."""
+    """Run folder to write; running the same command again resumes it."""
     from_scratch: bool = False
-    """Start from random weights of the model's shape, to compare pre-training with."""
+    """Start from random weights instead of the model's, as a baseline for pre-training."""
     epochs: int = 3
-    """Passes over the training file."""
+    """Passes over the training data."""
     batch: int = 32
-    """Examples of a step."""
+    """Batch size in examples."""
     length: int = 0
-    """Longest sequence in tokens; 0: 128, and for spans 384. The longer text of a pair is cut
-    first, and what was cut is reported; a longer passage is read in windows, and with --task.long
-    windows any text."""
+    """Maximum sequence length in tokens; 0: 128, or 384 for spans. Longer inputs are truncated, the
+    longer text of a pair first, and their number is reported. Passages of spans, and with
+    --task.long windows any text, are read in windows instead."""
     optimizer: OptimizerOptions = field(
         default_factory=lambda: OptimizerOptions(lr=2e-5, warmup=0.1, bias_correction=True)
     )
-    """Optimizer and schedule."""
+    """Optimizer and learning rate schedule."""
     dropout: float | None = None
-    """Dropout everywhere while fine-tuning (attention and the new head included); the model's own
-    if not given."""
+    """Dropout probability throughout the network (attention and new head included). Default: the
+    model's own."""
     lstm: int = 0
-    """Units of each direction of a new BiLSTM of one layer between encoder and task head, in place
-    of the pooler ("+ BiLSTM" in section 5.1), trained with everything; 0: none. transformers cannot
-    load such models."""
+    """Hidden size per direction of a one-layer BiLSTM between encoder and task head, replacing the
+    pooler ("+ BiLSTM" in section 5.1); 0: none. transformers cannot load such models."""
     head: Literal["auto", "keep", "new"] = "auto"
-    """The task head: go on with that of the model folder, which was trained on the same kind and
-    labels, or draw a new one. auto keeps it for spans and choices (other data first, then these),
-    and not where equal labels may mean something else."""
+    """Task head: keep the model folder's, which must fit the kind and labels, or initialise a new
+    one. auto: keep it for spans and choices; otherwise new, because equal labels may mean different
+    things."""
     seeds: tuple[int, ...] = free((0,))
-    """One run for each seed (data order, new head, dropout). Seeds may be added to a run folder
-    later; those finished are kept."""
+    """Random seeds (data order, new head, dropout); one run per seed. Seeds can be added to a run
+    folder later without repeating finished ones."""
     order_seeds: tuple[int, ...] = free(())
-    """Seeds of the data order, each with every seed; each run's own seed if not given."""
+    """Seeds of the data order, each combined with every seed. Default: each run's own seed."""
     head_seeds: tuple[int, ...] = free(())
-    """Seeds of the new head (and other new weights), each with every seed; each run's own seed if
-    not given."""
+    """Seeds of the new head (and other new weights), each combined with every seed. Default: each
+    run's own seed."""
     search: SearchOptions = field(default_factory=SearchOptions, metadata={"kind": "free"})
-    """Settings to try, and how one is chosen; none are searched if none are given."""
-    device: Literal["auto", "cpu", "cuda"] = numerics("auto")
-    """What computes; auto takes a GPU where torch sees one."""
-    precision: Literal["auto", "bf16", "fp32"] = numerics("auto")
-    """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
+    """Grid search on dev (off unless options below are given)."""
+    device: DeviceName = numerics("auto")
+    """Device; auto uses a GPU if torch finds one."""
+    precision: Precision = numerics("auto")
+    """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
+    finds it faster."""
     kernels: Literal["fast", "plain"] = numerics("fast")
-    """Hand-written forms of attention, dropout, last layer and loss, or library operations alone:
-    the same result up to rounding and dropout masks, for comparison."""
+    """fast: optimized attention, dropout, last layer and loss. plain: torch operations only, for
+    comparison. Results agree up to rounding and dropout masks."""
     threads: int = numerics(0)
-    """CPU threads of each process; 0: one per core, divided among the processes."""
+    """CPU threads per process; 0: one per core, divided among the processes."""
     jobs: int = free(1)
-    """Runs (seeds, settings of a search) trained at once, each in a process of its own with its
-    own copy of model and data. On a CPU, small models on short texts gain more by it than by
+    """Number of runs (seeds, settings of a search) trained in parallel, each in a process with its
+    own copy of model and data. On a CPU, small models on short texts gain more from jobs than from
     threads."""
     checkpoint_minutes: float = free(5.0)
-    """Minutes between checkpoints of a run, from which it goes on after an interruption, with the
-    same result. Each takes the place of the one before, and the last is removed at the end."""
+    """Minutes between checkpoints of a run. After an interruption the run resumes from the latest
+    one, with the same result. Only one is kept, and none once the run has finished."""
     recompute: bool = free(False)
-    """Keep only each layer's input for the backward pass and compute the layer again there: less
-    memory, about a third more work, the same bits."""
+    """Activation checkpointing: recompute each layer in the backward pass. Saves memory for about a
+    third more computation; the result is bit-identical."""
 
     def __post_init__(self) -> None:
         if not self.length:
@@ -289,13 +290,13 @@ class FinetuneConfig:
 
     @property
     def restarts(self) -> tuple[Restart, ...]:
-        """The runs of each setting: every seed with every seed of data order and new head."""
+        """The runs of each setting: every combination of seed, order seed and head seed."""
         orders, heads = self.order_seeds or (None,), self.head_seeds or (None,)
         return tuple(Restart(*seeds) for seeds in product(self.seeds, orders, heads))
 
     @property
     def setting(self) -> dict[str, Any]:
-        """The values of what a search may vary."""
+        """This config's values of the fields that a search may vary."""
         return {
             "lr": self.optimizer.lr,
             "batch": self.batch,
@@ -304,7 +305,7 @@ class FinetuneConfig:
         }
 
     def settings(self) -> Iterator[FinetuneConfig]:
-        """The configs of a search, one for each setting, with nothing more to search."""
+        """The configs of a grid search, one per setting, each with an empty search."""
         given = [self.search.values[name] or (now,) for name, now in self.setting.items()]
         for lr, batch, epochs, corrected in product(*given):
             optimizer = replace(self.optimizer, lr=lr, bias_correction=corrected)
@@ -317,7 +318,7 @@ class FinetuneConfig:
             )
 
     def located(self) -> FinetuneConfig:
-        """The same with the task's files where ``data`` says they are."""
+        """The same config with the task's file names resolved against ``data``."""
         task, folder = self.task, Path(self.data)
 
         def find(name: str) -> str:
@@ -336,38 +337,37 @@ class FinetuneConfig:
 
 @dataclass(frozen=True)
 class GlueConfig:
-    """Fine-tune on several declared tasks, one after the other, and make a table over them."""
+    """Fine-tune on several declared tasks, one after another, and tabulate the results."""
 
     data: str
-    """Folder with the tasks' folders (CoLA, SST-2 ...), as GLUE is distributed."""
+    """Folder with one subfolder per task (CoLA, SST-2 ...), as GLUE is distributed."""
     run: str
-    """Folder for a run folder of each task, the table and the submission; the same command again
-    continues there."""
+    """Folder to write: a run folder per task, the table and the submission. Running the same
+    command again resumes it."""
     model: str = DEFAULT
-    """Model folder to start from, or the name of a model that comes with bothways."""
+    """Model folder to start from, or the name of a bundled model."""
     tasks: tuple[str, ...] = ()
-    """Declared tasks (`bothways tasks`) or files of the same form; if not given, those of GLUE that
-    the data folder has."""
+    """Declared tasks (see `bothways tasks`) or task files. Default: the GLUE tasks found in the
+    data folder."""
     seeds: tuple[int, ...] = ()
-    """One model of each task for each seed; what each task declares (0) if not given."""
+    """Random seeds; one model per task and seed. Default: the task's declaration, else 0."""
     epochs: int | None = None
-    """Passes over each training file; what each task declares (3, as in the paper) if not given."""
+    """Passes over the training data. Default: the task's declaration, else 3, as in the paper."""
     batch: int | None = None
-    """Examples of a step; what each task declares (32) if not given."""
+    """Batch size in examples. Default: the task's declaration, else 32."""
     lr: float | None = None
-    """Peak learning rate; what each task declares (2e-5) if not given."""
+    """Peak learning rate. Default: the task's declaration, else 2e-5."""
     length: int | None = None
-    """Longest sequence in tokens; what each task declares (128) if not given."""
+    """Maximum sequence length in tokens. Default: the task's declaration, else 128."""
     dropout: float | None = None
-    """Dropout everywhere while fine-tuning; the model's own if not given."""
-    precision: Literal["auto", "bf16", "fp32"] | None = None
-    """Arithmetic of the layers; auto takes bf16 where a probe finds it fast. What each task
-    declares (auto) if not given."""
+    """Dropout probability throughout the network. Default: the model's own."""
+    precision: Precision | None = None
+    """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
+    finds it faster. Default: the task's declaration, else auto."""
     threads: int | None = None
-    """CPU threads of each process; 0: one per core, divided among the processes. What each task
-    declares (0) if not given."""
+    """CPU threads per process; 0: one per core, divided among the processes. Default: the task's
+    declaration, else 0."""
     jobs: int = 1
-    """Runs (seeds of all tasks) trained at once, each in a process of its own."""
-    device: Literal["auto", "cpu", "cuda"] | None = None
-    """What computes; auto takes a GPU where torch sees one. What each task declares (auto) if not
-    given."""
+    """Number of runs (seeds of all tasks) trained in parallel, each in its own process."""
+    device: DeviceName | None = None
+    """Device; auto uses a GPU if torch finds one. Default: the task's declaration, else auto."""

@@ -21,7 +21,7 @@ SIZES: dict[str, tuple[int, int, int]] = {
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """An encoder's shape: everything that decides what its weights mean."""
+    """The architecture of an encoder."""
 
     vocab_size: int
     layers: int
@@ -35,7 +35,7 @@ class ModelConfig:
     norm_eps: float = 1e-12
     init_std: float = 0.02
     left_to_right: bool = False
-    """A token sees itself and those before it, not those after (transformers: is_decoder)."""
+    """Causal attention: a token attends to itself and earlier tokens (transformers: is_decoder)."""
 
     def __post_init__(self) -> None:
         sizes = "vocab_size", "layers", "hidden", "heads", "intermediate", "positions", "segments"
@@ -56,12 +56,12 @@ class ModelConfig:
 
     @property
     def head_size(self) -> int:
-        """Width of one attention head."""
+        """Size of one attention head."""
         return self.hidden // self.heads
 
     @property
     def padded_vocab(self) -> int:
-        """Rows of the embedding in memory: the vocabulary rounded up to a multiple of 64."""
+        """Rows of the embedding matrix: the vocabulary size rounded up to a multiple of 64."""
         return math.ceil(self.vocab_size / 64) * 64
 
     def parameters(self, *, heads: bool = False) -> int:
@@ -83,31 +83,31 @@ class SizeOptions:
     """The size of a new encoder."""
 
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini"
-    """Preset: layers/hidden/heads tiny 2/128/2, mini 4/256/4, small 4/512/8, medium 8/512/8,
-    base 12/768/12, large 24/1024/16."""
+    """Preset of layers/hidden size/heads: tiny 2/128/2, mini 4/256/4, small 4/512/8,
+    medium 8/512/8, base 12/768/12, large 24/1024/16."""
     layers: int | None = None
-    """Layers, instead of the preset's."""
+    """Number of layers. Default: the preset's."""
     hidden: int | None = None
-    """Hidden size, instead of the preset's."""
+    """Hidden size. Default: the preset's."""
     heads: int | None = None
-    """Attention heads, instead of the preset's; must divide the hidden size."""
+    """Number of attention heads; must divide the hidden size. Default: the preset's."""
     intermediate: int | None = None
-    """Width of the feed-forward layer; 4 times the hidden size if not given."""
+    """Feed-forward size. Default: 4 times the hidden size."""
     positions: int = 512
-    """Longest sequence in tokens (learned position embeddings)."""
+    """Number of learned position embeddings: the maximum sequence length in tokens."""
     dropout: float = 0.1
-    """Dropout after embeddings, attention and feed-forward."""
+    """Dropout probability after embeddings, attention and feed-forward."""
     attention_dropout: float = 0.1
-    """Dropout on attention probabilities."""
+    """Dropout probability of attention weights."""
     init_std: float = 0.02
-    """Standard deviation of new weights (a normal, cut off at two of them)."""
+    """Standard deviation of initial weights (normal, truncated at two standard deviations)."""
     init: Literal["normal", "primed"] = "normal"
-    """normal: all weights random, as the original. primed: positions begin as waves, and heads of
-    the first layer look at the tokens beside and at copies of their own (what finds copies stays
-    fixed); a narrow encoder learns in far fewer steps."""
+    """normal: random weights, as in the original. primed: sinusoidal positions, and first-layer
+    heads that attend to neighbouring tokens or to other occurrences of the same token (the weights
+    of the latter stay fixed); a narrow encoder then learns in far fewer steps."""
 
     def resolve(self, vocab_size: int, *, left_to_right: bool = False) -> ModelConfig:
-        """The network for a vocabulary of this many pieces."""
+        """The architecture for a vocabulary of this size."""
         layers, hidden, heads = SIZES[self.size]
         hidden = hidden if self.hidden is None else self.hidden
         return ModelConfig(

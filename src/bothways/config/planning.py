@@ -1,4 +1,4 @@
-"""Options of a forecast."""
+"""Options of `bothways plan`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from bothways.config.pretraining import PretrainConfig
 
 @dataclass(frozen=True)
 class PlanConfig(PretrainConfig):
-    """What a pre-training run needs: weights, memory, operations, disk, and hours on this machine.
+    """Estimate what a pre-training run needs: weights, memory, FLOPs, disk, and hours on this
+    machine.
 
-    Takes what `bothways pretrain` takes, and trains a few steps of a network of the asked width and
-    at most four layers to find the speed. Without a corpus all sequences are taken to be full.
+    Takes the options of `bothways pretrain`. To measure the speed it trains a few steps of a
+    network of the requested width with at most four layers. Without a corpus, all sequences are
+    assumed to have full length.
     """
 
     vocab_size: int = free(30_522)
-    """Pieces of the vocabulary, where neither a corpus nor --start tells."""
+    """Vocabulary size, if neither a corpus nor --start determines it."""
     json: str | None = free(None)
-    """JSON file to write the forecast to."""
+    """JSON file to write the estimate to."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

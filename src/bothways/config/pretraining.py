@@ -1,10 +1,11 @@
-"""Options of pre-training."""
+"""Options of `bothways pretrain` and `bothways corpus show`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bothways.config.compute import DeviceName, Precision
 from bothways.config.fields import free, numerics, require
 from bothways.config.model import ModelConfig, SizeOptions
 from bothways.config.training import OptimizerOptions
@@ -13,14 +14,14 @@ from bothways.errors import ConfigError
 
 @dataclass(frozen=True)
 class ClockOptions:
-    """How long to train: exactly one of the three."""
+    """Length of training: exactly one of steps, tokens and minutes."""
 
     steps: int | None = None
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     tokens: int | None = None
-    """Tokens read, padding not counted; turned into steps."""
+    """Number of training tokens without padding; converted to steps."""
     minutes: float | None = None
-    """Minutes of training on this machine; turned into steps by a probe before step 1."""
+    """Minutes of training on this machine; converted to steps by a short benchmark."""
 
     def __post_init__(self) -> None:
         given = [n for n in ("steps", "tokens", "minutes") if getattr(self, n) is not None]
@@ -36,16 +37,17 @@ class ClockOptions:
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of pre-training at one sequence length."""
+    """A phase of pre-training, at one sequence length."""
 
     length: int = 128
-    """Tokens of a sequence, [CLS] and [SEP] included."""
+    """Sequence length in tokens, including [CLS] and [SEP]."""
     share: float = 1.0
-    """Share of all steps spent in this phase."""
+    """Fraction of all steps spent in this phase."""
     batch: int = 256
-    """Sequences of a step."""
+    """Batch size in sequences."""
     micro_batch: int = 64
-    """Most sequences computed at once; a step adds up as many micro-batches as it needs."""
+    """Maximum number of sequences in one forward and backward pass; gradients are accumulated over
+    the micro-batches of a step. Lower it if memory runs out."""
 
     def __post_init__(self) -> None:
         require("phases.length", self.length, 8)
@@ -60,16 +62,17 @@ MaskKind = Literal["pieces", "words", "left_to_right"]
 
 @dataclass(frozen=True)
 class PairOptions:
-    """What a sequence is made of, and whether there is a second loss on pairs of segments."""
+    """The segments of a sequence, and the second loss on pairs of them, if any."""
 
     kind: PairKind = "next"
-    """next: two segments, does B follow A (the paper's). order: two in a row, have they changed
-    places (ALBERT's). full: whole sentences up to the length, over document borders, no second loss
-    (RoBERTa's). single: the same within a document, as for unrelated short texts."""
+    """next: next sentence prediction, does segment B follow A (BERT). order: sentence order
+    prediction, are two consecutive segments swapped (ALBERT). full: sentences packed up to the
+    length across documents, no second loss (RoBERTa). single: as full, but within a document, for
+    short unrelated texts."""
     short: float = 0.1
-    """Share of documents cut to a random shorter target length (next, order)."""
+    """Fraction of documents whose sequences get a random, shorter target length (next, order)."""
     random_next: float = 0.5
-    """Share of pairs whose second segment comes from another document (next)."""
+    """Fraction of pairs whose second segment comes from another document (next)."""
 
     def __post_init__(self) -> None:
         require("pairs.short", self.short, 0, 1)
@@ -78,49 +81,53 @@ class PairOptions:
 
 @dataclass(frozen=True)
 class MaskOptions:
-    """Which tokens are predicted and what the encoder sees in their place."""
+    """Which tokens are prediction targets, and what the encoder sees in their place."""
 
     rate: float = 0.15
-    """Share of a sequence's tokens to predict (special tokens count, but are never chosen)."""
+    """Fraction of a sequence's tokens to predict. Special tokens count towards the length but are
+    never selected."""
     mask: float = 0.8
-    """Of the chosen: share shown as [MASK]."""
+    """Fraction of the selected tokens replaced by [MASK]."""
     random: float = 0.1
-    """Of the chosen: share shown as a random word; the rest is shown unchanged."""
+    """Fraction of the selected tokens replaced by a random token; the rest stay unchanged."""
     kind: MaskKind = "pieces"
-    """What is chosen: single pieces, or all pieces of a word together. left_to_right is no masked
-    LM: every token predicts the next one and sees none after itself; so does the model in all later
-    use, and pairs.kind must be full or single."""
+    """Unit of selection: single pieces, or all pieces of a word together (whole word masking).
+    left_to_right is not a masked LM: every token predicts the next one with causal attention, also
+    in all later use of the model; needs pairs.kind full or single."""
     segmented: bool = False
-    """For words: a segmenter has put spaces between words in every script of the text. Otherwise
-    each piece of a script without spaces (kana, Thai, ...) is a word of its own, but not in
-    byte-bpe vocabularies, whose pieces may begin inside a letter."""
+    """For kind words: the text was segmented, with spaces between words in every script. Otherwise
+    each piece of a script without spaces (kana, Thai, ...) counts as a word, except in byte-bpe
+    vocabularies, whose pieces may start inside a character."""
     duplicates: int = 0
-    """Epochs drawn, which are then repeated, pairs and masks alike (the original has 10); 0: every
-    epoch draws anew."""
+    """Distinct epochs of pairs and masks to draw and cycle through (the original: 10); 0: draw
+    every epoch afresh."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
-            raise ConfigError(f"masking.rate is {self.rate}; it is a share in (0, 1).")
+            raise ConfigError(f"masking.rate is {self.rate}; it must be in (0, 1).")
         if self.mask < 0 or self.random < 0 or self.mask + self.random > 1 + 1e-9:
-            raise ConfigError("masking.mask and masking.random are shares of at most 1 together.")
+            raise ConfigError(
+                f"masking.mask {self.mask} and masking.random {self.random} must not be negative "
+                "and must add up to at most 1."
+            )
         require("masking.duplicates", self.duplicates, 0)
 
     @property
     def left_to_right(self) -> bool:
-        """No masked LM; the model is to see no token after the one it reads."""
+        """Whether the targets are the next tokens, under causal attention."""
         return self.kind == "left_to_right"
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Measuring on held-out text during pre-training."""
+    """Evaluation on held-out text during pre-training."""
 
     every: int = 0
-    """Steps between evaluations; 0: twenty in the run."""
+    """Steps between evaluations; 0: twenty evaluations over the run."""
     sequences: int = 512
-    """Held-out sequences measured each time."""
+    """Number of held-out sequences per evaluation."""
     corpus: str | None = None
-    """Another corpus folder to measure on; the training corpus's held-out part if not given."""
+    """Corpus folder to evaluate on. Default: the held-out split of the training corpus."""
 
     def __post_init__(self) -> None:
         require("evaluate.every", self.every, 0)
@@ -129,12 +136,12 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """Saving the training state."""
+    """Checkpoints of the training state."""
 
     minutes: float = 5.0
     """Minutes between checkpoints."""
     keep: int = 2
-    """Newest checkpoints kept."""
+    """Number of most recent checkpoints to keep."""
 
     def __post_init__(self) -> None:
         require("checkpoint.minutes", self.minutes, 0)
@@ -143,48 +150,50 @@ class CheckpointOptions:
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Pre-train an encoder: masked LM and next sentence (Devlin et al. 2019, section 3.1), or
-    variants of them."""
+    """Pre-train an encoder with masked LM and next sentence prediction (Devlin et al. 2019, section
+    3.1), or with variants of them."""
 
     corpus: str = free("")
-    """Corpus folder, as `bothways corpus` writes it."""
+    """Corpus folder, as written by `bothways corpus`."""
     run: str = free("")
-    """Run folder; running the same command again continues there."""
+    """Run folder to write; running the same command again resumes it."""
     start: str | None = free(None)
-    """Model folder (or name of a model that comes with bothways) to continue from, instead of new
-    weights. Its content must match to continue a run; its place may change."""
+    """Model folder, or name of a bundled model, to continue pre-training from. Default: new
+    weights. To resume a run its content must be the same; its location may change."""
     model: SizeOptions = field(default_factory=SizeOptions)
-    """Size of the encoder (ignored with --start)."""
+    """Size of a new encoder (ignored with --start)."""
     clock: ClockOptions = field(default_factory=ClockOptions)
-    """Length of the run."""
+    """Length of training (give exactly one)."""
     phases: tuple[Phase, ...] = (
         Phase(length=128, share=0.9, batch=256, micro_batch=64),
         Phase(length=512, share=0.1, batch=256, micro_batch=16),
     )
-    """Lengths in the order trained (Appendix A.2: 90 % of the steps at 128, the rest at 512)."""
+    """Phases of sequence length, in order. Default: as in Appendix A.2, 90 % of the steps at length
+    128, the rest at 512."""
     pairs: PairOptions = field(default_factory=PairOptions)
-    """Segments of a sequence."""
+    """Segments of a sequence and the second loss."""
     masking: MaskOptions = field(default_factory=MaskOptions)
-    """Targets of the language model."""
+    """Prediction targets of the language model."""
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
-    """Optimizer and schedule."""
+    """Optimizer and learning rate schedule."""
     seed: int = 0
-    """Seed of everything drawn."""
-    device: Literal["auto", "cpu", "cuda"] = numerics("auto")
-    """What computes; auto takes a GPU where torch sees one."""
-    precision: Literal["auto", "bf16", "fp32"] = numerics("auto")
-    """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
+    """Random seed."""
+    device: DeviceName = numerics("auto")
+    """Device; auto uses a GPU if torch finds one."""
+    precision: Precision = numerics("auto")
+    """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
+    finds it faster."""
     kernels: Literal["fast", "plain"] = numerics("fast")
-    """Hand-written forms of attention, dropout, last layer and loss, or library operations alone:
-    the same result up to rounding and dropout masks, for comparison."""
+    """fast: optimized attention, dropout, last layer and loss. plain: torch operations only, for
+    comparison. Results agree up to rounding and dropout masks."""
     threads: int = numerics(0)
-    """CPU threads of each process; 0: one per core, divided among the processes of a machine."""
+    """CPU threads per process; 0: one per core, divided among the processes of a machine."""
     parallel: Literal["ddp", "fsdp"] = numerics("ddp")
-    """What several processes (torchrun) have: ddp, each all weights; fsdp, each a shard of weights,
-    gradients and optimizer."""
+    """How torchrun processes share the model. ddp: replicates the weights. fsdp: shards weights,
+    gradients and optimizer state."""
     recompute: bool = free(False)
-    """Keep only each layer's input for the backward pass and compute the layer again there: less
-    memory, about a third more work, the same bits."""
+    """Activation checkpointing: recompute each layer in the backward pass. Saves memory for about a
+    third more computation; the result is bit-identical."""
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions, metadata={"kind": "free"})
     """Held-out evaluation."""
     checkpoint: CheckpointOptions = field(
@@ -192,10 +201,10 @@ class PretrainConfig:
     )
     """Checkpoints."""
     snapshots: tuple[int, ...] = free(())
-    """Steps after which the model is kept in RUN/snapshots/STEP, such as 1000 2000 4000, for scores
-    against steps; the run itself stays the same."""
+    """Steps after which to save a copy of the model in RUN/snapshots/STEP, such as 1000 2000 4000.
+    Does not affect the run."""
     log_every: int = free(0)
-    """Steps between records in metrics.jsonl; 0: two hundred in the run."""
+    """Steps between records in metrics.jsonl; 0: two hundred records over the run."""
 
     def __post_init__(self) -> None:
         if not self.phases:
@@ -206,14 +215,14 @@ class PretrainConfig:
         longest = max(phase.length for phase in self.phases)
         if self.start is None and longest > self.model.positions:
             raise ConfigError(
-                f"phases: length {longest} is over model.positions, {self.model.positions}; "
+                f"phases: length {longest} exceeds model.positions, {self.model.positions}; "
                 "shorten the phase or give the model more positions."
             )
         if self.masking.left_to_right and self.pairs.kind in ("next", "order"):
             raise ConfigError(
                 f"masking.kind left_to_right with pairs.kind {self.pairs.kind}: the second loss "
-                "reads [CLS], which left to right sees no other token; choose pairs.kind full or "
-                "single."
+                "reads [CLS], which under causal attention sees no other token; choose pairs.kind "
+                "full or single."
             )
         require("log_every", self.log_every, 0)
         require("snapshots", min(self.snapshots, default=1), 1)
@@ -221,30 +230,30 @@ class PretrainConfig:
             raise ConfigError(f"snapshots is {list(self.snapshots)}; give each step once.")
 
     def shape(self, vocab_size: int) -> ModelConfig:
-        """The new network for a vocabulary of this many pieces."""
+        """The architecture of a new encoder for a vocabulary of this size."""
         return self.model.resolve(vocab_size, left_to_right=self.masking.left_to_right)
 
 
 @dataclass(frozen=True)
 class ShowConfig:
-    """Print instances as pre-training would read them."""
+    """Print training instances as pre-training would see them."""
 
     folder: str
-    """Corpus folder, as `bothways corpus build` writes it."""
+    """Corpus folder, as written by `bothways corpus build`."""
     instances: int = 5
-    """How many, in the order of training."""
+    """Number of instances to print, in training order."""
     start: int = 0
-    """Instance to begin with, from 0."""
+    """Index of the first instance, from 0."""
     split: Literal["train", "heldout"] = "train"
-    """Part of the corpus."""
+    """Split of the corpus."""
     length: int = 128
-    """Tokens of a sequence, [CLS] and [SEP] included."""
+    """Sequence length in tokens, including [CLS] and [SEP]."""
     pairs: PairOptions = field(default_factory=PairOptions)
-    """Segments of a sequence."""
+    """Segments of a sequence and the second loss."""
     masking: MaskOptions = field(default_factory=MaskOptions)
-    """Targets of the language model."""
+    """Prediction targets of the language model."""
     seed: int = 0
-    """Seed of everything drawn; with a run's, the instances of its first phase."""
+    """Random seed; with the seed of a run, these are the instances of its first phase."""
 
     def __post_init__(self) -> None:
         require("instances", self.instances, 1)

@@ -1,35 +1,36 @@
-"""Options of recomputing the paper's tables."""
+"""Options of `bothways reproduce`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+from bothways.config.compute import DeviceName, Precision
 from bothways.config.fields import require
 from bothways.errors import ConfigError
 
 
 @dataclass(frozen=True)
 class ReproduceConfig:
-    """Recompute one of the paper's ablations (Devlin et al. 2019, section 5 and appendix C), or a
-    comparison beside them: table5, table6, table7, table8, figure5, vocabulary, masks, whole-words,
-    masking-rate, bias-correction. Ends in a table with the paper's figures beside ours, as
-    Markdown, JSON and a plot. The same command again continues; tables share what they have in
-    common in one --out."""
+    """Reproduce one of the paper's ablations (Devlin et al. 2019, section 5 and appendix C) or a
+    further comparison: table5, table6, table7, table8, figure5, vocabulary, masks, whole-words,
+    masking-rate, bias-correction. Writes a table of the paper's figures and ours as Markdown, JSON
+    and a plot. Running the same command again resumes it; tables with the same --out share the
+    steps they have in common."""
 
     name: str
-    """What to recompute."""
+    """Name of the table or comparison."""
     scale: Literal["smoke", "cpu", "gpu", "paper"] = "smoke"
-    """Model and budget. smoke: minutes, on text and tasks that every machine has, to see that all
-    of it works; cpu: hours on two cores; gpu: an hour on one card; paper: the paper's own."""
+    """Model size and budget. smoke: minutes, on bundled text and tasks, to check that everything
+    works. cpu: hours on two cores. gpu: an hour on one GPU. paper: the paper's own."""
     out: str = "reproduced"
-    """Folder for all runs, and a folder NAME-SCALE with the table."""
+    """Folder to write: all runs, and a folder NAME-SCALE with the table."""
     corpus: str | None = None
-    """Corpus folder to pre-train on, as `bothways corpus` writes it."""
+    """Corpus folder to pre-train on, as written by `bothways corpus`."""
     text: tuple[str, ...] = ()
     """Text files, folders or globs, for comparisons that learn vocabularies."""
     glue: str | None = None
-    """Folder with GLUE's tasks (MRPC, SST-2 ...), as it is distributed."""
+    """Folder with the GLUE tasks (MRPC, SST-2 ...), as distributed."""
     squad: str | None = None
     """Folder with SQuAD 1.1: train-v1.1.json and dev-v1.1.json, or train.json and dev.json."""
     ner: str | None = None
@@ -37,30 +38,33 @@ class ReproduceConfig:
     sick: str | None = None
     """Folder with SICK: SICK_train.txt, SICK_trial.txt, SICK_test_annotated.txt."""
     tasks: tuple[str, ...] = ()
-    """Tasks to fine-tune on instead of the scale's: mnli, qnli, qnli-part, mrpc, sst2, rte, cola,
-    stsb, sick, squad, conll2003; at smoke scale follows, package, capitals."""
+    """Tasks to fine-tune on: mnli, qnli, qnli-part, mrpc, sst2, rte, cola, stsb, sick, squad,
+    conll2003; at smoke scale follows, package, capitals. Default: the scale's."""
     seeds: tuple[int, ...] = ()
-    """Seeds of fine-tuning; the scale's if not given. More may be added later."""
+    """Fine-tuning seeds; more can be added later. Default: the scale's."""
     pretrain_seeds: tuple[int, ...] = ()
-    """Seeds of pre-training, each a run of its own for every row; the scale's if not given."""
+    """Pre-training seeds, one run per seed and row. Default: the scale's."""
     steps: int | None = None
-    """Steps of pre-training; the scale's if not given."""
+    """Pre-training steps. Default: the scale's."""
     recipe: str | None = None
-    """A pre-training recipe (.yaml) over the scale's; a row's changes are made on top of it."""
+    """Pre-training recipe (.yaml) that overrides the scale's; each row's changes are applied on top
+    of it."""
     plan: bool = False
-    """Only say what would be computed, what is there, and about how long the rest takes."""
+    """Only show which steps there are, which are done, and roughly how long the rest takes."""
     jobs: int = 1
-    """Independent steps computed at once, each in a process with its part of the threads."""
+    """Number of independent steps run in parallel, each in a process with its share of the
+    threads."""
     threads: int = 0
-    """CPU threads of all jobs together; 0: one per core."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """What computes; auto takes a GPU where torch sees one."""
-    precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """Arithmetic of the layers; auto takes bf16 where a probe finds it fast."""
+    """Total CPU threads of all jobs; 0: one per core."""
+    device: DeviceName = "auto"
+    """Device; auto uses a GPU if torch finds one."""
+    precision: Precision = "auto"
+    """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
+    finds it faster."""
     keep_models: bool = False
-    """Keep the fine-tuned models and the features; pre-trained models are kept in any case."""
+    """Keep the fine-tuned models and the features; pre-trained models are always kept."""
     step: str | None = None
-    """Compute one step of the plan alone, by its name."""
+    """Run a single step of the plan, by name."""
 
     def __post_init__(self) -> None:
         require("jobs", self.jobs, 1)

@@ -1,4 +1,4 @@
-"""Options of questions whose answers are a passage's own words."""
+"""Options of extractive question answering (task.kind spans)."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from bothways.config.fields import require
 
 @dataclass(frozen=True)
 class SpanOptions:
-    """Questions whose answers are passages' own words (SQuAD 1.1 and 2.0)."""
+    """Extractive question answering: the answer is a span of the passage (SQuAD 1.1 and 2.0)."""
 
     stride: int = 128
-    """Pieces of the passage from the start of a window to that of the next."""
+    """Window stride, in passage tokens."""
     query_length: int = 64
-    """Longest question in tokens; the rest is cut and reported."""
+    """Maximum question length in tokens; longer questions are truncated, and their number is
+    reported."""
     answer_length: int = 30
-    """Longest answer in tokens."""
+    """Maximum answer length in tokens."""
     n_best: int = 20
-    """Answers kept for each question, with probabilities."""
+    """Candidate answers kept per question, with probabilities."""
     no_answer: bool | None = None
-    """Questions may have no answer (SQuAD 2.0); by whether the training file has such questions, if
-    not given."""
+    """Whether questions may be unanswerable (SQuAD 2.0). Default: whether the training file has
+    such questions."""
     tune: bool = True
-    """Choose the threshold on dev, so that F1 there is highest."""
+    """Tune the no-answer threshold on dev for the highest F1."""
     threshold: float = 0.0
-    """No answer is given where the score of none is more than this above the best answer's. With
-    tune, what dev says takes its place."""
+    """Predict no answer if its score exceeds the best answer's by more than this. Replaced by the
+    tuned value with tune."""
     misaligned: Literal["skip", "search", "error"] = "skip"
-    """A training answer that is not where answer_start says: passed over in training, looked for
-    nearest to that place, or refused. The first two are reported."""
+    """Training answers that are not at their answer_start: skip them, search for the nearest
+    occurrence, or stop with an error. The number skipped or moved is reported."""
     convention: Literal["squad", "korean"] = "squad"
-    """How answers are compared: by words, without English articles, as SQuAD does; or by
-    characters, as KorQuAD does."""
+    """How answers are compared. squad: by word, ignoring English articles. korean: by character, as
+    KorQuAD does."""
 
     def __post_init__(self) -> None:
         for name in ("stride", "query_length", "answer_length", "n_best"):

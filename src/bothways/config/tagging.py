@@ -1,4 +1,4 @@
-"""Options of tagging: what a CoNLL file looks like, and how its sentences are read."""
+"""Options of tagging (task.kind tagging): the format of CoNLL files, and tag schemes."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ Scheme = Literal["iob1", "iob2", "bioes", "none"]
 
 @dataclass(frozen=True)
 class TaggingOptions:
-    """A word a line, a blank line after each sentence (task.kind tagging)."""
+    """CoNLL files: one word per line, a blank line after each sentence."""
 
     word: int = 0
-    """Column of the words, from 0; below 0: counted from the last."""
+    """Column of the words, counted from 0; negative: from the last column."""
     tag: int = -1
-    """Column of the tags, as for word."""
+    """Column of the tags, counted as for word."""
     scheme: Literal["auto", "iob1", "iob2", "bioes", "none"] = "auto"
-    """How the files' tags mark entities; none: every tag stands for itself, as parts of speech do;
-    auto: found in each file, and said."""
+    """Tag scheme of the files; auto: detected per file and reported. none: tags are independent
+    labels, as for part-of-speech tagging."""
     learn: Literal["iob2", "bioes"] = "iob2"
-    """Scheme that the head learns."""
+    """Tag scheme the model is trained on."""
     write: Literal["iob1", "iob2", "bioes", "none", "train"] = "train"
-    """Scheme of predictions for files without tags; train: the training file's."""
+    """Tag scheme of predictions for files without tags; train: that of the training file."""
     broken: Literal["refuse", "repair"] = "refuse"
-    """A tag that breaks the scheme: an error with its line, or read as conlleval reads it, and
-    counted."""
+    """Tags that violate the scheme: refuse with an error that names the line, or repair them as
+    conlleval does and report how many."""
     context: Literal["document", "sentence"] = "document"
-    """What stands around a sentence: as much of its document (between -DOCSTART- lines) on both
-    sides as fits into the length, or nothing."""
+    """Context of a sentence: as much of its document (between -DOCSTART- lines) on both sides as
+    fits into the length, or the sentence alone."""
     spaces: bool = True
-    """Words have spaces between them in running text; false for files with a character a line."""
+    """Whether words are separated by spaces in running text; false for files with one character per
+    line."""
     comment: str = ""
-    """Lines that begin with this are left out; none if empty."""
+    """Prefix of comment lines, which are skipped. Default: no comments."""

@@ -14,24 +14,26 @@ class OptimizerOptions:
     """BERT's Adam: decoupled weight decay, linear warm-up and decay, clipped gradients."""
 
     name: Literal["adam", "lamb"] = "adam"
-    """adam: the paper's. lamb: each matrix moves in proportion to its own norm, for batches of
+    """adam: the paper's optimizer. lamb: scales each matrix's update by its norm, for batches of
     thousands (You et al. 2020)."""
     lr: float = 1e-4
     """Peak learning rate."""
     warmup: float = 0.01
-    """Share of all steps over which the rate rises linearly from 0; it then falls to 0."""
+    """Fraction of all steps spent in linear warm-up, from 1/n of the peak to the peak in n steps.
+    The rate then drops to (1 - warmup) times the peak and decays linearly to 0, as in the original
+    implementation."""
     beta1: float = 0.9
-    """Decay of the gradient's running mean."""
+    """Decay rate of the running mean of gradients."""
     beta2: float = 0.999
-    """Decay of the squared gradient's running mean."""
+    """Decay rate of the running mean of squared gradients."""
     eps: float = 1e-6
-    """Added to the root of the second moment."""
+    """Added to the denominator for numerical stability."""
     weight_decay: float = 0.01
-    """Decoupled decay of weights; not of LayerNorm and biases."""
+    """Decoupled weight decay; LayerNorm parameters and biases are excluded."""
     bias_correction: bool = False
-    """Correct the moments for their start at zero (the original does not)."""
+    """Adam's bias correction of the running means (the original implementation has none)."""
     clip: float = 1.0
-    """Largest norm of the whole gradient."""
+    """Gradient clipping: maximum global norm."""
 
     def __post_init__(self) -> None:
         require("optimizer.lr", self.lr, 0)

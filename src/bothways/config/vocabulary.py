@@ -1,4 +1,4 @@
-"""Options of the verbs that make vocabularies."""
+"""Options of `bothways vocab learn` and `bothways vocab extend`."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from bothways.errors import ConfigError
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """What a vocabulary is, besides the text it is learned from."""
+    """How a vocabulary is learned, whatever the text."""
 
     size: int = 30522
-    """Number of pieces, special tokens included."""
+    """Vocabulary size, including special tokens."""
     algorithm: Literal["wordpiece", "bpe", "byte-bpe"] = "wordpiece"
-    """WordPiece, BPE on characters, or BPE on bytes (nothing is ever [UNK])."""
+    """WordPiece, BPE on characters, or BPE on bytes (which never produces [UNK])."""
     score: Literal["likelihood", "ratio", "frequency"] | None = None
-    """By what WordPiece merges: likelihood if not given. BPE always merges by frequency."""
+    """Criterion of WordPiece merges. Default: likelihood. BPE always merges by frequency."""
     lowercase: bool = True
-    """Lower-case and strip accents, as BERT uncased does."""
+    """Lowercase and strip accents, as uncased BERT does."""
     normalization: Literal["auto", "bert", "composed"] = "auto"
-    """Text cleaning: bert (the original's) or composed (safe outside English: NFC, Hangul and
-    voicing marks stay whole). auto: composed where a third or more of the letters are Hangul or
-    kana."""
+    """Text normalization. bert: as in the original. composed: NFC, which keeps Hangul syllables and
+    kana voicing marks whole. auto: composed if at least a third of the letters are Hangul or kana,
+    else bert."""
     min_count: int = 2
-    """Pairs of pieces seen less often are not merged."""
+    """Minimum count of a pair of pieces to be merged."""
     min_pair_count: int = 100
-    """The same with --score ratio, which prefers rare pairs."""
+    """Minimum count of a pair with --score ratio, which prefers rare pairs."""
     alphabet: int | None = None
-    """Number of distinct characters kept; rarer ones become [UNK]. If not given, 1,000, or 4,000
-    where a third or more of the letters are East Asian."""
+    """Number of distinct characters kept; rarer ones become [UNK]. Default: 1,000, or 4,000 if at
+    least a third of the letters are East Asian."""
     unused: int = 0
-    """Number of pieces [unused0], [unused1], ... to take in for later."""
+    """Number of placeholder tokens [unused0], [unused1], ... to reserve."""
     workers: int = free(-1)
-    """Processes that count; -1: one for each core. The result does not depend on it."""
+    """Counting processes; -1: one per core. Does not affect the result."""
 
     def __post_init__(self) -> None:
         require("size", self.size, 1)
@@ -48,8 +48,8 @@ class LearningOptions:
             require("workers", self.workers, 1)
         if self.algorithm != "wordpiece" and self.score not in (None, "frequency"):
             raise ConfigError(
-                f"score is {self.score}, but {self.algorithm} merges by frequency, always. Leave "
-                "score out, or choose the algorithm wordpiece."
+                f"score is {self.score}, but {self.algorithm} always merges by frequency; leave "
+                "out score, or use the algorithm wordpiece."
             )
 
 
@@ -62,30 +62,31 @@ class VocabularyConfig(LearningOptions):
     out: str
     """Folder to write vocab.txt, tokenizer.json and vocabulary-report.json to."""
     heldout: tuple[str, ...] = ()
-    """Text files, folders or globs to measure the vocabulary on; nothing is learned from them."""
+    """Text files, folders or globs to evaluate the vocabulary on; not used for learning."""
 
 
 @dataclass(frozen=True)
 class ExtendConfig:
-    """Add whole words to a WordPiece vocabulary, and rows for them to a model that uses it."""
+    """Add whole words to a WordPiece vocabulary, and embeddings for them to its model."""
 
     source: str
-    """Folder with the vocabulary, or the name of a model that comes with bothways; of a model the
-    embeddings grow too."""
+    """Tokenizer folder, model folder or name of a bundled model. The embeddings of a model are
+    extended too."""
     out: str
-    """Folder to write to: a vocabulary, or a model where the source is one."""
+    """Folder to write: a tokenizer, or a model if the source is one."""
     words: str | None = None
-    """Text file with words to add, one a line."""
+    """Text file of words to add, one per line."""
     files: tuple[str, ...] = ()
-    """Text files, folders or globs: their most frequent words of many pieces are added."""
+    """Text files, folders or globs; their most frequent words that are split into many pieces are
+    added."""
     most: int = 1000
-    """Words added from --files at most."""
+    """Maximum number of words added from --files."""
     min_pieces: int = 3
-    """Words of --files that have fewer pieces now are not added."""
+    """Minimum number of pieces a word of --files is currently split into."""
     min_count: int = 10
-    """Words of --files seen less often are not added."""
+    """Minimum count of a word of --files."""
     workers: int = free(-1)
-    """Processes that count; -1: one for each core. The result does not depend on it."""
+    """Counting processes; -1: one per core. Does not affect the result."""
 
     def __post_init__(self) -> None:
         if self.words is None and not self.files:

@@ -19,6 +19,7 @@ from pathlib import Path
 from bothways.config import (
     ClockOptions,
     CorpusConfig,
+    DemoConfig,
     EvaluateOptions,
     FinetuneConfig,
     OptimizerOptions,
@@ -38,7 +39,6 @@ from bothways.tasks.finetune import finetune
 from bothways.tasks.report import FinetuneResult
 from bothways.tokenization.learning import learn_vocabulary
 from bothways.use import load
-from bothways.use_options import DemoConfig
 
 VOCABULARY = 8192
 STARTS = ("pretrained", "random", "shipped")

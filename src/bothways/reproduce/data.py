@@ -12,6 +12,7 @@ from bothways.config import (
     OptimizerOptions,
     ReproduceConfig,
     SpanOptions,
+    SplitConfig,
     TaggingOptions,
     TaskOptions,
 )
@@ -24,7 +25,6 @@ from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import Table
 from bothways.tasks.catalogue import task as declared_task
 from bothways.tasks.further import check_files, file_digests
-from bothways.use_options import SplitOptions
 
 _WHAT = {
     "glue": "GLUE's folder with MRPC, SST-2 ...",
@@ -184,7 +184,7 @@ def _parted(
     if not (data / file).exists():
         raise InputError("there is no such file (--glue).", path=data / file)
     folder = Path(file).parent
-    options = SplitOptions(file=str(data / file), out=str(folder), by=column)
+    options = SplitConfig(file=str(data / file), out=str(folder), by=column)
     step = Step("split", folder.name, options, (sha256(data / file)[:16],))
     recipe = declared_task(source.declared, data=str(runs / step.name)).located()
     task = dataclasses.replace(recipe.task, name=source.title, test=None, predict=(), measure=())

@@ -22,6 +22,7 @@ from bothways.config import (
     FinetuneConfig,
     LayerChoice,
     PretrainConfig,
+    SplitConfig,
     VocabularyConfig,
     digest,
     recipe_fields,
@@ -39,7 +40,6 @@ from bothways.tasks.feature_based import tag_by_features
 from bothways.tasks.finetune import finetune
 from bothways.tasks.seeds import SCORES
 from bothways.tasks.split import split
-from bothways.use_options import SplitOptions
 
 Kind = Literal[
     "text", "vocabulary", "corpus", "split", "pretrain", "heldout", "finetune", "features"
@@ -120,7 +120,7 @@ def _corpus(config: CorpusConfig, folder: Path, *_: Any) -> dict[str, Any]:
     return {part: report[part] for part in ("train", "heldout")}
 
 
-def _split(config: SplitOptions, folder: Path, *_: Any) -> dict[str, Any]:
+def _split(config: SplitConfig, folder: Path, *_: Any) -> dict[str, Any]:
     with new_folder(folder) as partial:
         lines = split(dataclasses.replace(config, out=str(partial / Path(config.out).name)))
     return {"examples": [line.partition(":")[0] for line in lines]}

@@ -98,7 +98,7 @@ def begin(config: FinetuneConfig, jobs: Jobs) -> Callable[[], FinetuneResult]:
     )
     for note in [form, *data.notes] if form else data.notes:
         say(note)
-    if not config.search.asked:
+    if not config.search.enabled:
         return _begin_setting(config, loaded, data, run, jobs, say)
 
     def begin_one(setting: FinetuneConfig) -> Callable[[], FinetuneResult]:
@@ -184,7 +184,7 @@ def _open(
         reasons.append(choice.reason)
         return {"precision": choice.name, **numerics}
 
-    verb, without = (SEARCH_VERB, SEARCHED) if config.search.asked else ("finetune", ())
+    verb, without = (SEARCH_VERB, SEARCHED) if config.search.enabled else ("finetune", ())
     run = open_run(config.run, config, verb=verb, inputs=inputs, resolve=resolve, without=without)
     name = run.resolved["precision"] if config.precision == "auto" else config.precision
     reason = reasons[0] if reasons else f"{name}: as this run began"

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
+from bothways.config import SplitConfig
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_text
 from bothways.tasks.readers import json_items, json_object, listed, nearest, text_lines
-from bothways.use_options import SplitOptions
 
 _TABLES = (".tsv", ".txt")
 _JSON = (".jsonl", ".json")
 
 
-def split(options: SplitOptions) -> list[str]:
+def split(options: SplitConfig) -> list[str]:
     """Write ``train`` and ``dev`` for `bothways split`.
 
     Returns:
@@ -67,7 +67,7 @@ def _below(key: str, share: float) -> bool:
     return int.from_bytes(digest.digest(), "little") < share * 2**64
 
 
-def _table(path: Path, options: SplitOptions) -> Iterator[tuple[str | None, str]]:
+def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | None, str]]:
     """What decides, and the line, of each; the line of column names first, decided by nothing."""
     lines = [line for _, line in text_lines(path)]
     at = None
@@ -99,7 +99,7 @@ def _table(path: Path, options: SplitOptions) -> Iterator[tuple[str | None, str]
         yield (line if at is None else values[at]), line
 
 
-def _objects(path: Path, options: SplitOptions) -> Iterator[tuple[str, str]]:
+def _objects(path: Path, options: SplitConfig) -> Iterator[tuple[str, str]]:
     """What decides, and the object on a line of its own, of each."""
     if path.suffix.lower() == ".jsonl":
         items = ((n, json_object(line, path, n), line) for n, line in text_lines(path))

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from bothways.config import ModelConfig
+from bothways.config import DeviceName, ModelConfig
 from bothways.errors import ConfigError
 from bothways.model.varlen import why_not_flat
-from bothways.use_options import DeviceName
 
 CPU = torch.device("cpu")
 

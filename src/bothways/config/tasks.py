@@ -1,0 +1,40 @@
+"""Options of `bothways tasks` and `bothways split`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bothways.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class TasksConfig:
+    """List the declared tasks, or print one as a starting point for your own."""
+
+    name: str | None = None
+    """Declared task to print."""
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """Split a labelled file into a training and a development file.
+
+    A hash of the text decides, so that duplicates fall on the same side and neither the order of
+    the lines nor other lines change where one goes.
+    """
+
+    file: str
+    """File to split (.tsv or .txt with columns, .jsonl, .json)."""
+    out: str
+    """Folder to write train and dev to, with the ending of the file (.jsonl for .json)."""
+    share: float = 0.8
+    """Approximate fraction of the examples for training."""
+    by: str | None = None
+    """Column (or key) to hash instead of the whole line, so that examples that share its value stay
+    together. In a file without a header: the column's number, from 0."""
+    header: bool = True
+    """Whether TSV files start with a line of column names."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ConfigError(f"share is {self.share:g}; it must be in (0, 1).")
