@@ -27,7 +27,7 @@ from bothways.config import MaskKind, MaskOptions, PairKind, PairOptions, Phase
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
 from bothways.pretraining.batches import PairBatches
-from bothways.pretraining.plan import plan_epoch
+from bothways.pretraining.instances import create_instances
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -107,9 +107,9 @@ def measure(
         seed=0,
     )
     batches.micro_batches(0)  # imports, page cache of the first shard
-    epoch = len(batches.plan(0))
+    epoch = len(batches.instances(0))
     start = time.process_time(), time.perf_counter()
-    batches.plan(1)
+    batches.instances(1)
     plan = time.process_time() - start[0], time.perf_counter() - start[1]
     steps = max(1, min(instances, epoch) // 256)  # no more than an epoch, so that none is planned
     start, tokens = (time.process_time(), time.perf_counter()), 0
@@ -168,7 +168,7 @@ def _cut(a: int, b: int, limit: int) -> tuple[int, int]:
 
 
 def compare_epochs(store: TokenStore, length: int, epochs: int) -> list[str]:
-    """Whole epochs of :func:`original` and of the plan: mean and standard deviation over epochs.
+    """Whole epochs of :func:`original` and of ours: mean and standard deviation over epochs.
 
     Documents differ in size and one in ten is short, so single epochs differ by more than their
     number of instances would suggest.
@@ -178,18 +178,19 @@ def compare_epochs(store: TokenStore, length: int, epochs: int) -> list[str]:
         store.sentence_lengths[a:b].tolist() for a, b in pairwise(store.document_bounds.tolist())
     ]
     rng = random.Random(1)
-    found: dict[str, list[tuple[float, ...]]] = {"the original's rules": [], "plan": []}
+    summaries: dict[str, list[tuple[float, ...]]] = {"the original's rules": [], "bothways": []}
     for epoch in range(epochs):
-        told = np.array(list(original(documents, length, rng)))
-        found["the original's rules"].append(_summary(told[:, 0] + told[:, 1], limit, told[:, 2]))
-        plan = plan_epoch(store, length=length, options=PairOptions(), seed=7, epoch=epoch)
-        assert plan.b is not None
-        assert plan.label is not None
-        text = np.diff(ends[plan.a])[:, 0] + np.diff(ends[plan.b])[:, 0]
-        found["plan"].append(_summary(np.minimum(text, limit), limit, plan.label))
+        theirs = np.array(list(original(documents, length, rng)))
+        tokens = theirs[:, 0] + theirs[:, 1]
+        summaries["the original's rules"].append(_summary(tokens, limit, theirs[:, 2]))
+        ours = create_instances(store, length=length, options=PairOptions(), seed=7, epoch=epoch)
+        assert ours.b is not None
+        assert ours.label is not None
+        tokens = np.diff(ends[ours.a])[:, 0] + np.diff(ends[ours.b])[:, 0]
+        summaries["bothways"].append(_summary(np.minimum(tokens, limit), limit, ours.label))
     lines = [f"| {epochs} epochs | instances | tokens each | under full length | label 1 |"]
     lines.append("|---|---|---|---|---|")
-    for name, epoch_values in found.items():
+    for name, epoch_values in summaries.items():
         mean, deviation = np.mean(epoch_values, axis=0), np.std(epoch_values, axis=0, ddof=1)
         cells = [f"{m:,.4g} ± {d:.2g}" for m, d in zip(mean[1:], deviation[1:], strict=True)]
         lines.append(f"| {name} | {mean[0]:,.0f} ± {deviation[0]:.0f} | {' | '.join(cells)} |")

@@ -17,8 +17,8 @@ from bothways.errors import ConfigError, InputError, ModelError, StoreError
 from bothways.files import write_text
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.pretraining.heldout import evaluation_batches
+from bothways.pretraining.instances import store_problem
 from bothways.pretraining.objective import measure
-from bothways.pretraining.plan import unfit
 from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task as declared_task
@@ -259,7 +259,7 @@ def evaluate_pretraining(
     kind = recipe.pairs.kind
     store = TokenStore.open(corpus, "heldout")
     part = "held-out part"
-    if unfit(store, kind):
+    if store_problem(store, kind):
         store, part = TokenStore.open(corpus), "all documents, for it has no held-out part"
     if store.tokenizer.fingerprint != loaded.tokenizer.fingerprint:
         raise StoreError(

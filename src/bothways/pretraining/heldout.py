@@ -9,7 +9,7 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
 from bothways.model.batch import PretrainingBatch
 from bothways.pretraining.batches import PairBatches
-from bothways.pretraining.plan import unfit
+from bothways.pretraining.instances import store_problem
 
 _EVALUATION_SEED = 20190610  # held-out pairs are the same for every run on a corpus
 
@@ -21,14 +21,14 @@ def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list
     """The held-out micro-batches of a run, the same for every run on this corpus."""
     folder = config.evaluate.corpus or store.folder
     heldout, kind = TokenStore.open(folder, "heldout"), config.pairs.kind
-    if unfit(heldout, kind) and heldout.fingerprint != store.fingerprint:
+    if store_problem(heldout, kind) and heldout.fingerprint != store.fingerprint:
         heldout = TokenStore.open(folder)  # a corpus built for measuring need not be split
     if heldout.tokenizer.fingerprint != store.tokenizer.fingerprint:
         raise StoreError(
             f"{folder} was built with another vocabulary than {store.folder}; build it again with "
             f"--tokenizer {store.folder}."
         )
-    if problem := unfit(heldout, kind):
+    if problem := store_problem(heldout, kind):
         say(f"no held-out evaluation: {problem}")
         return []
     first = config.phases[0]

@@ -26,7 +26,7 @@ from bothways.corpus.store import Manifest, TokenStore
 from bothways.errors import ConfigError
 from bothways.files import sha256
 from bothways.options import read_recipe
-from bothways.pretraining.plan import unfit
+from bothways.pretraining.instances import store_problem
 from bothways.pretraining.run import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
 from bothways.reproduce.changes import changed, difference
@@ -325,7 +325,7 @@ class _Builder:
     def _check_heldout(self, recipe: PretrainConfig) -> None:
         """Before hours of pre-training, and not after."""
         store = TokenStore.open(recipe.corpus, "heldout")
-        if problem := unfit(store, recipe.pairs.kind):
+        if problem := store_problem(store, recipe.pairs.kind):
             raise ConfigError(
                 f"{recipe.corpus}: {self.table.name} measures held-out text, but there is "
                 f"{problem} `bothways corpus --heldout` sets some aside."
