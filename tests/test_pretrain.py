@@ -38,7 +38,7 @@ from bothways.model.heads import Bert
 from bothways.pretraining import clock
 from bothways.pretraining import record as recording
 from bothways.pretraining import run as module
-from bothways.pretraining.heldout import evaluation_batches
+from bothways.pretraining.evaluation import evaluation_batches
 from bothways.pretraining.record import draw_curves, log_window
 from bothways.pretraining.run import PretrainResult, pretrain
 from bothways.pretraining.start import starting_model

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from bothways.config import MaskOptions, PairOptions, PretrainConfig
 from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
@@ -16,9 +15,8 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, ModelError, StoreError
 from bothways.files import write_text
 from bothways.model.folder import Loaded, load_model, save_model
-from bothways.pretraining.heldout import evaluation_batches
+from bothways.pretraining.evaluation import measure_store
 from bothways.pretraining.instances import store_problem
-from bothways.pretraining.objective import measure
 from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task as declared_task
@@ -267,8 +265,7 @@ def evaluate_pretraining(
             "--tokenizer and the model folder."
         )
     length = min(_EVALUATION_LENGTH, loaded.model.config.positions)
-    batches = evaluation_batches(store, length, sequences, recipe)
-    result = measure(loaded.model, batches, torch.float32, kind)
+    result = measure_store(loaded.model, store, recipe, length=length, sequences=sequences)
     what = "sequences" if result.pairs is None else "pairs"
     line = (
         f"{corpus} ({part}), {result.sequences:,} {what}, {result.targets:,} "

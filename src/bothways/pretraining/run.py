@@ -21,7 +21,7 @@ from bothways.model.heads import Bert
 from bothways.model.priming import primed_rows
 from bothways.pretraining.batches import PairBatches, prefetch
 from bothways.pretraining.clock import EVALUATIONS, resolve_clock
-from bothways.pretraining.heldout import heldout_batches
+from bothways.pretraining.evaluation import heldout_batches
 from bothways.pretraining.objective import HeldOut, measure, pretraining_loss
 from bothways.pretraining.record import CURVES, Window, draw_curves, log_window
 from bothways.pretraining.snapshots import check_snapshots, keep_snapshot, snapshot_folder

@@ -1,20 +1,22 @@
-"""The held-out sequences that a run is measured on."""
+"""The held-out sequences that models are measured on, during a run and after it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from bothways.config import Phase, PretrainConfig
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
 from bothways.model.batch import PretrainingBatch
+from bothways.model.heads import Bert
 from bothways.pretraining.batches import PairBatches
 from bothways.pretraining.instances import store_problem
+from bothways.pretraining.objective import HeldOut, measure
 
-_EVALUATION_SEED = 20190610  # held-out pairs are the same for every run on a corpus
-
-
-_MOST = 64  # sequences of a micro-batch
+_SEED = 20190610  # the same held-out sequences for every run on a corpus
+_MICRO_BATCH = 64
 
 
 def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list[PretrainingBatch]:
@@ -22,7 +24,7 @@ def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list
     folder = config.evaluate.corpus or store.folder
     heldout, kind = TokenStore.open(folder, "heldout"), config.pairs.kind
     if store_problem(heldout, kind) and heldout.fingerprint != store.fingerprint:
-        heldout = TokenStore.open(folder)  # a corpus built for measuring need not be split
+        heldout = TokenStore.open(folder)  # another corpus is read whole if nothing is held out
     if heldout.tokenizer.fingerprint != store.tokenizer.fingerprint:
         raise StoreError(
             f"{folder} was built with another vocabulary than {store.folder}; build it again with "
@@ -32,8 +34,32 @@ def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list
         say(f"no held-out evaluation: {problem}")
         return []
     first = config.phases[0]
-    sequences, most = config.evaluate.sequences, min(_MOST, first.micro_batch)
-    return evaluation_batches(heldout, first.length, sequences, config, micro_batch=most)
+    return evaluation_batches(
+        heldout,
+        first.length,
+        config.evaluate.sequences,
+        config,
+        micro_batch=min(_MICRO_BATCH, first.micro_batch),
+    )
+
+
+def measure_store(
+    model: Bert, store: TokenStore, config: PretrainConfig, *, length: int, sequences: int
+) -> HeldOut:
+    """Measure a model on a store, in fp32.
+
+    Args:
+        model: with the heads that ``config`` trains.
+        store: of the model's vocabulary.
+        config: decides the pairs and the masks.
+        length: tokens of a sequence.
+        sequences: how many; at most one pass over the store.
+
+    Raises:
+        StoreError: the store gives no such sequences.
+    """
+    batches = evaluation_batches(store, length, sequences, config)
+    return measure(model, batches, torch.float32, config.pairs.kind)
 
 
 def evaluation_batches(
@@ -42,15 +68,17 @@ def evaluation_batches(
     sequences: int,
     config: PretrainConfig,
     *,
-    micro_batch: int = _MOST,
+    micro_batch: int = _MICRO_BATCH,
 ) -> list[PretrainingBatch]:
-    """This many sequences of a store, at most one pass over it, drawn by a seed of their own. In
-    how large micro-batches they are computed changes results by rounding alone."""
+    """Sequences of a store, at most one pass over it, drawn with a seed that no run shares.
+
+    The size of the micro-batches changes results by rounding only.
+    """
     source = PairBatches(
         store,
         Phase(length=length, batch=micro_batch, micro_batch=micro_batch),
         pairs=config.pairs,
         masking=config.masking,
-        seed=_EVALUATION_SEED,
+        seed=_SEED,
     )
     return source.first(sequences)
