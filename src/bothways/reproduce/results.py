@@ -8,7 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from bothways.reproduce.execute import Ledger, hopeless
+from bothways.reproduce.execute import Ledger, blocked
 from bothways.reproduce.grid import Grid, ScoreSource
 from bothways.reproduce.tables import HELDOUT, Column
 
@@ -96,7 +96,7 @@ def _cell(grid: Grid, ledger: Ledger, sources: tuple[ScoreSource, ...], column: 
     for source in sources:
         step = grid.steps[source.step]
         result = ledger.result(step)
-        if reason := hopeless(step, grid.steps, ledger):
+        if reason := blocked(step, grid.steps, ledger):
             missing.append(reason)
         elif result is None:
             missing.append("not finished")
