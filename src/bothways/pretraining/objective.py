@@ -134,7 +134,7 @@ class HeldOut:
 
     def record(self) -> dict[str, float]:
         """For metrics.jsonl."""
-        found = {
+        record = {
             "heldout_mlm_loss": self.mlm_loss,
             "heldout_perplexity": self.perplexity,
             "heldout_mlm_accuracy": self.mlm_accuracy,
@@ -142,10 +142,10 @@ class HeldOut:
         }
         if self.pairs is not None:
             prefix, _ = PAIR_TASKS[self.pairs.kind]
-            found[f"heldout_{prefix}_loss"] = self.pairs.loss
-            found[f"heldout_{prefix}_accuracy"] = self.pairs.accuracy
-            found[f"heldout_{prefix}_baseline"] = self.pairs.baseline
-        return found
+            record[f"heldout_{prefix}_loss"] = self.pairs.loss
+            record[f"heldout_{prefix}_accuracy"] = self.pairs.accuracy
+            record[f"heldout_{prefix}_baseline"] = self.pairs.baseline
+        return record
 
 
 @torch.no_grad()

@@ -304,14 +304,14 @@ class _Pool:
 
 def arguments(config: ReproduceConfig) -> list[str]:
     """Command line arguments that give these options."""
-    found = [config.name]
+    words = [config.name]
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)
         if item.name == "name" or value == item.default:
             continue
         values = value if isinstance(value, tuple) else (value,)
-        found += [f"--{item.name}", *(str(v).lower() if v is True else str(v) for v in values)]
-    return found
+        words += [f"--{item.name}", *(str(v).lower() if v is True else str(v) for v in values)]
+    return words
 
 
 @functools.cache

@@ -437,12 +437,12 @@ def _base_recipe(scale: Scale, config: ReproduceConfig) -> PretrainConfig:
             f"{config.recipe}: the rows of a table must train for the same number of steps; set "
             "clock.steps in the recipe, or --steps."
         )
-    given = {
+    numerics = {
         "device": None if config.device == "auto" else config.device,
         "precision": None if config.precision == "auto" else config.precision,
         "threads": config.threads or None,
     }
-    return changed(base, {name: value for name, value in given.items() if value is not None})
+    return changed(base, {name: value for name, value in numerics.items() if value is not None})
 
 
 def _shape(recipe: PretrainConfig) -> ModelConfig:

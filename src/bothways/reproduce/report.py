@@ -98,8 +98,8 @@ def shown(cell: Cell, *, digits: int = 1) -> str:
     text = f"{cell.mean:.{digits}f}"
     if not math.isnan(cell.std):
         text += f" ± {cell.std:.{digits}f}"
-    if len(cell.scores) < cell.asked:
-        text += f" ({len(cell.scores)} of {cell.asked})"
+    if len(cell.scores) < cell.expected:
+        text += f" ({len(cell.scores)} of {cell.expected})"
     if cell.collapsed:
         text += f" ({len(cell.collapsed)} collapsed)"
     return text
@@ -139,7 +139,7 @@ def _has_published(grid: Grid, column: int) -> bool:
 
 def _score_notes(cells: Sequence[Sequence[Cell]]) -> list[str]:
     """How to read the scores."""
-    counts = sorted({cell.asked for row in cells for cell in row})
+    counts = sorted({cell.expected for row in cells for cell in row})
     runs = " or ".join(map(str, counts))
     return [
         "- Scores are in percent, on dev unless stated otherwise, after the last epoch: mean ± "
@@ -230,7 +230,7 @@ def _cell_record(cell: Cell, published: float | None) -> dict[str, Any]:
         "std": plain(cell.std),
         "pretrain_std": plain(cell.pretrain_std),
         "published": published,
-        "asked": cell.asked,
+        "asked": cell.expected,
         "runs": [
             {
                 "pretrain_seed": score.pretrain_seed,

@@ -42,13 +42,13 @@ class Cell:
 
     Attributes:
         scores: of the finished runs.
-        asked: how many runs there should be.
+        expected: how many runs there should be.
         missing: the reasons why runs are missing.
         diverged: runs that have no score because training diverged.
     """
 
     scores: tuple[Score, ...]
-    asked: int
+    expected: int
     missing: tuple[str, ...] = ()
     diverged: tuple[str, ...] = ()
 
@@ -107,8 +107,8 @@ def _cell(grid: Grid, ledger: Ledger, sources: tuple[ScoreSource, ...], column: 
             scores.append(Score(value * (100 if column.percent else 1), source.pretrain_seed, None))
         else:
             _read_runs(result, source, column, scores, missing, diverged)
-    asked = sum(max(1, len(source.parts)) for source in sources)
-    return Cell(tuple(scores), asked, tuple(missing), tuple(diverged))
+    expected = sum(max(1, len(source.parts)) for source in sources)
+    return Cell(tuple(scores), expected, tuple(missing), tuple(diverged))
 
 
 def _read_runs(
@@ -128,11 +128,11 @@ def _read_runs(
         elif run is None:
             missing.append(f"seed {seed} not finished")
         else:
-            found = _score(run, column)
-            if found is None:
+            score = _score(run, column)
+            if score is None:
                 missing.append(f"{source.step} has no {column.part} file with {column.metric}")
             else:
-                value, collapsed = found
+                value, collapsed = score
                 scores.append(Score(100 * value, source.pretrain_seed, seed, collapsed))
 
 

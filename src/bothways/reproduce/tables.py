@@ -349,7 +349,7 @@ def table_of(name: str) -> Table:
         ConfigError: there is no such table; the message suggests the nearest name.
     """
     if name not in TABLES:
-        found = nearest(name, list(TABLES))
-        hint = f"did you mean {found!r}?" if found else f"there are {', '.join(TABLES)}."
+        suggestion = nearest(name, list(TABLES))
+        hint = f"did you mean {suggestion!r}?" if suggestion else f"there are {', '.join(TABLES)}."
         raise ConfigError(f"there is nothing called {name!r} to reproduce; {hint}")
     return TABLES[name]
