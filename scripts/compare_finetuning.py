@@ -1,8 +1,9 @@
 """Fine-tune one encoder with bothways and with transformers' Trainer at the same settings.
 
 A task of GLUE with its declared columns, labels and metrics. Same data, length, batch, epochs,
-learning rate, schedule, decay, clipping, dropout and precision; seeds differ in what they key.
-Prints a line a run and writes a JSON file. Theirs is scored by scikit-learn and scipy.
+learning rate, schedule, decay, clipping, dropout and precision; the same seed means different
+random numbers. Prints a line per run and writes a JSON file. The Trainer's predictions are scored
+by scikit-learn and scipy.
 
     python scripts/compare_finetuning.py GLUE_FOLDER MODEL_FOLDER --task mrpc --ours 5 --theirs 2
 """
@@ -47,7 +48,7 @@ METRICS = {
 
 
 def main() -> None:
-    """Run what was asked for and write the figures."""
+    """Make the runs and write their scores."""
     options = _arguments()
     torch.set_num_threads(options.threads)
     recipe = _recipe(options)
@@ -74,7 +75,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="the first seed; others follow it")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--lr", type=float, default=5e-5, help="peak learning rate")
-    parser.add_argument("--batch", type=int, default=16, help="examples of a step")
+    parser.add_argument("--batch", type=int, default=16, help="examples per step")
     parser.add_argument("--length", type=int, default=128, help="longest sequence in tokens")
     parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
     parser.add_argument("--threads", type=int, default=2)
@@ -84,7 +85,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _recipe(options: argparse.Namespace) -> FinetuneConfig:
-    """The declared task at these settings, measured on dev alone."""
+    """The declared task with these settings, measured on dev only."""
     return declared_task(
         options.task,
         data=options.glue,
@@ -194,9 +195,9 @@ def _label(row: dict[str, str], task: TaskOptions) -> int | float:
 
 def _summarise(runs: list[Any], recipe: FinetuneConfig) -> None:
     for who in ("bothways", "transformers"):
-        own = [run for run in runs if run["who"] == who]
+        selected = [run for run in runs if run["who"] == who]
         for metric in (*recipe.task.metrics, "seconds"):
-            values = [run[metric] for run in own]
+            values = [run[metric] for run in selected]
             if values:
                 mean = statistics.fmean(values)
                 spread = statistics.stdev(values) if len(values) > 1 else float("nan")

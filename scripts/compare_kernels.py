@@ -1,9 +1,9 @@
-"""Do the fast kernels learn what the plain ones learn? The loss of both, step by step.
+"""Do the fast kernels learn what the plain ones learn? Compares their losses, step by step.
 
-Same weights at the start, same batches, same schedule. With dropout the fast form draws fewer masks
-in the last layer, so its curve differs by the noise of dropout; how much that is, runs of the plain
-form under other dropout keys tell. Without dropout only rounding is left. A run that is finished is
-kept in OUT and not repeated.
+Both start from the same weights, with the same batches and schedule. With dropout, the fast kernels
+draw fewer masks in the last layer, so the curves differ by the noise of dropout; runs of the plain
+kernels with other dropout keys show how large that noise is. Without dropout, only rounding
+differs. Finished runs are kept in OUT and not repeated.
 
     python scripts/compare_kernels.py CORPUS --out runs/kernels --plot curve.png
 """
@@ -29,7 +29,7 @@ from bothways.training.engine import Trainer
 from bothways.training.plots import plot_panels
 from bothways.training.precision import DTYPES, set_threads
 
-# Name of a run: kernels, dropout, key of the dropout masks. The order they are run in.
+# By name: kernels, dropout, key of the dropout masks. Runs are made in this order.
 RUNS = {
     "fast": ("fast", 0.1, 0),
     "plain": ("plain", 0.1, 0),
@@ -45,7 +45,7 @@ Curve = NDArray[np.float64]
 
 
 def main() -> None:
-    """Run what is not there yet, then print and draw."""
+    """Make the runs that are missing, then print and plot."""
     options = _arguments()
     set_threads(options.threads)
     folder = Path(options.out)
@@ -79,7 +79,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=0, help="0: one per core")
     parser.add_argument("--runs", nargs="+", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--smooth", type=int, default=20, help="steps of the moving average")
-    parser.add_argument("--out", default="runs/kernels", help="folder for one JSON file a run")
+    parser.add_argument("--out", default="runs/kernels", help="folder for one JSON file per run")
     parser.add_argument("--plot", help="PNG file to draw")
     return parser.parse_args()
 
@@ -95,8 +95,8 @@ def _train(options: argparse.Namespace, kernels: str, dropout: float, key: int) 
     trainer = Trainer(model, OPTIMIZER, total_steps=options.steps, seed=key, dtype=dtype)
     phase = Phase(length=options.length, batch=options.batch, micro_batch=options.batch)
 
-    def batches(of: TokenStore) -> PairBatches:
-        return PairBatches(of, phase, pairs=PairOptions(), masking=MaskOptions(), seed=0)
+    def batches(store: TokenStore) -> PairBatches:
+        return PairBatches(store, phase, pairs=PairOptions(), masking=MaskOptions(), seed=0)
 
     losses = []
     cpu = time.process_time()
@@ -115,7 +115,7 @@ def _smoothed(loss: list[float], width: int) -> Curve:
 
 
 def _differences(curves: dict[str, Curve], heldout: dict[str, float]) -> str:
-    """A Markdown table: how far apart the curves of each kind of pair are."""
+    """A Markdown table of the differences between the curves of each pair of runs."""
     fast, plain = (
         [name for name in curves if RUNS[name][:2] == (kernels, 0.1)]
         for kernels in ("fast", "plain")
@@ -133,26 +133,26 @@ def _differences(curves: dict[str, Curve], heldout: dict[str, float]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for kind, a, b in pairs:
-        apart = curves[a] - curves[b]
+        difference = curves[a] - curves[b]
         lines.append(
-            f"| {kind} | {a} - {b} | {abs(apart).mean():.4f} | {abs(apart).max():.4f} "
-            f"| {apart.mean():+.4f} | {heldout[a] - heldout[b]:+.4f} |"
+            f"| {kind} | {a} - {b} | {abs(difference).mean():.4f} | {abs(difference).max():.4f} "
+            f"| {difference.mean():+.4f} | {heldout[a] - heldout[b]:+.4f} |"
         )
     return "\n".join(lines)
 
 
 def _draw(path: Path, curves: dict[str, Curve], width: int) -> None:
-    """The curves, and how far each is from the plain form's with and without dropout."""
+    """Plot the curves, and their differences from the plain kernels', with and without dropout."""
     x = np.arange(width, width + len(next(iter(curves.values()))))
 
-    def less(reference: str, *, dropout: bool) -> dict[str, tuple[Any, Any]]:
+    def minus(reference: str, *, dropout: bool) -> dict[str, tuple[Any, Any]]:
         names = [n for n in curves if bool(RUNS[n][1]) == dropout and n != reference]
         return {n: (x, curves[n] - curves[reference]) for n in names if reference in curves}
 
     panels = {
         f"loss, mean of {width} steps": {n: (x, y) for n, y in curves.items() if "key" not in n},
-        "minus plain, dropout 0.1": less("plain", dropout=True),
-        "minus plain, no dropout": less("plain, no dropout", dropout=False),
+        "minus plain, dropout 0.1": minus("plain", dropout=True),
+        "minus plain, no dropout": minus("plain, no dropout", dropout=False),
     }
     plot_panels(path, {title: panel for title, panel in panels.items() if panel})
 

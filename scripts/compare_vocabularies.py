@@ -1,11 +1,11 @@
-"""Compare the ways of learning a vocabulary, on text that none of them has seen.
+"""Compare ways of learning a vocabulary, on text that none of them has seen.
 
     python scripts/compare_vocabularies.py --files 'classics-*.txt.xz' --heldout novels.txt.xz
 
-Learns from the same words, counted once, by each algorithm and score, and by the WordPiece trainer
-of the ``tokenizers`` library on the same text. Prints, for each, the seconds and processor seconds
-of learning (counting apart), and on the held-out files: pieces a word, share of whole words and
-share of words with [UNK]. Counting is timed by itself.
+Learns from the same words, counted once, with each algorithm and score, and with the WordPiece
+trainer of the ``tokenizers`` library from the same text. Prints, for each, the seconds and
+processor seconds of learning, and on the held-out files: pieces per word, the share of whole words
+and the share of words with [UNK]. Counting is timed separately.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Timed:
-    """A result and what it took."""
+    """A result and the time it took."""
 
     value: Any
     seconds: float
@@ -49,21 +49,21 @@ class Timed:
 
 
 def timed(function: Callable[[], Any]) -> Timed:
-    """Run a function on the clock."""
+    """Run a function and measure its time."""
     clock, cpu = time.perf_counter(), time.process_time()
     value = function()
     return Timed(value, time.perf_counter() - clock, time.process_time() - cpu)
 
 
 def learn_words(words: dict[str, int], options: LearningOptions) -> Tokenizer:
-    """By one of our ways, uncased, with the original's rules."""
+    """Learn a vocabulary with bothways, uncased, with the original's rules."""
     scripts = count_scripts([words])
     rules: Rules = {"lowercase": True, "normalization": "bert"}
     return learn_from_words(words, scripts, rules, options).tokenizer
 
 
 def library_vocabulary(files: list[Path], size: int) -> Tokenizer:
-    """By the library's trainer, with BERT's rules and the defaults of its documentation."""
+    """Learn one with the library, with BERT's rules and the defaults of its documentation."""
     library = tokenizers.Tokenizer(WordPiece(unk_token=UNK))
     library.normalizer, library.pre_tokenizer = normalizer(lowercase=True), word_splitter()
     trainer = WordPieceTrainer(
@@ -81,21 +81,21 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=30522)
     parser.add_argument("--workers", type=int, default=-1)
     parser.add_argument("--skip_library", action="store_true")
-    given = parser.parse_args()
-    files, heldout = list_files(given.files), list_files(given.heldout)
+    chosen = parser.parse_args()
+    files, heldout = list_files(chosen.files), list_files(chosen.heldout)
     rules = Tokenizer.from_pieces(SPECIAL_PIECES)
-    counted = timed(lambda: count_file_words(files, rules, given.workers))
-    unseen = count_file_words(heldout, rules, given.workers)
+    counted = timed(lambda: count_file_words(files, rules, chosen.workers))
+    unseen = count_file_words(heldout, rules, chosen.workers)
     print(f"counting: {counted.seconds:.0f} s, {len(counted.value):,} distinct words", flush=True)
-    print("| way | s | CPU s | pieces | pieces a word | whole words | unknown |")
+    print("| way | s | CPU s | pieces | pieces per word | whole words | unknown |")
     print("|---|---|---|---|---|---|---|", flush=True)
     ways: dict[str, Callable[[], Tokenizer]] = {
-        name: partial(learn_words, counted.value, LearningOptions(size=given.size, **options))
+        name: partial(learn_words, counted.value, LearningOptions(size=chosen.size, **options))
         for name, options in WAYS.items()
     }
-    if not given.skip_library:
+    if not chosen.skip_library:
         ways["library's WordPieceTrainer (counting included)"] = lambda: library_vocabulary(
-            files, given.size
+            files, chosen.size
         )
     for name, way in ways.items():
         learned = timed(way)

@@ -1,12 +1,13 @@
-"""Kill a pre-training run again and again; it must end with the very bytes of an unbroken run.
+"""Kill a pre-training run repeatedly; it must end with the bytes of an uninterrupted run.
 
     python scripts/kill_test.py --kills 20
 
-Trains a tiny BERT on the docstrings of Python's standard library, once without a break, and again
-with SIGKILL at random moments: while it starts up, trains, writes a checkpoint, and finishes. Each
-time the same command is run again. At the end the weights of the model and of its snapshots, the
-optimizer's state and the records must be identical, byte for byte. A run that reaches its end
-before all kills are spent is compared, and another one begun. Exits with 1 if anything differs.
+Trains a tiny BERT on the docstrings of Python's standard library, once without interruption and
+once with SIGKILL at random moments: while it starts up, trains, writes a checkpoint, and finishes.
+After each kill the same command is run again. At the end the weights of the model and its
+snapshots, the optimizer's state and the records must be identical, byte for byte. If a run reaches
+its end before all kills are used, it is compared as well, and another run is started. Exits with 1
+if anything differs.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ snapshots: [%d, %d]
 """
 
 
-def kept(steps: int) -> tuple[int, int]:
-    """The steps of a run whose models are kept."""
+def snapshot_steps(steps: int) -> tuple[int, int]:
+    """The steps of a run after which snapshots are taken."""
     return steps // 3, steps // 2
 
 
-# Threads that wait sleep, so that the runs need no cores for themselves.
+# Waiting threads sleep, so that the runs do not need cores of their own.
 ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive"}
 
 
 class FailedError(Exception):
-    """A run that ended by itself, and not well."""
+    """A run that failed without being killed."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Runs:
     threads: int
 
     def start(self, run: Path) -> subprocess.Popen[bytes]:
-        """Begin a run, or continue it."""
+        """Start a run, or continue it."""
         command = [sys.executable, "-m", "bothways.cli", "pretrain", self.folder / "recipe.yaml"]
         command += ["--corpus", self.folder / "corpus", "--run", run]
         command += ["--precision", self.precision, "--threads", str(self.threads)]
@@ -79,46 +80,46 @@ class Runs:
             return subprocess.Popen(command, stdout=log, stderr=log, env=ENVIRONMENT)
 
     def finish(self, run: Path) -> None:
-        """Run to the end."""
+        """Run to the end without interruption."""
         self.check(run, self.start(run).wait())
 
     def check(self, run: Path, status: int) -> None:
-        """Refuse a run that failed by itself."""
+        """Raise if a run failed without being killed."""
         if status:
             log = (self.folder / f"{run.name}.log").read_text(errors="replace")
             raise FailedError(f"the run ended with status {status}:\n{log[-3000:]}")
 
 
 def write_text(path: Path, documents: int) -> None:
-    """The docstrings of standard library modules, a module a document."""
+    """Write the docstrings of standard library modules, one document per module."""
     library = Path(sysconfig.get_path("stdlib"))
     texts = []
     for file in sorted(library.glob("*.py")) + sorted(library.glob("*/*.py")):
         if "test" in str(file.relative_to(library)) or len(texts) == documents:
             continue
-        found = [
+        docstrings = [
             " ".join(text.split())
             for node in ast.walk(ast.parse(file.read_bytes()))
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
             and (text := ast.get_docstring(node))
         ]
-        if len(found) > 2:
-            texts.append("\n".join(found))
+        if len(docstrings) > 2:
+            texts.append("\n".join(docstrings))
     path.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
 
 
 def prepare(folder: Path, steps: int) -> None:
-    """Text, vocabulary, corpus and recipe."""
+    """Make the text, vocabulary, corpus and recipe of the runs."""
     text, vocabulary = str(folder / "text.txt"), str(folder / "vocabulary")
     write_text(Path(text), documents=60)
     learn_from_files(VocabularyConfig(files=(text,), out=vocabulary, size=1000))
     corpus = str(folder / "corpus")
     build_corpus(CorpusConfig(files=(text,), tokenizer=vocabulary, out=corpus, heldout=0.1))
-    (folder / "recipe.yaml").write_text(RECIPE % (steps, *kept(steps)), encoding="utf-8")
+    (folder / "recipe.yaml").write_text(RECIPE % (steps, *snapshot_steps(steps)), encoding="utf-8")
 
 
 def unfinished(run: Path) -> set[tuple[int, int]]:
-    """Checkpoints that are being written, or were when a kill came."""
+    """Checkpoints that are being written, or were when the run was killed."""
     found = set()
     try:
         for path in (run / "checkpoints").glob(".partial-*"):
@@ -130,7 +131,7 @@ def unfinished(run: Path) -> set[tuple[int, int]]:
 
 
 def size(run: Path) -> int:
-    """Bytes of records, which grow with every step."""
+    """Size of the records in bytes, which grows with every step."""
     try:
         return (run / METRICS).stat().st_size
     except FileNotFoundError:
@@ -143,7 +144,7 @@ def steps_done(run: Path) -> int:
 
 
 def wait_for(process: subprocess.Popen[bytes], moment: Callable[[], bool]) -> None:
-    """Until the moment has come, or the process has ended."""
+    """Wait until the moment has come, or the process has ended."""
     while process.poll() is None and not moment():
         time.sleep(0.0005)
 
@@ -151,10 +152,10 @@ def wait_for(process: subprocess.Popen[bytes], moment: Callable[[], bool]) -> No
 def wait_to_kill(
     runs: Runs, run: Path, process: subprocess.Popen[bytes], aim: str, draw: random.Random
 ) -> None:
-    """Until a random moment of the kind aimed at.
+    """Wait for a random moment in the state that is aimed at.
 
-    A run cuts its records when it starts, to those of the steps it continues from, and adds one
-    with every step: growth means that it trains.
+    When a run starts it cuts its records back to the step it continues from, and then adds one with
+    every step: if they grow, it is training.
     """
     last = 0
 
@@ -182,7 +183,7 @@ def wait_to_kill(
 def state_after(
     runs: Runs, run: Path, recorded_before: int, unfinished_before: set[tuple[int, int]]
 ) -> str:
-    """What the killed process was doing, as far as its folder shows."""
+    """The state in which the process was killed, judging from its folder."""
     if unfinished(run) - unfinished_before:
         return SAVING
     if (run / "checkpoints" / f"step-{runs.steps}").exists():
@@ -190,25 +191,22 @@ def state_after(
     return TRAINING if steps_done(run) > recorded_before else STARTING
 
 
-def differences(run: Path, unbroken: Path, steps: int) -> list[str]:
-    """What is not identical in two finished runs."""
+def differences(run: Path, uninterrupted: Path, steps: int) -> list[str]:
+    """The files that differ between two finished runs."""
     last = f"checkpoints/step-{steps}"
     files = ["model/model.safetensors", f"{last}/model.safetensors", f"{last}/training.safetensors"]
-    files += [f"snapshots/{step}/model.safetensors" for step in kept(steps)]
-    different = [name for name in files if sha256(run / name) != sha256(unbroken / name)]
+    files += [f"snapshots/{step}/model.safetensors" for step in snapshot_steps(steps)]
+    different = [name for name in files if sha256(run / name) != sha256(uninterrupted / name)]
 
     def records(folder: Path) -> list[str]:
-        found = read_metrics(folder / METRICS)
-        speed = {"tokens_per_second": 0, "loader_wait": 0}
-        return [json.dumps({**record, **speed}) for record in found]
+        no_speed = {"tokens_per_second": 0, "loader_wait": 0}
+        return [json.dumps({**record, **no_speed}) for record in read_metrics(folder / METRICS)]
 
-    return different + ([METRICS] if records(run) != records(unbroken) else [])
+    return different + ([METRICS] if records(run) != records(uninterrupted) else [])
 
 
-def kill_again_and_again(
-    runs: Runs, kills: int, draw: random.Random
-) -> tuple[Counter[str], list[Path]]:
-    """Spend the kills, on as many runs as it takes, and run the last one to its end."""
+def kill_repeatedly(runs: Runs, kills: int, draw: random.Random) -> tuple[Counter[str], list[Path]]:
+    """Use up the kills, on as many runs as it takes, and run the last one to its end."""
     states: Counter[str] = Counter()
     ended = [runs.folder / "killed-1"]
     aims = [(STARTING, TRAINING, SAVING)[i % 3] for i in range(kills)]
@@ -223,7 +221,7 @@ def kill_again_and_again(
         finally:
             process.kill()
             status = process.wait()
-        if status >= 0:  # it was faster than the kill
+        if status >= 0:  # it ended before the kill
             runs.check(run, status)
             ended.append(runs.folder / f"killed-{len(ended) + 1}")
             continue
@@ -236,7 +234,7 @@ def kill_again_and_again(
 
 
 def main() -> int:
-    """Run the test; the exit status."""
+    """Run the test; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20, help="how often to kill (20)")
     parser.add_argument("--steps", type=int, default=400, help="optimizer steps of a run (400)")
@@ -251,19 +249,21 @@ def main() -> int:
         prepare(folder, options.steps)
         choice = choose_precision(options.precision)
         print(f"{options.steps} steps, {options.threads} threads, {choice.reason}", flush=True)
-        # Both runs must compute alike, so the probe is not left to each of them.
+        # Both runs must use the same precision, so it is chosen once and not by each run.
         runs = Runs(folder, options.steps, choice.name, options.threads)
         start = time.monotonic()
-        unbroken = folder / "unbroken"
+        uninterrupted = folder / "uninterrupted"
         try:
-            runs.finish(unbroken)
-            print(f"unbroken run: {time.monotonic() - start:.1f} s", flush=True)
-            states, ended = kill_again_and_again(runs, options.kills, random.Random(options.seed))
+            runs.finish(uninterrupted)
+            print(f"uninterrupted run: {time.monotonic() - start:.1f} s", flush=True)
+            states, ended = kill_repeatedly(runs, options.kills, random.Random(options.seed))
         except FailedError as error:
             print(error, file=sys.stderr)
             return 1
         different = [
-            f"{run.name}/{name}" for run in ended for name in differences(run, unbroken, runs.steps)
+            f"{run.name}/{name}"
+            for run in ended
+            for name in differences(run, uninterrupted, runs.steps)
         ]
     spread = ", ".join(
         f"{states[state]} {state}" for state in (STARTING, TRAINING, SAVING, FINISHING)

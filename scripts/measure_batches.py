@@ -1,12 +1,12 @@
-"""How fast batches are made, and whether they are what the definitions say.
+"""Measure how fast batches are made, and check their statistics against the definitions.
 
     OMP_NUM_THREADS=1 python scripts/measure_batches.py corpus --instances 100000 --out figures
 
-For each kind of sequence and length: tokens a CPU second and a second of wall time on one core
-(planning of an epoch, reading, masking and torch tensors included), and statistics over this many
-instances. Whole epochs of next-sentence pairs are compared with the original generator's rules,
-applied one sentence at a time with Python's own random numbers. Prints Markdown; writes a figure
-for each length.
+For each kind of sequence and length: tokens per second of CPU time and of wall time on one core
+(creating an epoch's instances, reading, masking and torch tensors included), and statistics over
+this many instances. Whole epochs of next-sentence pairs are compared with the original generator's
+rules, applied one sentence at a time with Python's own random numbers. Prints Markdown, and writes
+a figure for each length.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bothways.config import MaskKind, MaskOptions, PairKind, PairOptions, Phase
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
 from bothways.pretraining.batches import PairBatches
-from bothways.pretraining.plan import plan_epoch
+from bothways.pretraining.instances import create_instances
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -88,17 +88,17 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens a second; ``plan`` is the CPU time of planning an epoch."""
+    """Tokens per second; ``epoch`` is the CPU time of creating an epoch's instances."""
 
     cpu: float
     wall: float
-    plan: float
+    epoch: float
 
 
 def measure(
     store: TokenStore, kind: PairKind, masks: MaskKind, length: int, instances: int
 ) -> tuple[Speed, Statistics]:
-    """One kind at one length."""
+    """Speed and statistics of one kind at one length."""
     batches = PairBatches(
         store,
         Phase(length=length, batch=256, micro_batch=MICRO_BATCH.get(length, 32)),
@@ -107,31 +107,31 @@ def measure(
         seed=0,
     )
     batches.micro_batches(0)  # imports, page cache of the first shard
-    epoch = len(batches.plan(0))
+    epoch_size = len(batches.instances(0))
     start = time.process_time(), time.perf_counter()
-    batches.plan(1)
-    plan = time.process_time() - start[0], time.perf_counter() - start[1]
-    steps = max(1, min(instances, epoch) // 256)  # no more than an epoch, so that none is planned
+    batches.instances(1)
+    creating = time.process_time() - start[0], time.perf_counter() - start[1]
+    steps = max(1, min(instances, epoch_size) // 256)  # one epoch at most: creates no other
     start, tokens = (time.process_time(), time.perf_counter()), 0
     for step in range(steps):
         tokens += sum(int(batch.inputs.bounds[-1]) for batch in batches.micro_batches(step))
     spent = time.process_time() - start[0], time.perf_counter() - start[1]
-    share = steps * 256 / epoch
-    cpu, wall = (tokens / (own + share * p) for own, p in zip(spent, plan, strict=True))
+    share = steps * 256 / epoch_size
+    cpu, wall = (tokens / (s + share * c) for s, c in zip(spent, creating, strict=True))
     found = Statistics(length)
     for step in range(-(-instances // 256)):
         for batch in batches.micro_batches(step):
             found.add(batch, store.tokenizer.mask_id)
-    return Speed(cpu, wall, plan[0]), found
+    return Speed(cpu, wall, creating[0]), found
 
 
-# ------------------------------------------------------- the original's rules, told one by one
+# ------------------------------------------- the original's rules, one sentence at a time
 
 
 def original(
     documents: list[list[int]], length: int, rng: random.Random
 ) -> Iterator[tuple[int, int, bool]]:
-    """Tokens of A and of B, and is B random, of an epoch's instances."""
+    """For each instance of an epoch: the tokens of A and B, and whether B is random."""
     limit = length - 3
     for index, document in enumerate(documents):
         target = rng.randint(2, limit) if rng.random() < 0.1 else limit
@@ -168,7 +168,7 @@ def _cut(a: int, b: int, limit: int) -> tuple[int, int]:
 
 
 def compare_epochs(store: TokenStore, length: int, epochs: int) -> list[str]:
-    """Whole epochs of :func:`original` and of the plan: mean and standard deviation over epochs.
+    """Whole epochs of :func:`original` and of ours: mean and standard deviation over epochs.
 
     Documents differ in size and one in ten is short, so single epochs differ by more than their
     number of instances would suggest.
@@ -178,18 +178,19 @@ def compare_epochs(store: TokenStore, length: int, epochs: int) -> list[str]:
         store.sentence_lengths[a:b].tolist() for a, b in pairwise(store.document_bounds.tolist())
     ]
     rng = random.Random(1)
-    found: dict[str, list[tuple[float, ...]]] = {"the original's rules": [], "plan": []}
+    summaries: dict[str, list[tuple[float, ...]]] = {"the original's rules": [], "bothways": []}
     for epoch in range(epochs):
-        told = np.array(list(original(documents, length, rng)))
-        found["the original's rules"].append(_summary(told[:, 0] + told[:, 1], limit, told[:, 2]))
-        plan = plan_epoch(store, length=length, options=PairOptions(), seed=7, epoch=epoch)
-        assert plan.b is not None
-        assert plan.label is not None
-        text = np.diff(ends[plan.a])[:, 0] + np.diff(ends[plan.b])[:, 0]
-        found["plan"].append(_summary(np.minimum(text, limit), limit, plan.label))
+        theirs = np.array(list(original(documents, length, rng)))
+        tokens = theirs[:, 0] + theirs[:, 1]
+        summaries["the original's rules"].append(_summary(tokens, limit, theirs[:, 2]))
+        ours = create_instances(store, length=length, options=PairOptions(), seed=7, epoch=epoch)
+        assert ours.b is not None
+        assert ours.label is not None
+        tokens = np.diff(ends[ours.a])[:, 0] + np.diff(ends[ours.b])[:, 0]
+        summaries["bothways"].append(_summary(np.minimum(tokens, limit), limit, ours.label))
     lines = [f"| {epochs} epochs | instances | tokens each | under full length | label 1 |"]
     lines.append("|---|---|---|---|---|")
-    for name, epoch_values in found.items():
+    for name, epoch_values in summaries.items():
         mean, deviation = np.mean(epoch_values, axis=0), np.std(epoch_values, axis=0, ddof=1)
         cells = [f"{m:,.4g} ± {d:.2g}" for m, d in zip(mean[1:], deviation[1:], strict=True)]
         lines.append(f"| {name} | {mean[0]:,.0f} ± {deviation[0]:.0f} | {' | '.join(cells)} |")
@@ -204,7 +205,7 @@ def _summary(text: Counts, limit: int, label: NDArray[np.generic]) -> tuple[floa
 
 
 def row(name: str, found: Statistics) -> str:
-    """A line of the table of statistics."""
+    """A row of the table of statistics."""
     full = found.full_sequences * 1.0
     mean = [
         float((np.arange(found.length + 1) * c).sum() / found.sequences) for c in found.segments
@@ -234,12 +235,12 @@ def row(name: str, found: Statistics) -> str:
 
 HEAD = """\
 | kind, masks | instances | tokens each | under full length | under half | label 1 | mean A / B | \
-targets | by definition | without target | [MASK] / random / kept | chosen at each place |
+targets | by definition | without target | [MASK] / random / kept | chosen at each position |
 |---|---|---|---|---|---|---|---|---|---|---|---|"""
 
 
 def draw(path: Path, found: dict[str, Statistics]) -> None:
-    """Lengths of sequences and segments, and targets by place, a row for each kind."""
+    """Plot the lengths of sequences and segments, and targets by position; a row per kind."""
     figure, axes = plt.subplots(len(found), 3, figsize=(13, 2.4 * len(found)), squeeze=False)
     for line, (name, own) in zip(axes, found.items(), strict=True):
         x = np.arange(own.length + 1)
@@ -254,7 +255,11 @@ def draw(path: Path, found: dict[str, Statistics]) -> None:
             line[2].set_ylim(0, 0.25)
     for axis, title in zip(
         axes[0],
-        ("sequences of each length", "segments of each length", "targets at each place, full ones"),
+        (
+            "sequences of each length",
+            "segments of each length",
+            "targets at each position",
+        ),
         strict=True,
     ):
         axis.set_title(title)
@@ -280,10 +285,10 @@ def main() -> None:
             for masks in ("pieces", "words") if kind in ("next", "single") else ("pieces",):
                 name = f"{kind}, {masks}"
                 speed, found[name] = measure(store, kind, masks, length, chosen.instances)
-                cells = (f"{speed.cpu / 1e6:.2f}", f"{speed.wall / 1e6:.2f}", f"{speed.plan:.3f}")
+                cells = (f"{speed.cpu / 1e6:.2f}", f"{speed.wall / 1e6:.2f}", f"{speed.epoch:.3f}")
                 speeds.append(f"| {name} | {' | '.join(cells)} |")
         print(f"\n## Length {length}\n")
-        print("| kind, masks | M tokens / CPU s | M tokens / s | plan, CPU s |")
+        print("| kind, masks | M tokens / CPU s | M tokens / s | epoch, CPU s |")
         print("|---|---|---|---|", *speeds, sep="\n")
         print("", HEAD, *(row(name, own) for name, own in found.items()), sep="\n", flush=True)
         if store.documents > 1 and chosen.epochs > 1:

@@ -1,13 +1,13 @@
-"""What building a corpus costs: time, processor time, memory of all processes, and the result.
+"""Measure what building a corpus costs: time, processor time, memory of all processes.
 
     python scripts/measure_corpus.py --tokenizer vocabulary --workers 2 texts
     python scripts/measure_corpus.py --tokenizer vocabulary --workers 2 --kills 2 texts
 
-Runs `bothways corpus build` on your files as a program of its own and prints one line of JSON:
+Runs `bothways corpus build` on your files in a separate process and prints one line of JSON:
 seconds, processor seconds and peak memory of the whole process tree (resident sets added up, so
-shared pages count several times), megabytes a second, and a digest of the shards. With ``--kills``
-the program is killed with SIGKILL so often on the way and started again by the same command; the
-digest must be that of an unbroken build. Linux only (memory is read from /proc).
+shared pages count several times), megabytes per second, and a digest of the shards. With
+``--kills N`` the build is killed with SIGKILL N times and continued by the same command; the digest
+must be that of an uninterrupted build. Linux only (memory is read from /proc).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--workers", default="1")
     parser.add_argument("--cluster", help="address of a Dask scheduler")
     parser.add_argument("--language", default="en")
-    parser.add_argument("--kills", type=int, default=0, help="how often to kill it on the way")
+    parser.add_argument("--kills", type=int, default=0, help="how many times to kill it")
     parser.add_argument("--out", help="keep the corpus here; a temporary folder otherwise")
     chosen = parser.parse_args()
     with TemporaryDirectory() as folder:
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def digest(corpus: Path) -> str:
-    """Of the names and bytes of all shards."""
+    """A digest of the names and bytes of all shards."""
     found = hashlib.sha256()
     for path in sorted(corpus.glob("*.arrow")):
         found.update(path.name.encode() + path.read_bytes())
@@ -72,7 +72,7 @@ def digest(corpus: Path) -> str:
 
 
 def _run(words: list[str], out: Path, kills_left: int) -> int:
-    """Run the build, to its end or, with kills left, until some more of it is done.
+    """Run the build: to its end, or with kills left, until more of it is done, and kill it.
 
     Returns:
         Peak memory of the process tree in bytes.
@@ -95,7 +95,7 @@ def _run(words: list[str], out: Path, kills_left: int) -> int:
 
 
 def _memory(root: int) -> int:
-    """Resident sets of a process and all below it, added up, in bytes."""
+    """Memory of a process and all its descendants: their resident sets added up, in bytes."""
     parents: dict[int, int] = {}
     pages: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
@@ -103,7 +103,7 @@ def _memory(root: int) -> int:
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
-                continue  # gone meanwhile
+                continue  # ended meanwhile
             parents[int(entry.name)] = int(fields[1])
             pages[int(entry.name)] = int(fields[21])
     tree, new = {root}, {root}

@@ -1,7 +1,7 @@
-"""`bothways plan` against short runs of `bothways pretrain`: tokens a second and peak memory.
+"""Compare `bothways plan` with short runs of `bothways pretrain`: tokens per second, peak memory.
 
-Each case plans, then trains on the corpus, in processes of their own. Writes OUT after each case
-and a Markdown table beside it; a case that is there already is not repeated.
+Each case plans and then trains on the corpus, in separate processes. Writes OUT after each case,
+and a Markdown table next to it. Cases that OUT already has are not repeated.
 
     python scripts/measure_plan.py CORPUS --out plan.json
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 from bothways.training.monitor import read_metrics
 
-# Name of a case: size, sequences of a step, of a micro-batch, recomputing, steps of the run.
+# By name: size, sequences per step, per micro-batch, recomputing, steps of the run.
 CASES = {
     "tiny": ("tiny", 32, 32, False, 80),
     "mini": ("mini", 32, 32, False, 40),
@@ -30,12 +30,12 @@ CASES = {
     "base": ("base", 32, 32, False, 8),
     "base, --recompute": ("base", 32, 32, True, 6),
 }
-WARM_UP = 2  # steps of a run that do not count
+WARM_UP = 2  # steps at the start of a run that are not measured
 MIB = 2**20
 
 
 def main() -> None:
-    """Measure what is not there yet, and write the table."""
+    """Measure the cases that are missing, and write the table."""
     options = _arguments()
     out = Path(options.out)
     found = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
@@ -82,15 +82,15 @@ def _measure(
         planned = json.loads(forecast.read_text(encoding="utf-8"))
         records = [r for r in read_metrics(run / "metrics.jsonl") if "tokens_per_second" in r]
         disk = sum(file.stat().st_size for file in run.rglob("*") if file.is_file())
-    (own,) = planned["phases"]
+    (planned_phase,) = planned["phases"]
     rates = [r["tokens_per_second"] for r in records[WARM_UP:]]
     return {
         "settings": {"words": words, "versions": planned["versions"]},
         "plan_seconds": plan_seconds,
         "run_seconds": run_seconds,
-        "planned_tokens_per_second": own["tokens_per_second"],
+        "planned_tokens_per_second": planned_phase["tokens_per_second"],
         "tokens_per_second": rates,
-        "planned_peak_mib": own["peak_recomputing" if recompute else "peak"] / MIB,
+        "planned_peak_mib": planned_phase["peak_recomputing" if recompute else "peak"] / MIB,
         "peak_mib": peak / MIB,
         "planned_disk_mib": (planned["checkpoint"] + planned["model_folder"]) / MIB,
         "disk_mib": disk / MIB,
@@ -99,7 +99,7 @@ def _measure(
 
 
 def _run(verb: str, *words: str) -> tuple[float, int]:
-    """Seconds of a command, and bytes of memory it had at most."""
+    """Seconds that a command took, and its peak memory in bytes."""
     start = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "bothways.cli", verb, *words], stdout=subprocess.DEVNULL
@@ -118,14 +118,14 @@ def _table(found: dict[str, Any]) -> str:
         "| seconds to plan |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for name, own in found.items():
-        low, middle, high = statistics.quantiles(own["tokens_per_second"], n=4)
-        speed, peak = own["planned_tokens_per_second"], own["planned_peak_mib"]
+    for name, case in found.items():
+        low, middle, high = statistics.quantiles(case["tokens_per_second"], n=4)
+        speed, peak = case["planned_tokens_per_second"], case["planned_peak_mib"]
         lines.append(
             f"| {name} | {speed:,.0f} | {middle:,.0f} ({low:,.0f} to {high:,.0f}) "
-            f"| {speed / middle:.2f} | {peak:,.0f} | {own['peak_mib']:,.0f} "
-            f"| {peak / own['peak_mib']:.2f} | {own['planned_disk_mib']:,.0f} "
-            f"| {own['disk_mib']:,.0f} | {own['plan_seconds']:.0f} |"
+            f"| {speed / middle:.2f} | {peak:,.0f} | {case['peak_mib']:,.0f} "
+            f"| {peak / case['peak_mib']:.2f} | {case['planned_disk_mib']:,.0f} "
+            f"| {case['disk_mib']:,.0f} | {case['plan_seconds']:.0f} |"
         )
     return "\n".join(lines)
 

@@ -1,9 +1,9 @@
-"""CPU time of a fine-tuning step of a mini encoder: both ways, left to right, and with a BiLSTM.
+"""CPU time of a fine-tuning step of a mini encoder: bidirectional, left to right, with a BiLSTM.
 
     python scripts/measure_variants.py --precision bf16
 
-Each network takes the same batch of random sequences in turn, on one thread; the time is that of
-the process on its core, which other programs disturb less than the clock's.
+The networks train on the same batch of random sequences in turn, on one thread. Measured is the
+CPU time of the process, which other programs disturb less than wall time.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from bothways.training.engine import Trainer
 from bothways.training.precision import DTYPES, set_threads
 
 SEQUENCES, SHORTEST, LONGEST, VOCABULARY = 32, 10, 60, 16_384
-NOT_COUNTED = 2
-# Left to right, and units of the BiLSTM.
+WARM_UP = 2
+# By name: left to right or not, units of the BiLSTM.
 NETWORKS = {
     "both ways": (False, 0),
     "left to right": (True, 0),
@@ -33,7 +33,7 @@ NETWORKS = {
 
 
 def make_batch() -> TaskBatch:
-    """A step of two classes."""
+    """A batch of random sequences with two classes."""
     rng = np.random.default_rng(0)
     bounds = np.cumsum([0, *rng.integers(SHORTEST, LONGEST, SEQUENCES)])
     tokens = rng.integers(5, VOCABULARY, bounds[-1]).astype(np.int32)
@@ -43,10 +43,10 @@ def make_batch() -> TaskBatch:
 
 
 def main() -> None:
-    """Print every repetition, and the medians."""
+    """Measure, and print every repetition and the medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--precision", default="bf16", help="bf16 or fp32 (bf16)")
-    parser.add_argument("--rounds", type=int, default=7, help="steps that count (7)")
+    parser.add_argument("--rounds", type=int, default=7, help="steps to measure (7)")
     options = parser.parse_args()
     set_threads(1)
     shape, batch = SizeOptions(size="mini").resolve(VOCABULARY), make_batch()
@@ -61,14 +61,14 @@ def main() -> None:
         for name, (causal, units) in NETWORKS.items()
     }
     seconds: dict[str, list[float]] = {name: [] for name in NETWORKS}
-    for step in range(NOT_COUNTED + options.rounds):
+    for step in range(WARM_UP + options.rounds):
         for name, trainer in trainers.items():
             start = time.process_time()
             trainer.step(step, [batch], task_loss("class", SEQUENCES))
             seconds[name].append(time.process_time() - start)
-    print(f"{options.precision}, {int(batch.inputs.bounds[-1]):,} tokens a step, CPU seconds:")
-    for name, own in seconds.items():
-        counted = own[NOT_COUNTED:]
+    print(f"{options.precision}, {int(batch.inputs.bounds[-1]):,} tokens per step, CPU seconds:")
+    for name, times in seconds.items():
+        counted = times[WARM_UP:]
         shown = " ".join(f"{value:.3f}" for value in counted)
         print(f"{name}: median {statistics.median(counted):.3f} ({shown})")
 

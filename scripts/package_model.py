@@ -1,8 +1,8 @@
-"""Make a model folder to give away of one that pre-training wrote: bf16 weights, and dropout.
+"""Package a pre-trained model folder for distribution: bf16 weights, and dropout.
 
 Weights rounded to bf16 take half the space; bothways reads them as fp32. A model that was
-pre-trained without dropout gets the paper's 0.1 in its config.json, for whoever fine-tunes it. A
-README.md that is there already is kept.
+pre-trained without dropout gets the paper's 0.1 in its config.json, for fine-tuning. An existing
+README.md is kept.
 
     python scripts/package_model.py runs/mini-en/model src/bothways/models/mini-en
 """
@@ -25,7 +25,7 @@ CARD = "README.md"
 
 
 def main() -> None:
-    """Read, write beside, and move into place."""
+    """Write the package to a temporary folder, and copy it into place."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="model folder of a pre-training run")
     parser.add_argument("out", type=Path, help="folder to write")

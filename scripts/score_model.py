@@ -1,9 +1,9 @@
-"""Fine-tune a model on tasks with several seeds, beside the same network without its pre-training.
+"""Fine-tune a model on tasks with several seeds, and the same network without pre-training.
 
 Starts: the model; the same shape with random weights; and the same shape primed (`model.init`) but
-untrained. One setting for all tasks unless they are asked for in several calls; nothing is chosen
-on dev. Results are added to a JSON file, and those in it already are not computed again, so that
-the file alone needs keeping.
+untrained. Each call uses one setting for all its tasks; nothing is chosen on dev. Results are added
+to a JSON file, and results it already has are not computed again, so only the file needs to be
+kept.
 
     python scripts/score_model.py mini-en --out results/mini-en --glue GLUE --sick SICK \\
         --squad SQUAD_BY_ARTICLE --ner CONLL2003 --lr 3e-4 --batch 32 --epochs 4 --seeds 5
@@ -33,7 +33,7 @@ from bothways.training.runfolder import versions
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 STARTS = ("model", "random", "primed")
-TASKS = {  # what says where the files are, and the scores shown
+TASKS = {  # the option with the folder of the files, and the scores shown
     "cola": ("glue", ("matthews",)),
     "sst2": ("glue", ("accuracy",)),
     "mrpc": ("glue", ("f1", "accuracy")),
@@ -51,7 +51,7 @@ TASKS = {  # what says where the files are, and the scores shown
 
 
 def main() -> None:
-    """Train what is not in the file yet, and write the table after each."""
+    """Train what the file lacks, and write the table after each task and start."""
     options = _arguments()
     loaded = load_model(options.model)
     known = model_digest(loaded, weights=True)
@@ -82,11 +82,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--squad2", type=Path, help="the same, with questions without an answer")
     parser.add_argument("--ner", type=Path, help="folder with eng.train, eng.testa, eng.testb")
     parser.add_argument("--wnut", type=Path, help="folder of WNUT-17")
-    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), help="those with data, if none")
+    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), help="default: those with data")
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0")
     for name, kind in (("lr", float), ("batch", int), ("epochs", int), ("dropout", float)):
-        parser.add_argument(f"--{name}", type=kind, help="what the task declares, if not given")
+        parser.add_argument(f"--{name}", type=kind, help="default: what the task declares")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--threads", type=int, default=0)
     return parser.parse_args()
@@ -95,13 +95,13 @@ def _arguments() -> argparse.Namespace:
 def _add(
     task: str, start: str, options: argparse.Namespace, loaded: Loaded, runs: dict[str, Any]
 ) -> bool:
-    """Train the seeds of a start that are not among its runs yet, and add them."""
+    """Train the seeds of a start that its runs lack, and add them; whether there were any."""
     recipe = _recipe(task, options)
     setting = {**recipe.setting, "dropout": recipe.dropout, "length": recipe.length}
-    own = runs.setdefault(start, {"setting": setting, "seeds": []})
-    if own["setting"] != setting:
-        raise SystemExit(f"{task}, {start}: was measured with {own['setting']}, not {setting}")
-    done = {run["seed"] for run in own["seeds"]}
+    entry = runs.setdefault(start, {"setting": setting, "seeds": []})
+    if entry["setting"] != setting:
+        raise SystemExit(f"{task}, {start}: was measured with {entry['setting']}, not {setting}")
+    done = {run["seed"] for run in entry["seeds"]}
     if not (seeds := tuple(seed for seed in range(options.seeds) if seed not in done)):
         return False
     result = finetune(
@@ -115,9 +115,10 @@ def _add(
             threads=options.threads,
         )
     )
-    own["seeds"] = sorted([*own["seeds"], *map(_record, result.seeds)], key=lambda r: r["seed"])
-    own["baseline"] = result.baseline
-    own["versions"] = versions()
+    records = [*entry["seeds"], *map(_record, result.seeds)]
+    entry["seeds"] = sorted(records, key=lambda record: record["seed"])
+    entry["baseline"] = result.baseline
+    entry["versions"] = versions()
     return True
 
 
@@ -132,12 +133,12 @@ def _primed(loaded: Loaded, work: Path) -> str:
 
 
 def _recipe(name: str, options: argparse.Namespace) -> FinetuneConfig:
-    """A task with its files, and what was asked for instead of its settings."""
+    """A task with its files and the settings of the command line."""
     data = getattr(options, TASKS[name][0])
     if name in ("squad", "squad2"):
         files = {"task.train": "train.json", "task.dev": "dev.json", "task.measure": ["test.json"]}
         recipe = load_recipe(FinetuneConfig, RECIPES / f"{name}.yaml", {"data": str(data), **files})
-    elif name == "qnli":  # its training file is not at hand: four fifths of dev are trained on
+    elif name == "qnli":  # without its training file: train on four fifths of dev
         parts = options.work / "qnli-parts"
         if not parts.exists():
             file = str(data / "QNLI" / "dev.tsv")
@@ -169,20 +170,20 @@ def _record(seed: SeedResult) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> list[str]:
     """Means and standard deviations over the seeds, as Markdown; dev, then labelled test files."""
     starts = [s for s in STARTS if any(s in runs for runs in found["runs"].values())]
-    lines = [f"| of 100 | seeds | {' | '.join(starts)} | always the same |"]
+    lines = [f"| of 100 | seeds | {' | '.join(starts)} | constant prediction |"]
     lines.append("|---" * (len(starts) + 3) + "|")
     for task, (_, metrics) in TASKS.items():
-        own = {s: runs for s, runs in found["runs"].get(task, {}).items() if runs["seeds"]}
-        if not own:
+        by_start = {s: runs for s, runs in found["runs"].get(task, {}).items() if runs["seeds"]}
+        if not by_start:
             continue
-        first = next(iter(own.values()))
-        counts = " / ".join(dict.fromkeys(str(len(runs["seeds"])) for runs in own.values()))
+        first = next(iter(by_start.values()))
+        counts = " / ".join(dict.fromkeys(str(len(runs["seeds"])) for runs in by_start.values()))
         for part in ["dev", *first["seeds"][0]["further"]]:
             for metric in metrics:
-                cells = [_cell(own.get(s), part, metric) for s in starts]
-                same = f"{100 * first['baseline'][metric]:.1f}" if part == "dev" else ""
+                cells = [_cell(by_start.get(s), part, metric) for s in starts]
+                constant = f"{100 * first['baseline'][metric]:.1f}" if part == "dev" else ""
                 name = f"{task} {part}, {metric}"
-                lines.append(f"| {name} | {counts} | {' | '.join(cells)} | {same} |")
+                lines.append(f"| {name} | {counts} | {' | '.join(cells)} | {constant} |")
     return lines
 
 
@@ -190,7 +191,7 @@ def _cell(runs: dict[str, Any] | None, part: str, metric: str) -> str:
     if runs is None:
         return ""
     scores = [run["dev"] if part == "dev" else run["further"][part] for run in runs["seeds"]]
-    values = [100 * own[metric] for own in scores]
+    values = [100 * score[metric] for score in scores]
     deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):.1f}{deviation}"
 

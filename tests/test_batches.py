@@ -52,12 +52,12 @@ def expected_epoch(
     batches: PairBatches, store: TokenStore, epoch: int, room: int
 ) -> list[Instance]:
     """An epoch's instances in order, put together one by one."""
-    plan, ends = batches.plan(epoch), store.sentence_bounds
-    assert plan.b is not None
-    assert plan.label is not None
+    instances, ends = batches.instances(epoch), store.sentence_bounds
+    assert instances.b is not None
+    assert instances.label is not None
     made: list[Instance] = []
     for row in batches.order(epoch).tolist():
-        a, b = ends[plan.a[row]], ends[plan.b[row]]
+        a, b = ends[instances.a[row]], ends[instances.b[row]]
         cut = truncation(
             a[1:] - a[:1],
             b[1:] - b[:1],
@@ -72,7 +72,7 @@ def expected_epoch(
         ]
         cls, sep = TOKENIZER.cls_id, TOKENIZER.sep_id
         tokens = (cls, *texts[0], sep, *texts[1], sep)
-        made.append((tokens, int(plan.label[row])))
+        made.append((tokens, int(instances.label[row])))
     return made
 
 
@@ -99,7 +99,9 @@ def test_epochs_end_to_end(store: TokenStore) -> None:
     batches = pair_batches(store, batch=7, micro_batch=7)
     expected = list(chain.from_iterable(expected_epoch(batches, store, e, 21) for e in range(4)))
     steps = len(expected) // 7
-    assert 7 * steps > sum(map(len, (batches.plan(e) for e in range(3)))), "three changes of epoch"
+    assert 7 * steps > sum(map(len, (batches.instances(e) for e in range(3)))), (
+        "three changes of epoch"
+    )
     made = list(chain.from_iterable(instances(batches.micro_batches(s)) for s in range(steps)))
     assert made == expected[: 7 * steps]
     labels = [label for _, label in made]
@@ -178,8 +180,8 @@ def test_a_share_is_those_parts_alone(store: TokenStore, monkeypatch: pytest.Mon
     batches = pair_batches(store, batch=7, micro_batch=2)
     whole = batches.micro_batches(5)
     made: list[int] = []
-    make = batches._make
-    monkeypatch.setattr(batches, "_make", lambda *rows: (made.append(1), make(*rows))[1])
+    make = batches._make_batch
+    monkeypatch.setattr(batches, "_make_batch", lambda *rows: (made.append(1), make(*rows))[1])
     for first in range(3):
         share = batches.micro_batches(5, slice(first, None, 3))
         assert equal(share, whole[first::3])
@@ -217,24 +219,24 @@ def test_threads_and_order_change_nothing() -> None:
 
 
 def test_threads_plan_an_epoch_once(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan_epoch, planned = module.plan_epoch, []
+    create_instances, planned = module.create_instances, []
 
     def slow(*args, **named):  # type: ignore[no-untyped-def]
         planned.append(named["epoch"])
         time.sleep(0.05)
-        return plan_epoch(*args, **named)
+        return create_instances(*args, **named)
 
-    monkeypatch.setattr(module, "plan_epoch", slow)
+    monkeypatch.setattr(module, "create_instances", slow)
     shared = pair_batches(store)
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(shared.plan, [0, 0, 0, 0]))
-        list(pool.map(shared._size, [2, 2, 2, 2]))
+        list(pool.map(shared.instances, [0, 0, 0, 0]))
+        list(pool.map(shared._epoch_size, [2, 2, 2, 2]))
     assert planned == [0, 1, 2]
 
 
 def pair_sizes(store: TokenStore, epochs: int) -> list[int]:
     batches = pair_batches(store)
-    return [len(batches.plan(epoch)) for epoch in range(epochs)]
+    return [len(batches.instances(epoch)) for epoch in range(epochs)]
 
 
 def test_known_epoch_sizes_save_planning(
@@ -245,13 +247,13 @@ def test_known_epoch_sizes_save_planning(
     assert len(first.epoch_sizes) > 3
     assert first.epoch_sizes == pair_sizes(store, len(first.epoch_sizes))
     planned = []
-    plan_epoch = module.plan_epoch
+    create_instances = module.create_instances
 
     def watch(*args, **named):  # type: ignore[no-untyped-def]
         planned.append(named["epoch"])
-        return plan_epoch(*args, **named)
+        return create_instances(*args, **named)
 
-    monkeypatch.setattr(module, "plan_epoch", watch)
+    monkeypatch.setattr(module, "create_instances", watch)
     continued = pair_batches(store, epoch_sizes=first.epoch_sizes)
     assert equal(continued.micro_batches(100), expected)
     assert len(planned) <= 2
@@ -287,8 +289,8 @@ def test_static_masks_come_again(store: TokenStore) -> None:
     """Pairs and masks of epoch e are those of e mod 2; each epoch has its own order."""
     static = pair_batches(store, batch=1, micro_batch=1, masking=MaskOptions(duplicates=2))
     dynamic = pair_batches(store, batch=1, micro_batch=1)
-    sizes = [len(static.plan(epoch)) for epoch in range(4)]
-    assert sizes[:2] == sizes[2:] == [len(dynamic.plan(epoch)) for epoch in (0, 1)]
+    sizes = [len(static.instances(epoch)) for epoch in range(4)]
+    assert sizes[:2] == sizes[2:] == [len(dynamic.instances(epoch)) for epoch in (0, 1)]
     starts = np.cumsum([0, *sizes])
 
     def epoch(batches: PairBatches, number: int) -> list[bytes]:
@@ -310,7 +312,7 @@ def test_static_masks_over_the_change_of_epoch(store: TokenStore, duplicates: in
     one_by_one = pair_batches(store, batch=1, micro_batch=1, masking=masking)
     together = pair_batches(store, batch=64, micro_batch=64, masking=masking)
     count = 64 * 8
-    assert count > 3 * len(together.plan(0))
+    assert count > 3 * len(together.instances(0))
     made = chain.from_iterable(instances(together.micro_batches(s)) for s in range(8))
     single = chain.from_iterable(instances(one_by_one.micro_batches(s)) for s in range(count))
     assert list(made) == list(single)

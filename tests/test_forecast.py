@@ -131,7 +131,7 @@ def test_real_lengths_are_read_from_the_corpus(tiny_corpus: Path) -> None:
         assert phase.sequence_tokens == pytest.approx(lengths.mean())
         assert phase.sequence_tokens < phase.length
         assert phase.steps is not None
-        assert phase.epochs == pytest.approx(phase.steps * phase.batch / len(source.plan(0)))
+        assert phase.epochs == pytest.approx(phase.steps * phase.batch / len(source.instances(0)))
         assert phase.tokens_per_second > 0
         assert phase.activations_recomputing > 0
 

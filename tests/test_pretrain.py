@@ -38,7 +38,7 @@ from bothways.model.heads import Bert
 from bothways.pretraining import clock
 from bothways.pretraining import record as recording
 from bothways.pretraining import run as module
-from bothways.pretraining.heldout import evaluation_batches
+from bothways.pretraining.evaluation import evaluation_batches
 from bothways.pretraining.record import draw_curves, log_window
 from bothways.pretraining.run import PretrainResult, pretrain
 from bothways.pretraining.start import starting_model
@@ -431,7 +431,7 @@ def test_other_numerics_are_taken_said_and_recorded(
         pretrain(config)
     result = pretrain(replace(config, precision="bf16", threads=2))
     out = " ".join(capsys.readouterr().out.split())
-    assert "30 steps; bf16: asked for; 2 threads" in out
+    assert "30 steps; bf16: requested; 2 threads" in out
     assert "bits may differ from step 29: threads: 1 -> 2" in out
     assert "bits may differ from step 29: precision: fp32 -> bf16" in out
     (noted,) = read_run(result.run)["changes"]

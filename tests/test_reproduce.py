@@ -23,7 +23,7 @@ from bothways.model.folder import load_model
 from bothways.reproduce import embedded, execute, forecast, grid, steps
 from bothways.reproduce.changes import changed
 from bothways.reproduce.embedded import TextOptions
-from bothways.reproduce.execute import Ledger, compute_all, words
+from bothways.reproduce.execute import Ledger, arguments, compute_all
 from bothways.reproduce.grid import make_grid
 from bothways.reproduce.report import as_published, markdown, record, shown
 from bothways.reproduce.results import Cell, Score, cells
@@ -120,8 +120,8 @@ def test_records_outlive_the_files(world: dict[str, Any], monkeypatch: pytest.Mo
     ledger = Ledger(Path(config.out))
     before = ledger.result(first)
     plan = reproduce(dataclasses.replace(more, plan=True))
-    assert plan.count("again, its files are gone") == len(kinds(found, "pretrain"))
-    with pytest.raises(RunError, match="comes before it and is not there"):
+    assert plan.count("again: its files are gone") == len(kinds(found, "pretrain"))
+    with pytest.raises(RunError, match="which is not computed, or whose files are gone"):
         reproduce(dataclasses.replace(more, step=first.name))
     reproduce(more)
     assert sorted(done.done) == sorted(found.steps), "each once"
@@ -147,7 +147,7 @@ def test_what_is_made_again_must_not_replace_its_record_by_a_failure(
     shutil.rmtree(Path(config.out) / "runs")
     found = grid_of("masks", "cpu", **world)
     pretend(monkeypatch, diverges="pretrain-")
-    with pytest.raises(RunError, match="is on record, and diverged when it was made again"):
+    with pytest.raises(RunError, match="is on record, but diverged when it was computed again"):
         reproduce(dataclasses.replace(config, seeds=(0, 1, 2, 3)))
     ledger = Ledger(Path(config.out))
     assert all(ledger.result(step) == {"steps": 1} for step in kinds(found, "pretrain"))
@@ -215,7 +215,7 @@ def test_a_step_alone_and_its_refusals(
     done = pretend(monkeypatch)
     first, second, *_ = grid_of("masks", "cpu", **world).steps
     config = ReproduceConfig("masks", scale="cpu", **world, step=second)
-    with pytest.raises(RunError, match=f"{first} comes before it"):
+    with pytest.raises(RunError, match=f"it needs {first}, which is not computed"):
         reproduce(config)
     assert reproduce(dataclasses.replace(config, step=first)) == f"{first}: finished"
     assert done.done == [first]
@@ -246,7 +246,7 @@ def test_two_processes_do_not_compute_one_step(world: dict[str, Any], tmp_path: 
             other.kill()
 
         with ledger.locked(step, say):
-            assert said == [f"{step.name}: another process computes it; waiting"]
+            assert said == [f"{step.name}: another process is computing it; waiting"]
 
 
 def test_jobs_run_at_once_in_the_order_of_needs(
@@ -285,7 +285,7 @@ def test_jobs_run_at_once_in_the_order_of_needs(
 def test_a_job_that_fails_is_told_with_its_log(
     world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execute, "words", lambda _: ["no-such-table"])
+    monkeypatch.setattr(execute, "arguments", lambda _: ["no-such-table"])
     config = ReproduceConfig("masks", scale="cpu", **world, jobs=2)
     with pytest.raises(RunError, match=r"step \S+ failed .*\.log\):\n.*no-such-table"):
         compute_all(grid_of("masks", "cpu", **world).steps, Ledger(Path(config.out)), config,
@@ -297,7 +297,7 @@ def test_a_jobs_command_line_gives_its_options(world: dict[str, Any]) -> None:
         "table5", scale="cpu", **world, seeds=(3, 4), jobs=1, keep_models=True, step="a-b"
     )
     read = options.parse(
-        ReproduceConfig, words(config), prog="x", description="", positional=("name",)
+        ReproduceConfig, arguments(config), prog="x", description="", positional=("name",)
     )
     assert read == config
 
@@ -361,7 +361,7 @@ def test_every_table_draws_with_nothing_there(name: str, world: dict[str, Any]) 
     assert draw(found, cells(found, Ledger(Path(world["out"])))).startswith(b"\x89PNG")
 
 
-def test_the_plan_says_what_is_there_and_what_is_left(
+def test_the_plan_says_what_is_done_and_what_is_left(
     world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend(monkeypatch)
@@ -370,10 +370,10 @@ def test_the_plan_says_what_is_there_and_what_is_left(
     assert not Path(config.out).exists(), "a plan computes nothing"
     assert "16.4 M" in before
     steps = len(grid_of("masks", "cpu", **world).steps)
-    assert f"{steps} steps, 0 of them there" in before
+    assert f"{steps} steps, 0 done" in before
     reproduce(config)
     after = reproduce(dataclasses.replace(config, plan=True))
-    assert f"{steps} steps, {steps} of them there; about 0.0 hours left" in after
+    assert f"{steps} steps, {steps} done; about 0.0 hours left" in after
 
 
 # ------------------------------------------------------------------------------------- in earnest

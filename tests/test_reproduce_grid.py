@@ -240,7 +240,7 @@ def test_a_recipe_takes_the_place_of_the_scales(world: dict[str, Any], tmp_path:
     assert {(r.clock.steps, r.optimizer.lr, r.masking.rate) for r in recipes} == {(12, 7e-4, 0.2)}
     assert len({r.masking.mask for r in recipes}) == 3, "rows are changes on top of it"
     path.write_text("clock: {minutes: 3}\n")
-    with pytest.raises(ConfigError, match=r"own\.yaml: rows .* must have the same steps"):
+    with pytest.raises(ConfigError, match=r"own\.yaml: the rows .* the same number of steps"):
         grid_of("table8", "cpu", **world, recipe=str(path))
     found = grid_of("table8", "cpu", **world, recipe=str(path), steps=5)
     assert kinds(found, "pretrain")[0].config.clock.steps == 5

@@ -1,4 +1,4 @@
-"""Rows of a plan as sequences: what is cut, and where [CLS] and [SEP] stand."""
+"""Instances as sequences: what is cut, and where [CLS] and [SEP] go."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.config import PairKind, PairOptions
-from bothways.pretraining.plan import plan_epoch
-from bothways.pretraining.sequences import find_pieces, lay_out, truncation
+from bothways.pretraining.instances import create_instances
+from bothways.pretraining.sequences import find_spans, join_spans, truncation
 from pretraining_examples import TOKENIZER, Documents, memory_store
 
 DOCUMENTS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=9), min_size=2, max_size=6)
@@ -24,10 +24,12 @@ def test_layout_of_each_kind(
     kind: PairKind, documents: Documents, length: int, data: st.DataObject
 ) -> None:
     store = memory_store([*documents, [3, 4]])
-    plan = plan_epoch(store, length=length, options=PairOptions(kind=kind), seed=1, epoch=2)
-    rows = np.array(data.draw(st.lists(st.integers(0, len(plan) - 1), min_size=1, max_size=5)))
-    pieces = find_pieces(store, plan, rows, kind=kind, length=length, seed=1, epoch=2)
-    made = lay_out(store, pieces)
+    instances = create_instances(
+        store, length=length, options=PairOptions(kind=kind), seed=1, epoch=2
+    )
+    rows = np.array(data.draw(st.lists(st.integers(0, len(instances) - 1), min_size=1, max_size=5)))
+    spans = find_spans(store, instances, rows, kind=kind, length=length, seed=1, epoch=2)
+    made = join_spans(store, spans)
     assert len(made.bounds) == len(rows) + 1
     assert made.bounds[-1] == len(made.tokens) == len(made.segments)
     borders = set(store.document_bounds.tolist())
@@ -35,14 +37,14 @@ def test_layout_of_each_kind(
         start, stop = made.bounds[number : number + 2]
         tokens, segments = made.tokens[start:stop].tolist(), made.segments[start:stop].tolist()
         assert len(tokens) <= length
-        ranges = [plan.a[row]] if plan.b is None else [plan.a[row], plan.b[row]]
+        ranges = [instances.a[row]] if instances.b is None else [instances.a[row], instances.b[row]]
         if kind == "full":  # a document ends inside
             cuts = [s for s in range(ranges[0][0] + 1, ranges[0][1]) if s in borders]
             edges = [ranges[0][0], *cuts, ranges[0][1]]
             ranges = [np.array(pair) for pair in pairwise(edges)]
         texts = [store.tokens_between(*store.sentence_bounds[r].tolist()).tolist() for r in ranges]
-        own = pieces.sequence == number
-        cut = zip(pieces.cut_front[own].tolist(), pieces.cut_end[own].tolist(), strict=True)
+        own = spans.sequence == number
+        cut = zip(spans.cut_front[own].tolist(), spans.cut_end[own].tolist(), strict=True)
         expected, parts = [CLS], [0]
         for segment, (text, (front, end)) in enumerate(zip(texts, cut, strict=True)):
             expected += [*text[front : len(text) - end], SEP]
@@ -50,18 +52,18 @@ def test_layout_of_each_kind(
         assert tokens == expected
         assert segments == parts
         whole = sum(map(len, texts)) + len(texts) + 1
-        assert (whole > length) == bool((pieces.cut_front + pieces.cut_end)[own].any())
+        assert (whole > length) == bool((spans.cut_front + spans.cut_end)[own].any())
         assert whole <= length or len(tokens) == length
 
 
 def test_sequences_one_after_another() -> None:
     store = memory_store([[3, 4], [5, 6], [7]])
-    plan = plan_epoch(store, length=16, options=PairOptions(), seed=1, epoch=0)
+    instances = create_instances(store, length=16, options=PairOptions(), seed=1, epoch=0)
 
     def find(*rows: int):  # type: ignore[no-untyped-def]
-        return find_pieces(store, plan, np.array(rows), kind="next", length=16, seed=1, epoch=0)
+        return find_spans(store, instances, np.array(rows), kind="next", length=16, seed=1, epoch=0)
 
-    both, one = lay_out(store, find(0, 2).then(find(1))), lay_out(store, find(0, 2, 1))
+    both, one = join_spans(store, find(0, 2).append(find(1))), join_spans(store, find(0, 2, 1))
     for name in ("tokens", "segments", "bounds"):
         assert getattr(both, name).tolist() == getattr(one, name).tolist()
 

@@ -181,7 +181,7 @@ def test_they_may_be_asked_for_later_if_they_can_be_given(
     config = make(tmp_path / "run", checkpoint=EVERY_STEP)
     assert fingerprint(config) == fingerprint(replace(config, snapshots=KEPT))
     stopped_after(8, config)
-    late = r"snapshots: step 3 was not kept when the run passed it, and it goes on after step 8;"
+    late = r"step 3 was not kept when the run passed it, and the run continues after step 8;"
     with pytest.raises(ConfigError, match=late):
         pretrain(replace(config, snapshots=KEPT))
     result = pretrain(replace(config, snapshots=(8, 10)))  # the 8th step's is there still

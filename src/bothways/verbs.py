@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from bothways.config import (
     AnswerConfig,
@@ -30,9 +29,8 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, ModelError, StoreError
 from bothways.files import write_text
 from bothways.model.folder import Loaded, load_model, save_model
-from bothways.pretraining.heldout import evaluation_batches
-from bothways.pretraining.objective import measure
-from bothways.pretraining.plan import unfit
+from bothways.pretraining.evaluation import measure_store
+from bothways.pretraining.instances import store_problem
 from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task as declared_task
@@ -259,7 +257,7 @@ def evaluate_pretraining(
     kind = recipe.pairs.kind
     store = TokenStore.open(corpus, "heldout")
     split = "held-out split"
-    if unfit(store, kind):
+    if store_problem(store, kind):
         store, split = TokenStore.open(corpus), "all documents, because it has no held-out split"
     if store.tokenizer.fingerprint != loaded.tokenizer.fingerprint:
         raise StoreError(
@@ -267,8 +265,7 @@ def evaluate_pretraining(
             "the model folder as --tokenizer."
         )
     length = min(_EVALUATION_LENGTH, loaded.model.config.positions)
-    batches = evaluation_batches(store, length, sequences, recipe)
-    result = measure(loaded.model, batches, torch.float32, kind)
+    result = measure_store(loaded.model, store, recipe, length=length, sequences=sequences)
     unit = "sequences" if result.pairs is None else "pairs"
     line = (
         f"{corpus} ({split}), {result.sequences:,} {unit}, {result.targets:,} "

@@ -22,7 +22,7 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.cost import mean_operations
 from bothways.model.heads import Bert
 from bothways.pretraining.batches import PairBatches
-from bothways.pretraining.clock import EVALUATIONS
+from bothways.pretraining.clock import EVALUATIONS, reserve_evaluations
 from bothways.pretraining.objective import PAIR_TASKS
 from bothways.pretraining.start import load_start
 from bothways.training.device import choose_device
@@ -328,11 +328,7 @@ def _with_clock(config: PlanConfig, forecast: Forecast, texts: Sequence[_Text]) 
     one = config.evaluate.sequences * first.step_seconds / first.batch * _FORWARD
     seconds = [p.step_seconds for p in phases]
     if clock.minutes is not None:
-        if config.evaluate.every:
-            seconds = [s + one / config.evaluate.every for s in seconds]
-        else:
-            spent = min(EVALUATIONS * one / 60, clock.minutes / 2)
-            clock = replace(clock, minutes=clock.minutes - spent)
+        clock, seconds = reserve_evaluations(clock, seconds, config.evaluate.every, one)
     steps = total_steps(
         clock,
         config.phases,

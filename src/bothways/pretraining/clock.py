@@ -1,4 +1,4 @@
-"""What is decided before step 1: precision, and the number of steps that a clock stands for."""
+"""What is decided before step 1: the precision, and how many steps the clock allows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bothways.config import PretrainConfig
+from bothways.config import ClockOptions, PretrainConfig
 from bothways.model.batch import PretrainingBatch
 from bothways.model.heads import Bert
 from bothways.pretraining.batches import PairBatches, prefetch
@@ -24,14 +24,17 @@ from bothways.training.ranks import Ranks
 from bothways.training.schedules import total_steps
 
 EVALUATIONS = 20
-"""Evaluations of a run, where the config leaves the interval open."""
+"""Evaluations of a run, if the config does not set the interval."""
 _PROBE_SECONDS, _MOST_PROBED = 3.0, 200  # of each phase; micro-batches
 
 
 def resolve_clock(
     config: PretrainConfig, model: Bert, sources: Sequence[PairBatches], ranks: Ranks
 ) -> dict[str, Any]:
-    """Precision and steps, for run.json; by probes of rank 0, in which all processes take part."""
+    """Precision and steps, for run.json.
+
+    Rank 0 measures and decides; all processes must call this.
+    """
     precision = ranks.first_does(lambda: choose_precision(config.precision, model.device))
     steps = _count_steps(config, model, sources, DTYPES[precision.name], ranks)
     return {"precision": precision.name, "reason": precision.reason, "steps": steps}
@@ -52,23 +55,41 @@ def _count_steps(
         ]
     if clock.minutes is not None:
         seconds = ranks.told([_probe(config, model, source, dtype, ranks) for source in sources])
-        # Evaluations are forward passes, about a third of a step's work for each sequence.
+        # Evaluations are forward passes: per sequence, about a third of a training step's work.
         evaluation = config.evaluate.sequences / phases[0].batch * seconds[0] / 3
-        if config.evaluate.every:
-            seconds = [own + evaluation / config.evaluate.every for own in seconds]
-        else:
-            spent = min(EVALUATIONS * evaluation / 60, clock.minutes * 0.5)
-            clock = replace(clock, minutes=clock.minutes - spent)
+        clock, seconds = reserve_evaluations(clock, seconds, config.evaluate.every, evaluation)
     return total_steps(clock, phases, step_tokens=tokens, step_seconds=seconds)
+
+
+def reserve_evaluations(
+    clock: ClockOptions, step_seconds: list[float], every: int, evaluation_seconds: float
+) -> tuple[ClockOptions, list[float]]:
+    """Leave time for the evaluations of a run that is limited in minutes.
+
+    Args:
+        clock: with ``minutes``.
+        step_seconds: of a training step, for each phase.
+        every: steps between evaluations; 0 for :data:`EVALUATIONS` in the run.
+        evaluation_seconds: of one evaluation.
+
+    Returns:
+        The minutes for training, and the seconds per step: either each step bears its share of an
+        evaluation, or all evaluations together are taken off the minutes, at most half of them.
+    """
+    assert clock.minutes is not None
+    if every:
+        return clock, [seconds + evaluation_seconds / every for seconds in step_seconds]
+    spent = min(EVALUATIONS * evaluation_seconds / 60, clock.minutes / 2)
+    return replace(clock, minutes=clock.minutes - spent), step_seconds
 
 
 def _probe(
     config: PretrainConfig, model: Bert, source: PairBatches, dtype: torch.dtype, ranks: Ranks
 ) -> float:
-    """Seconds of one step, from micro-batches trained on a copy of the model.
+    """Seconds of one step, measured by training a copy of the model on micro-batches.
 
-    Some seconds of them, made by a thread beside the training as in the run: the first few of a
-    process are faster than what it keeps up.
+    It trains for some seconds, with batches made by a thread as in the run: the first few
+    micro-batches of a process are faster than the pace it can keep.
     """
     micro = copy.copy(source)
     micro.phase = replace(source.phase, batch=min(source.phase.batch, source.phase.micro_batch))
@@ -91,10 +112,10 @@ def _probe(
         now = time.perf_counter()
         times.append(now - start)
         start = now
-        if step == 1:  # the first one warms up
+        if step == 1:  # step 0 was the warm-up
             enough = 1 + math.ceil(_PROBE_SECONDS / times[1])
             last = min(last, max(3, ranks.told(enough)))
         if step == last:
             break
-    parts = math.ceil(source.phase.batch / source.phase.micro_batch / ranks.size)
-    return statistics.fmean(times[1:]) * parts
+    micro_batches = math.ceil(source.phase.batch / source.phase.micro_batch / ranks.size)
+    return statistics.fmean(times[1:]) * micro_batches

@@ -1,6 +1,7 @@
 """Targets of the language model, drawn when a batch is made (Devlin et al. 2019, 3.1 and A.1).
 
-T tokens, B sequences, L longest of them, M targets, W words of a sequence at most, V vocabulary.
+T tokens, B sequences, L tokens of the longest one, M targets, C candidates, N words, W words of the
+sequence with the most, V pieces of the vocabulary.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from bothways.tokenization.tokenizer import CONTINUES, Tokenizer
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# Scripts that put no spaces between words, as the names of their letters begin.
+# Scripts without spaces between words: how the Unicode names of their letters begin.
 _UNSPACED = (
     *("CJK ", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "BOPOMOFO"),
     *("THAI ", "LAO ", "KHMER", "MYANMAR"),
 )
 # Their signs that belong to the letter before: small kana, the prolonged sound mark.
 _JOINED = ("SMALL", "PROLONGED")
+# A priority behind all others; targets are the candidates with the lowest priorities.
 _LAST = np.uint64(2**64 - 1)
-_PLACE_BITS = np.uint64(0x7FF)
+_POSITION_BITS = np.uint64(0x7FF)
 
 
 def max_predictions(length: int, rate: float) -> int:
-    """Most targets of a sequence of this length: 20 at 128 and 77 at 512 for 15 %."""
+    """The most targets a sequence of this length may have: for 15 %, 20 of 128 and 77 of 512."""
     return math.ceil(length * rate - 1e-9)
 
 
@@ -41,8 +43,8 @@ class Vocabulary:
 
     Attributes:
         mask_id: id of [MASK].
-        special: bool [V]; ids that are never masked and never put in.
-        ordinary: int64; the other ids, which random words are drawn from.
+        special: bool [V]; ids that are never masked, and never used as random words.
+        ordinary: int64; the other ids.
         starts_word: bool [V]; pieces that begin a word.
     """
 
@@ -53,7 +55,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, *, segmented: bool = False) -> Vocabulary:
-        """From a tokenizer; ``segmented``: its text has spaces between words in every script."""
+        """That of a tokenizer; ``segmented``: text has spaces between words in every script."""
         special = np.zeros(tokenizer.vocab_size, dtype=bool)
         special[tokenizer.special_ids] = True
         starts_word = tokenizer.starts_word.copy()
@@ -63,10 +65,10 @@ class Vocabulary:
 
 
 def unspaced(pieces: list[str]) -> Flags:
-    """Pieces that begin with a letter of a script without spaces between words, bool [V].
+    """Which pieces begin with a letter of a script without spaces between words, bool [V].
 
-    There a run of letters is a clause, not a word, and would be hidden as a whole. Marks, small
-    kana and the prolonged sound belong to the letter before them.
+    In such scripts a run of letters is a clause, not a word, and would be masked as a whole. Marks,
+    small kana and the prolonged sound mark belong to the letter before them and do not count.
     """
     return np.array([_is_unspaced(piece.removeprefix(CONTINUES)[:1]) for piece in pieces])
 
@@ -90,56 +92,57 @@ def mask_tokens(
 ) -> tuple[Ints, Ints, Ints]:
     """Choose the targets of a flat batch and hide them.
 
-    For each sequence round(rate x its tokens) targets, at least one and at most ``budget``; special
-    tokens count in the length and are never chosen. Of the chosen, 80 % are shown as [MASK], 10 %
-    as a random word, 10 % as they are, decided for each piece by itself, also within a whole word,
-    as the original does. Two differences from the original: it draws random words over the whole
-    vocabulary, specials included, where here they are uniform over the ordinary pieces; and it may
-    choose an [UNK] of the text as a target, which here counts as special.
+    Each sequence gets round(rate x its tokens) targets, at least one and at most ``budget``;
+    special tokens count in the length but are never chosen. With the paper's rates, 80 % of the
+    targets are shown as [MASK], 10 % as a random word and 10 % unchanged. As in the original this
+    is decided for each piece separately, even within a whole word.
+
+    Two differences from the original: it draws random words from the whole vocabulary, special
+    tokens included, and we draw them uniformly from the ordinary pieces; and it may choose an [UNK]
+    of the text as a target, which counts as special here.
 
     Args:
         tokens: int64 [T]; not changed.
         bounds: int64 [B + 1].
         vocabulary: which ids are special, and which begin a word.
         options: the rates, and what is chosen; not ``left_to_right``.
-        budget: most targets of one sequence.
+        budget: the most targets of one sequence.
         seed: of the phase.
-        epoch: int64 [B]; keys the draws, with index and the place in the sequence.
-        index: int64 [B]; the instances' rows in the plan.
+        epoch: int64 [B]; keys the draws, together with index and position in the sequence.
+        index: int64 [B]; the instances' rows in their epoch.
 
     Returns:
-        The tokens to show, int64 [T]; places of the targets, int64 [M], increasing; their ids.
+        The tokens to show, int64 [T]; where the targets are, int64 [M], increasing; their ids.
     """
     lengths = np.diff(bounds)
     wanted = np.clip(np.rint(lengths * options.rate), 1, budget).astype(np.int64)
-    place = np.arange(lengths.max(initial=0))
-    inside = place < lengths[:, None]
-    # Rows and columns in place of flat arrays: a hash costs one round for each token, not three.
-    keys = _ranks(bits(seed, Purpose.MASK, epoch[:, None], index[:, None], place), place)
+    position_L = np.arange(lengths.max(initial=0))
+    inside_BL = position_L < lengths[:, None]
+    # Hash a [B, L] grid, so that epoch and index are mixed once per row and not once per token.
+    draws_BL = bits(seed, Purpose.MASK, epoch[:, None], index[:, None], position_L)
+    priority_BL = _priorities(draws_BL, position_L)
     if options.kind == "words":
-        words = _words(tokens, lengths, wanted, vocabulary)
-        chosen = _choose_words(words, keys[inside], wanted)
+        words = _find_words(tokens, lengths, wanted, vocabulary)
+        chosen = _choose_words(words, priority_BL[inside_BL], wanted)
     else:
-        keys[inside] = np.where(vocabulary.special[tokens], _LAST, keys[inside])
-        keys[~inside] = _LAST
-        chosen = _choose_pieces(keys, wanted)[inside]
+        candidates_BL = inside_BL.copy()
+        candidates_BL[inside_BL] = ~vocabulary.special[tokens]
+        chosen = _choose_pieces(priority_BL, candidates_BL, wanted)[inside_BL]
     at = np.flatnonzero(chosen)
     row = np.searchsorted(bounds, at, side="right") - 1
-    shown = _hide(
-        tokens, at, vocabulary, options, seed, (epoch[row], index[row], at - bounds[:-1][row])
-    )
-    return shown, at, tokens[at]
+    key = (epoch[row], index[row], at - bounds[:-1][row])
+    return _hide(tokens, at, vocabulary, options, seed, key), at, tokens[at]
 
 
 def next_tokens(tokens: Ints, bounds: Ints) -> tuple[Ints, Ints]:
-    """Targets of a left-to-right model: at every place but a sequence's last, the token after it.
+    """Targets of a left-to-right model: at every position but a sequence's last, the next token.
 
     Args:
         tokens: int64 [T].
         bounds: int64 [B + 1].
 
     Returns:
-        Places, int64 [T - B], increasing; the ids to predict there.
+        Positions, int64 [T - B], increasing; the ids to predict there.
     """
     last = np.zeros(len(tokens), dtype=bool)
     last[bounds[1:] - 1] = True
@@ -147,20 +150,33 @@ def next_tokens(tokens: Ints, bounds: Ints) -> tuple[Ints, Ints]:
     return at, tokens[at + 1]
 
 
-def _ranks(draws: NDArray[np.uint64], place: Ints) -> NDArray[np.uint64]:
-    """53 random bits above the place, which parts equal ones (up to 2,048 tokens)."""
-    return (draws & ~_PLACE_BITS) | (place.astype(np.uint64) & _PLACE_BITS)
+def _priorities(draws: NDArray[np.uint64], position: Ints) -> NDArray[np.uint64]:
+    """Random priorities that differ between all tokens of a sequence (of up to 2,048).
+
+    The upper 53 bits are random; the lower 11 hold the position and so break ties.
+    """
+    return (draws & ~_POSITION_BITS) | (position.astype(np.uint64) & _POSITION_BITS)
 
 
-def _choose_pieces(keys: NDArray[np.uint64], wanted: Ints) -> Flags:
-    """The ``wanted`` lowest keys of each row that are no candidates' _LAST; [B, L]."""
+def _choose_pieces(priority: NDArray[np.uint64], candidates: Flags, wanted: Ints) -> Flags:
+    """The candidates of each sequence with the lowest priorities.
+
+    Args:
+        priority: uint64 [B, L].
+        candidates: bool [B, L]; the tokens that may be chosen.
+        wanted: int64 [B]; how many to choose, or all candidates if there are fewer.
+
+    Returns:
+        bool [B, L].
+    """
+    priority = np.where(candidates, priority, _LAST)
     most = int(wanted.max(initial=1))
-    if most < keys.shape[1]:
-        lowest = np.sort(np.partition(keys, most - 1, axis=1)[:, :most], axis=1)
-    else:
-        lowest = np.sort(keys, axis=1)
-    limit = lowest[np.arange(len(keys)), np.minimum(wanted, lowest.shape[1]) - 1]
-    chosen: Flags = (keys <= limit[:, None]) & (keys != _LAST)
+    lowest = priority
+    if most < priority.shape[1]:
+        lowest = np.partition(priority, most - 1, axis=1)[:, :most]
+    lowest = np.sort(lowest, axis=1)
+    limit = lowest[np.arange(len(lowest)), np.minimum(wanted, lowest.shape[1]) - 1]
+    chosen: Flags = candidates & (priority <= limit[:, None])
     return chosen
 
 
@@ -169,10 +185,10 @@ class _Words:
     """The words of a flat batch.
 
     Attributes:
-        candidates: int64 [C]; flat places of the pieces that may be chosen.
-        starts: int64; of each word, its first among the candidates.
-        sizes: int64; of each word, its pieces.
-        row: int64; of each word, its sequence.
+        candidates: int64 [C]; the pieces that may be chosen, as indices into the batch.
+        starts: int64 [N]; each word's first piece, as an index into the candidates.
+        sizes: int64 [N]; how many pieces each word has.
+        row: int64 [N]; each word's sequence.
     """
 
     candidates: Ints
@@ -181,12 +197,15 @@ class _Words:
     row: Ints
 
 
-def _words(tokens: Ints, lengths: Ints, wanted: Ints, vocabulary: Vocabulary) -> _Words:
-    """Pieces in a row that continue each other. A word with more pieces than its sequence may have
-    targets could never be chosen, so its pieces stand by themselves."""
+def _find_words(tokens: Ints, lengths: Ints, wanted: Ints, vocabulary: Vocabulary) -> _Words:
+    """Group the pieces of words.
+
+    A word with more pieces than its sequence has targets could never be chosen, so each of its
+    pieces counts as a word.
+    """
     candidates = np.flatnonzero(~vocabulary.special[tokens])
     row = np.repeat(np.arange(len(lengths)), lengths)[candidates]
-    # After a special token a word begins, even if truncation has cut off its first pieces.
+    # A word begins after every special token, even if truncation has cut off its first pieces.
     begins = vocabulary.starts_word[tokens[candidates]] | (np.diff(candidates, prepend=-2) > 1)
     sizes = np.diff(np.append(np.flatnonzero(begins), len(candidates)))
     too_long = sizes > wanted[row[begins]]
@@ -195,34 +214,35 @@ def _words(tokens: Ints, lengths: Ints, wanted: Ints, vocabulary: Vocabulary) ->
     return _Words(candidates, starts, np.diff(np.append(starts, len(candidates))), row[starts])
 
 
-def _choose_words(words: _Words, keys: NDArray[np.uint64], wanted: Ints) -> Flags:
-    """Words in random order as long as they fit; one that does not is passed over.
+def _choose_words(words: _Words, priority: NDArray[np.uint64], wanted: Ints) -> Flags:
+    """The words of each sequence in order of priority; a word that no longer fits is skipped.
 
     Args:
         words: of the batch.
-        keys: uint64 [T]; a word's is that of its first piece.
-        wanted: int64 [B].
+        priority: uint64 [T]; a word has that of its first piece.
+        wanted: int64 [B]; how many pieces to choose at most.
 
     Returns:
         bool [T].
     """
     counts = np.bincount(words.row, minlength=len(wanted))
-    inside = np.arange(counts.max(initial=0)) < counts[:, None]
-    rank = np.full(inside.shape, _LAST)
-    rank[inside] = keys[words.candidates[words.starts]]
-    number = np.zeros(inside.shape, dtype=np.int64)
-    number[inside] = np.arange(len(words.starts))
-    order = np.argsort(rank, axis=1)
-    number = np.take_along_axis(number, order, axis=1)
-    size = np.where(np.take_along_axis(inside, order, axis=1), words.sizes[number], len(keys) + 1)
-    left, taken = wanted.copy(), np.zeros(len(words.starts), dtype=bool)
-    for column in range(size.shape[1]):
-        fits = size[:, column] <= left
-        left -= np.where(fits, size[:, column], 0)
-        taken[number[fits, column]] = True
-        if not left.any():
+    is_word_BW = np.arange(counts.max(initial=0)) < counts[:, None]
+    priority_BW = np.full(is_word_BW.shape, _LAST)
+    priority_BW[is_word_BW] = priority[words.candidates[words.starts]]
+    word_BW = np.zeros(is_word_BW.shape, dtype=np.int64)
+    word_BW[is_word_BW] = np.arange(len(words.starts))
+    order_BW = np.argsort(priority_BW, axis=1)
+    word_BW = np.take_along_axis(word_BW, order_BW, axis=1)
+    is_word_BW = np.take_along_axis(is_word_BW, order_BW, axis=1)
+    size_BW = np.where(is_word_BW, words.sizes[word_BW], len(priority) + 1)  # padding never fits
+    remaining, taken = wanted.copy(), np.zeros(len(words.starts), dtype=bool)
+    for word, size in zip(word_BW.T, size_BW.T, strict=True):
+        fits = size <= remaining
+        remaining -= np.where(fits, size, 0)
+        taken[word[fits]] = True
+        if not remaining.any():
             break
-    chosen = np.zeros(len(keys), dtype=bool)
+    chosen = np.zeros(len(priority), dtype=bool)
     chosen[words.candidates] = np.repeat(taken, words.sizes)
     return chosen
 
@@ -233,11 +253,11 @@ def _hide(
     vocabulary: Vocabulary,
     options: MaskOptions,
     seed: int,
-    keys: tuple[Ints, Ints, Ints],
+    key: tuple[Ints, Ints, Ints],
 ) -> Ints:
-    """What is shown: [MASK], a random word, or the token itself, for each target by its key."""
-    draw = uniform(seed, Purpose.REPLACE, *keys)
-    word = below(len(vocabulary.ordinary), seed, Purpose.RANDOM_WORD, *keys)
+    """The tokens to show: each target becomes [MASK] or a random word, or stays."""
+    draw = uniform(seed, Purpose.REPLACE, *key)
+    word = below(len(vocabulary.ordinary), seed, Purpose.RANDOM_WORD, *key)
     as_mask = draw < options.mask
     as_random = ~as_mask & (draw < options.mask + options.random)
     shown = tokens.copy()

@@ -20,7 +20,7 @@ PAIR_TASKS: dict[PairKind, tuple[str, str]] = {
     "next": ("nsp", "next-sentence"),
     "order": ("sop", "sentence-order"),
 }
-"""The kinds of pairs with a second loss: its prefix in metrics, and its name."""
+"""The kinds of pairs with a second loss: its prefix in the metrics, and its name."""
 
 
 def pretraining_loss(
@@ -28,16 +28,16 @@ def pretraining_loss(
     pairs: PairKind = "next",
     ranks: Ranks = ALONE,
 ) -> Loss[PretrainingBatch]:
-    """Mean language-model loss, plus the mean loss of the pairs if they have one (Devlin et al.
+    """Mean language-model loss, plus the mean loss of the pairs if the kind has one (Devlin et al.
     2019, Appendix A.2).
 
-    Both means are over the step's global batch: each part's sum is divided by the counts of all
-    parts, of all processes.
+    Both means are over the step's global batch: the sum of each micro-batch is divided by the
+    counts of all micro-batches, of all processes.
 
     Args:
-        micro_batches: all parts of the step that this process has.
-        pairs: what the sequences are made of, for the names of the statistics.
-        ranks: the processes, all of which must call.
+        micro_batches: those of the step that this process computes.
+        pairs: the kind of sequences, for the names of the statistics.
+        ranks: the processes, all of which must call this.
     """
     targets, sequences = ranks.counts(
         sum(batch.masked.count for batch in micro_batches),
@@ -63,7 +63,7 @@ def pretraining_loss(
 def _sums(
     model: Bert, batch: PretrainingBatch, dtype: torch.dtype
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]:
-    """Summed loss and number of right answers, of the language model and of the pairs."""
+    """Summed loss and number of correct predictions, of the language model and of the pairs."""
     inputs, masked = batch.inputs, batch.masked
     x_MH, *rest = model.encoder.read(inputs, dtype=dtype, reads=batch.reads)
     words = model.masked_lm_loss(x_MH, masked.ids)
@@ -78,12 +78,11 @@ class PairScores:
     """The second loss on held-out pairs.
 
     Attributes:
-        kind: next or order.
+        kind: ``next`` or ``order``.
         loss: mean cross-entropy, nats.
-        accuracy: share of pairs judged right.
-        baseline: accuracy of always giving the commoner answer. For next sentence it is above a
-            half: a chunk of one sentence has no second half and gets a random one, as in the
-            original.
+        accuracy: share of pairs classified correctly.
+        baseline: accuracy of the majority class. For next sentence it is above a half: a chunk of
+            one sentence has no second half and gets a random one, as in the original.
     """
 
     kind: PairKind
@@ -98,12 +97,12 @@ class HeldOut:
 
     Attributes:
         mlm_loss: mean cross-entropy of the masked positions, nats; left to right, of all positions.
-        mlm_accuracy: share of them predicted exactly.
-        mlm_baseline: accuracy of always saying the most frequent target.
-        targets: number of positions.
+        mlm_accuracy: share of these positions predicted correctly.
+        mlm_baseline: accuracy of always predicting the most frequent target.
+        targets: number of these positions.
         sequences: number of sequences.
         pairs: the second loss; None for sequences of one segment.
-        causal: the model is left to right, no masked LM.
+        causal: the model is left to right, not a masked LM.
     """
 
     mlm_loss: float
@@ -116,11 +115,11 @@ class HeldOut:
 
     @property
     def perplexity(self) -> float:
-        """exp of the language model's loss; compares only within one vocabulary."""
+        """exp of the language model's loss; comparable only within one vocabulary."""
         return math.exp(min(self.mlm_loss, 100))
 
     def sentence(self) -> str:
-        """For a reader."""
+        """The measurements as printed in the log."""
         text = (
             f"held-out {'left-to-right' if self.causal else 'masked-LM'} perplexity "
             f"{self.perplexity:.1f}, accuracy {self.mlm_accuracy:.1%} (most frequent token "
@@ -130,12 +129,12 @@ class HeldOut:
             return text
         return (
             f"{text}; {PAIR_TASKS[self.pairs.kind][1]} accuracy {self.pairs.accuracy:.1%} "
-            f"(commoner answer {self.pairs.baseline:.1%})"
+            f"(majority class {self.pairs.baseline:.1%})"
         )
 
     def record(self) -> dict[str, float]:
         """For metrics.jsonl."""
-        found = {
+        record = {
             "heldout_mlm_loss": self.mlm_loss,
             "heldout_perplexity": self.perplexity,
             "heldout_mlm_accuracy": self.mlm_accuracy,
@@ -143,10 +142,10 @@ class HeldOut:
         }
         if self.pairs is not None:
             prefix, _ = PAIR_TASKS[self.pairs.kind]
-            found[f"heldout_{prefix}_loss"] = self.pairs.loss
-            found[f"heldout_{prefix}_accuracy"] = self.pairs.accuracy
-            found[f"heldout_{prefix}_baseline"] = self.pairs.baseline
-        return found
+            record[f"heldout_{prefix}_loss"] = self.pairs.loss
+            record[f"heldout_{prefix}_accuracy"] = self.pairs.accuracy
+            record[f"heldout_{prefix}_baseline"] = self.pairs.baseline
+        return record
 
 
 @torch.no_grad()
@@ -157,13 +156,13 @@ def measure(
     pairs: PairKind = "next",
     ranks: Ranks = ALONE,
 ) -> HeldOut:
-    """Evaluate a model on batches that were made once, so that measurements compare.
+    """Evaluate a model on fixed batches, so that measurements are comparable.
 
     Args:
         model: with the heads that the batches have targets for.
-        batches: made of ``pairs``.
+        batches: sequences of the kind ``pairs``.
         dtype: arithmetic of the layers.
-        pairs: what the sequences are made of.
+        pairs: the kind of sequences.
         ranks: the processes that divide the batches; each has all of them.
     """
     was_training = model.training
@@ -172,7 +171,8 @@ def measure(
     totals = torch.zeros(4, dtype=torch.float64, device=device)
     none = torch.zeros((), device=device)
     for number in range(ranks.rank, round_up(len(batches), ranks.size), ranks.size):
-        # In the last round some have no batch, but a sharded model needs all to compute.
+        # In the last round some processes have no batch of their own, but a sharded model needs
+        # all of them to compute.
         words, pair = model(_sums, batches[number % len(batches)].to(device), dtype)
         if number < len(batches):
             totals += torch.stack([s.double() for s in (*words, *(pair or (none, none)))])
@@ -187,9 +187,9 @@ def measure(
     scores = None
     if labels:
         ones = sum(int(label.sum()) for label in labels)
-        commoner = max(ones, sequences - ones)
+        majority = max(ones, sequences - ones)
         scores = PairScores(
-            pairs, pair_loss / sequences, pair_right / sequences, commoner / sequences
+            pairs, pair_loss / sequences, pair_right / sequences, majority / sequences
         )
     return HeldOut(
         mlm_loss=mlm / max(targets, 1),

@@ -1,4 +1,4 @@
-"""What a run records of its steps: averages of a few at a time, and curves of them all."""
+"""What a run records: averages over windows of steps, and curves of the whole run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Window:
         self._sums: Stats = {}
 
     def waiting_for(self, batches: Iterator[T]) -> Iterator[T]:
-        """The batches; the time until each is there counts as waiting for the loader."""
+        """The batches; the time spent on getting them counts as waiting for the loader."""
         while True:
             start = time.perf_counter()
             batch = next(batches, None)
@@ -45,6 +45,7 @@ class Window:
             yield batch
 
     def add(self, stats: Stats, batches: Sequence[PretrainingBatch]) -> None:
+        """Count a step: its statistics and its micro-batches."""
         self._steps += 1
         self._utilization.add(batches)
         self._tokens += int(sum(b.inputs.bounds[-1] for b in batches))
@@ -52,7 +53,7 @@ class Window:
             self._sums[name] = self._sums.get(name, 0.0) + value
 
     def close(self, ranks: Ranks) -> dict[str, float]:
-        """The record, with tokens a second of all processes; starts the next window."""
+        """The record, with tokens per second of all processes; starts the next window."""
         means = {name: float(value) / self._steps for name, value in self._sums.items()}
         record = {"loss": sum(v for name, v in means.items() if name.endswith("_loss")), **means}
         seconds = time.perf_counter() - self._start
@@ -65,26 +66,26 @@ class Window:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Time that does not count for tokens a second."""
+        """Leave out the time spent inside this context."""
         start = time.perf_counter()
         yield
         self._start += time.perf_counter() - start
 
 
 def log_window(watch: Monitor, step: int, record: dict[str, float]) -> None:
-    """Record everything; show the loader's share of the time only where it costs something."""
+    """Record everything; show the time spent waiting for the loader only if it matters."""
     watch.record(step, record)
-    worth = record["loader_wait"] > _LOADER_WAIT_SHOWN
-    watch.show(step, {k: v for k, v in record.items() if k != "loader_wait" or worth})
+    slow_loader = record["loader_wait"] > _LOADER_WAIT_SHOWN
+    watch.show(step, {k: v for k, v in record.items() if k != "loader_wait" or slow_loader})
 
 
 def draw_curves(folder: Path) -> None:
-    """Write curves.png of a run from its metrics."""
+    """Write curves.png from the metrics of a run."""
     records = read_metrics(folder / METRICS)
 
     def curve(name: str) -> tuple[list[float], list[float]]:
-        found = [(r["step"], r[name]) for r in records if r.get(name) is not None]
-        return [x for x, _ in found], [y for _, y in found]
+        points = [(r["step"], r[name]) for r in records if r.get(name) is not None]
+        return [x for x, _ in points], [y for _, y in points]
 
     def last(name: str) -> tuple[list[float], list[float]]:
         x, y = curve(name)
@@ -105,9 +106,9 @@ def draw_curves(folder: Path) -> None:
         panels[f"{name} accuracy"] = {
             "training": curve(f"{prefix}_accuracy"),
             "held out": curve(f"heldout_{prefix}_accuracy"),
-            "commoner answer": last(f"heldout_{prefix}_baseline"),
+            "majority class": last(f"heldout_{prefix}_baseline"),
         }
-    shown = {title: {n: c for n, c in curves.items() if c[0]} for title, curves in panels.items()}
-    drawn = {title: curves for title, curves in shown.items() if curves}
-    if drawn:  # there is nothing yet before the first record
-        plot_panels(folder / CURVES, drawn)
+    panels = {title: {n: c for n, c in curves.items() if c[0]} for title, curves in panels.items()}
+    panels = {title: curves for title, curves in panels.items() if curves}
+    if panels:  # empty before the first record
+        plot_panels(folder / CURVES, panels)

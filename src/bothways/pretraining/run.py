@@ -1,4 +1,4 @@
-"""Pre-training, from a corpus folder to a model folder; read from top to bottom."""
+"""Pre-training, from a corpus folder to a model folder. Start reading here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bothways.model.heads import Bert
 from bothways.model.priming import primed_rows
 from bothways.pretraining.batches import PairBatches, prefetch
 from bothways.pretraining.clock import EVALUATIONS, resolve_clock
-from bothways.pretraining.heldout import heldout_batches
+from bothways.pretraining.evaluation import heldout_batches
 from bothways.pretraining.objective import HeldOut, measure, pretraining_loss
 from bothways.pretraining.record import CURVES, Window, draw_curves, log_window
 from bothways.pretraining.snapshots import check_snapshots, keep_snapshot, snapshot_folder
@@ -38,7 +38,7 @@ from bothways.training.shards import whole_model
 from bothways.training.state import restore_newest, save_checkpoint
 
 CHECKPOINTS, MODEL = "checkpoints", "model"
-_RECORDS = 200  # in a run, where the config leaves the interval open
+_RECORDS = 200  # in a run, if the config does not set the interval
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class PretrainResult:
         run: the run folder.
         model: the model folder in it.
         steps: optimizer steps done.
-        heldout: the last held-out measurements; None where the corpus has no held-out part.
-        snapshots: the model folders kept on the way, by step.
+        heldout: the last held-out measurements; None if nothing is held out.
+        snapshots: the folders of the snapshots, by step.
     """
 
     run: Path
@@ -63,15 +63,16 @@ class PretrainResult:
 def pretrain(config: PretrainConfig) -> PretrainResult:
     """Pre-train an encoder; continue if the run folder holds an unfinished run of this config.
 
-    Under ``torchrun`` every process calls this, and all get the result.
+    Under ``torchrun`` every process calls this, and each gets the result.
 
     Args:
         config: the recipe, with corpus and run folders.
 
     Raises:
         ConfigError, StoreError, ModelError, RunError: the config, corpus, start model or run
-            folder cannot be used, or a snapshot not be given; the message says why and what to do.
-        DiskError: a checkpoint could not be written; the one before is intact.
+            folder cannot be used, or a snapshot cannot be taken; the message says why and what to
+            do.
+        DiskError: a checkpoint could not be written; the previous one is intact.
         OtherProcessError: another process has failed, and raises one of these.
         KeyboardInterrupt: interrupted; the state was saved after the step in progress.
     """
@@ -81,7 +82,7 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
 
 def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     threads, device = set_threads(config.threads), choose_device(config.device)
-    _check_parts(config, ranks)
+    _check_micro_batches(config, ranks)
     store = open_corpus(config.corpus)
     model = starting_model(config, store).to(device.torch)
     model.shared.fast = config.kernels == "fast"
@@ -113,24 +114,24 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     return _Pretraining(config, run, store, model, sources, numerics, ranks).finish(device.reason)
 
 
-def _check_parts(config: PretrainConfig, ranks: Ranks) -> None:
+def _check_micro_batches(config: PretrainConfig, ranks: Ranks) -> None:
     """Refuse more processes than a step has micro-batches."""
     for number, phase in enumerate(config.phases):
-        parts = -(-phase.batch // phase.micro_batch)
-        if parts < ranks.size:
+        count = -(-phase.batch // phase.micro_batch)
+        if count < ranks.size:
             smaller = max(1, phase.batch // ranks.size)
             raise ConfigError(
                 f"phases[{number}]: batch {phase.batch} in micro-batches of {phase.micro_batch} "
-                f"makes {parts}, fewer than the {ranks.size} processes; start at most {parts} "
+                f"makes {count}, fewer than the {ranks.size} processes; start at most {count} "
                 f"processes, or a new run with micro_batch {smaller}."
             )
 
 
 def _shared_options(config: PretrainConfig) -> dict[str, Any]:
-    """The options that all processes must have alike: all but paths and threads."""
+    """The options that must be the same in all processes: all but paths and threads."""
     evaluate = replace(config.evaluate, corpus=None)
-    alike = replace(config, corpus="", run="", start=None, threads=0, evaluate=evaluate)
-    return to_dict(alike)
+    shared = replace(config, corpus="", run="", start=None, threads=0, evaluate=evaluate)
+    return to_dict(shared)
 
 
 class _Pretraining:
@@ -161,13 +162,13 @@ class _Pretraining:
         )
         self.evaluate_every = config.evaluate.every or max(1, self.steps // EVALUATIONS)
         self.log_every = config.log_every or max(1, self.steps // _RECORDS)
-        self.stop_asked = False
+        self.stop_requested = False
 
     def finish(self, device: str) -> PretrainResult:
         """Train to the end, and write the model.
 
         Args:
-            device: the reason for it, for the log.
+            device: the log line about the device and why it was chosen.
         """
         heldout = self._train([device])
         path = self.run.folder / MODEL
@@ -180,11 +181,11 @@ class _Pretraining:
             if memory := peak_memory_note(self.model.device):
                 print(memory)
         self.ranks.wait()
-        kept = {n: snapshot_folder(self.run.folder, n) for n in sorted(self.config.snapshots)}
-        return PretrainResult(self.run.folder, path, self.steps, heldout, kept)
+        snapshots = {n: snapshot_folder(self.run.folder, n) for n in sorted(self.config.snapshots)}
+        return PretrainResult(self.run.folder, path, self.steps, heldout, snapshots)
 
     def _train(self, notes: list[str]) -> HeldOut | None:
-        """From the newest checkpoint, or from step 0, to the end; the last held-out result."""
+        """Train from the newest checkpoint, or step 0, to the end; the last held-out result."""
         folder = self.run.folder / CHECKPOINTS
         restored = restore_newest(
             folder, self.model, self.trainer.optimizer, notes.append, self.ranks
@@ -197,7 +198,7 @@ class _Pretraining:
         run, asked = self.run.folder, self.config.snapshots
         self.ranks.first_does(lambda: check_snapshots(run, asked, done=done, total=self.steps))
         with self._monitor(done) as watch:
-            self._greet(watch, notes)
+            self._describe(watch, notes)
             if done:
                 watch.say(f"continuing after step {done:,}")
             if not self.run.new:
@@ -215,7 +216,7 @@ class _Pretraining:
         window = Window(Utilization(self.model, self.trainer.dtype))
         saved_at = time.monotonic()
         result = None
-        if done in (0, self.steps):  # the result of a finished run is on record already
+        if done in (0, self.steps):  # a finished run has this result on record already
             result = self._evaluate(watch, done, heldout, record=done == 0)
         self._snapshot(watch, done)
         pairs = self.config.pairs.kind
@@ -232,10 +233,10 @@ class _Pretraining:
                 with window.paused():
                     result = self._evaluate(watch, now, heldout)
             with window.paused():
-                self._snapshot(watch, now)  # before the checkpoint: then none is passed without
+                self._snapshot(watch, now)  # before the checkpoint, so that none can be missed
             old = time.monotonic() - saved_at > self.config.checkpoint.minutes * 60
-            # Clocks differ, and a signal may have reached one process only.
-            due, stop = self.ranks.any(old and self.ranks.first, self.stop_asked)
+            # Clocks differ between processes, and a signal may have reached only one of them.
+            due, stop = self.ranks.any(old and self.ranks.first, self.stop_requested)
             if due or now == self.steps or stop:
                 self._save(now)
                 saved_at = time.monotonic()
@@ -246,14 +247,14 @@ class _Pretraining:
         return result
 
     def _batches(self, done: int) -> Iterator[tuple[int, list[PretrainingBatch]]]:
-        """Every remaining step with its micro-batches for this process, through the phases."""
+        """Every remaining step of all phases, with this process's micro-batches."""
         counts = phase_steps(self.config.phases, self.steps)
         starts = accumulate(counts, initial=0)
         for source, count, start in zip(self.sources, counts, starts, strict=False):
-            own = range(max(done - start, 0), count)
-            ahead = prefetch(source, own, share=self.ranks.share, device=self.model.device)
-            for step, batch in zip(own, ahead, strict=True):
-                yield start + step, batch
+            steps = range(max(done - start, 0), count)
+            ahead = prefetch(source, steps, share=self.ranks.share, device=self.model.device)
+            for step, micro_batches in zip(steps, ahead, strict=True):
+                yield start + step, micro_batches
 
     def _evaluate(
         self, watch: Monitor, step: int, batches: list[PretrainingBatch], *, record: bool = True
@@ -293,7 +294,8 @@ class _Pretraining:
         if self.ranks.first:
             draw_curves(self.run.folder)
 
-    def _greet(self, watch: Monitor, notes: list[str]) -> None:
+    def _describe(self, watch: Monitor, notes: list[str]) -> None:
+        """Log the model, the corpus, and how the run computes."""
         shape, resolved = self.model.config, self.run.resolved
         watch.say(
             f"{shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads, vocabulary "
@@ -305,7 +307,7 @@ class _Pretraining:
             f"{self.store.sentences:,} sentences, {self.store.tokens:,} tokens"
         )
         name, threads = self.numerics["precision"], self.numerics["threads"]
-        reason = resolved["reason"] if name == resolved["precision"] else f"{name}: asked for"
+        reason = resolved["reason"] if name == resolved["precision"] else f"{name}: requested"
         processes = ""
         if self.ranks.size > 1:
             processes = f" in each of {self.ranks.size} processes ({self.config.parallel})"
@@ -316,11 +318,11 @@ class _Pretraining:
             watch.say(note)
 
     def _note_changes(self, watch: Monitor, done: int) -> None:
-        """Say and record if the bits may differ from those of an unbroken run."""
+        """Log and record changes that may make the bits differ from an uninterrupted run's."""
         changes = changed_numerics(self.run, self.numerics)
         for change in changes:
             watch.say(
-                f"changed since the run began, bits may differ from step {done + 1}: {change}"
+                f"changed since the run started, bits may differ from step {done + 1}: {change}"
             )
         if changes and self.ranks.first:
             record_changes(self.run, done + 1, changes)
@@ -329,24 +331,25 @@ class _Pretraining:
     def _interruptible(self) -> Iterator[None]:
         """Let Ctrl-C and SIGTERM finish the step and save; a second Ctrl-C stops at once."""
 
-        def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        def request_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
             # Job schedulers and torchrun may each send SIGTERM.
-            if self.stop_asked and number == signal.SIGINT:
+            if self.stop_requested and number == signal.SIGINT:
                 raise KeyboardInterrupt
-            self.stop_asked = True
+            self.stop_requested = True
 
         try:
-            before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+            previous = {s: signal.signal(s, request_stop) for s in (signal.SIGINT, signal.SIGTERM)}
         except ValueError:  # not in the main thread: leave signals to the caller
-            before = {}
+            previous = {}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)
 
 
 def _about(config: PretrainConfig, store: TokenStore, steps: int) -> dict[str, Any]:
+    """How a model was made, for its bothways.json."""
     return {
         "made_by": "bothways pretrain",
         "corpus": store.fingerprint,

@@ -1,7 +1,7 @@
-"""Instances in a form that a person reads: pieces, segments, what is masked, label, what was cut.
+"""Training instances printed for people: tokens, segments, targets, label, what was cut.
 
-A target is written ``shown{was}``: ``[MASK]{river}`` is hidden, ``tree{river}`` is replaced by a
-random word, ``river{river}`` is left as it is.
+A target is written ``shown{original}``: ``[MASK]{river}`` is hidden, ``tree{river}`` is replaced by
+a random word, ``river{river}`` is left unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bothways.config import Phase, ShowConfig
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
 from bothways.pretraining.batches import PairBatches
-from bothways.pretraining.sequences import Pieces
+from bothways.pretraining.sequences import TextSpans
 
 _LABELS = {
     "next": ("0, B follows A", "1, B is from another document"),
@@ -41,48 +41,46 @@ def show_instances(config: ShowConfig) -> Iterator[Text]:
     kind = config.pairs.kind
     for step in range(config.start, config.start + config.instances):
         (batch,) = batches.micro_batches(step)
-        epoch, row = (int(values[0]) for values in batches.instances(step, 1))
+        epoch, row = (int(values[0]) for values in batches.locate(step, 1))
         line = Text().append(f"instance {step:,}", style=_LABEL)
-        line.append(f": row {row:,} of {len(batches.plan(epoch)):,} of epoch {epoch}, ")
+        line.append(f": row {row:,} of {len(batches.instances(epoch)):,} of epoch {epoch}, ")
         line.append(f"{int(batch.inputs.bounds[-1])} tokens, {batch.masked.count} targets")
         yield line
         if batch.random_next is not None:
             yield Text(f"  label {_LABELS[kind][int(batch.random_next[0])]}")
-        pieces = batches.pieces(epoch, np.array([row]))
-        yield from _segments(store, _words(store, batch, config), pieces)
+        spans = batches.text_spans(epoch, np.array([row]))
+        yield from _segment_lines(store, _tokens(store, batch, config), spans)
         yield Text()
 
 
-def _segments(store: TokenStore, words: list[Text], pieces: Pieces) -> Iterator[Text]:
-    """One line for each piece of text: which it is, what was cut, its tokens."""
-    at = 0
-    for number, (start, stop) in enumerate(zip(pieces.start, pieces.stop, strict=True)):
+def _segment_lines(store: TokenStore, tokens: list[Text], spans: TextSpans) -> Iterator[Text]:
+    """One line per span: segment, document, what was cut, tokens."""
+    position = 0
+    for number, (start, stop) in enumerate(zip(spans.start, spans.stop, strict=True)):
         size = int(stop - start) + 1 + (number == 0)  # [SEP] after it, [CLS] before the first
-        name = "AB"[int(pieces.segment[number])]
-        document = int(np.searchsorted(store.sentence_bounds, start, side="right")) - 1
-        document = int(np.searchsorted(store.document_bounds, document, side="right")) - 1
+        name = "AB"[int(spans.segment[number])]
+        sentence = int(np.searchsorted(store.sentence_bounds, start, side="right")) - 1
+        document = int(np.searchsorted(store.document_bounds, sentence, side="right")) - 1
         line = Text().append(f"  {name} ", style=_LABEL)
-        line.append(f"(document {document:,}{_cut(pieces, number)}) ", style=_SPECIAL)
-        yield line + Text(" ").join(words[at : at + size])
-        at += size
+        line.append(f"(document {document:,}{_cut(spans, number)}) ", style=_SPECIAL)
+        yield line + Text(" ").join(tokens[position : position + size])
+        position += size
 
 
-def _cut(pieces: Pieces, number: int) -> str:
-    sides = (("first", pieces.cut_front), ("last", pieces.cut_end))
+def _cut(spans: TextSpans, number: int) -> str:
+    sides = (("first", spans.cut_front), ("last", spans.cut_end))
     cut = [f"{name} {int(counts[number])}" for name, counts in sides if counts[number]]
     return f"; {' and '.join(cut)} tokens cut" if cut else ""
 
 
-def _words(store: TokenStore, batch: PretrainingBatch, config: ShowConfig) -> list[Text]:
-    """The pieces of a sequence; left to right nothing is hidden and no target marked."""
+def _tokens(store: TokenStore, batch: PretrainingBatch, config: ShowConfig) -> list[Text]:
+    """The tokens of a sequence; left to right nothing is hidden and no target marked."""
     tokenizer = store.tokenizer
     special = set(tokenizer.special_ids.tolist())
     shown = batch.inputs.tokens[: batch.inputs.bounds[-1]].tolist()
-    words = [Text(tokenizer.piece(i), style=_SPECIAL if i in special else "") for i in shown]
+    tokens = [Text(tokenizer.piece(i), style=_SPECIAL if i in special else "") for i in shown]
     if not config.masking.left_to_right:
-        count = batch.masked.count
-        for at, was in zip(
-            batch.masked.at.tolist()[:count], batch.masked.ids.tolist(), strict=False
-        ):
-            words[at] = Text(f"{words[at].plain}{{{tokenizer.piece(was)}}}", style=_TARGET)
-    return words
+        count, targets = batch.masked.count, batch.masked
+        for at, original in zip(targets.at.tolist()[:count], targets.ids.tolist(), strict=False):
+            tokens[at] = Text(f"{tokens[at].plain}{{{tokenizer.piece(original)}}}", style=_TARGET)
+    return tokens

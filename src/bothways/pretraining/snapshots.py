@@ -1,7 +1,8 @@
-"""Model folders kept at given steps of a run, for scores against steps (Devlin et al. 2019, C.1).
+"""Snapshots: the model after given steps of a run, for scores against steps (Devlin et al. 2019,
+C.1).
 
-Unlike a checkpoint a snapshot stays, and has no optimizer state: it is a model folder like that of
-the finished run, whose learning rate had not fallen to its end.
+Unlike a checkpoint, a snapshot is never removed and has no optimizer state. It is a model folder
+like that of the finished run, but the learning rate had not yet decayed.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ SNAPSHOTS = "snapshots"
 
 
 def snapshot_folder(run: Path, step: int) -> Path:
-    """Where the model after a step is kept. (Not ``step-N``, which is a checkpoint's name.)"""
+    """The folder of a step's snapshot; not named ``step-N``, which is a checkpoint's name."""
     return run / SNAPSHOTS / str(step)
 
 
 def check_snapshots(run: Path, steps: Sequence[int], *, done: int, total: int) -> None:
-    """Refuse snapshots that the run cannot give: at once, not when their step would have come.
+    """Refuse snapshots that the run cannot take, before it trains.
 
     Args:
         run: the run folder.
-        steps: after which a snapshot is asked for.
-        done: steps done; the model of the last of them is there.
+        steps: after which snapshots are requested.
+        done: steps done so far; the current model is that of the last one.
         total: steps of the run.
 
     Raises:
-        ConfigError: a step beyond the run's last one, or one that it has passed without keeping it.
+        ConfigError: a step is beyond the run's last one, or was passed without a snapshot.
     """
     for step in steps:
         if step > total:
@@ -44,26 +45,26 @@ def check_snapshots(run: Path, steps: Sequence[int], *, done: int, total: int) -
             )
         if step < done and not snapshot_folder(run, step).exists():
             raise ConfigError(
-                f"snapshots: step {step:,} was not kept when the run passed it, and it goes on "
-                f"after step {done:,}; leave it out, or choose another run folder to begin anew."
+                f"snapshots: step {step:,} was not kept when the run passed it, and the run "
+                f"continues after step {done:,}; leave it out, or start another run folder."
             )
 
 
 def keep_snapshot(
     run: Path, step: int, model: Bert, tokenizer: Tokenizer, about: dict[str, Any], ranks: Ranks
 ) -> bool:
-    """Write the model after a step, unless it is there: a run that was stopped passes a step again.
+    """Write a step's snapshot, unless it exists: a run that was stopped passes a step again.
 
     Args:
         run: the run folder.
         step: steps done.
-        model: as it is now.
+        model: its current state is saved.
         tokenizer: saved with it.
         about: for bothways.json.
-        ranks: the processes of the run, all of which must call; the first alone writes.
+        ranks: the processes of the run; all must call this, and only the first one writes.
 
     Returns:
-        Whether it was written, by this process.
+        Whether this process wrote it.
 
     Raises:
         DiskError: it could not be written.

@@ -1,4 +1,4 @@
-"""What a pre-training run starts from: its corpus, and new weights or those of a model folder."""
+"""The start of a pre-training run: its corpus, and new weights or those of a model folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def open_corpus(folder: str) -> TokenStore:
     """The corpus to train on.
 
     Raises:
-        ConfigError, StoreError: none was given, or it is damaged.
+        ConfigError: no corpus was given.
+        StoreError: the corpus is damaged.
     """
     if not folder:
         raise ConfigError("no corpus was given; build one with `bothways corpus`, then --corpus.")
@@ -33,7 +34,7 @@ def open_corpus(folder: str) -> TokenStore:
 
 
 def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
-    """New weights, or those of --start with the pre-training heads it lacks.
+    """A model with new weights, or that of --start with new pre-training heads if it lacks them.
 
     Raises:
         ConfigError, StoreError, ModelError: --start does not fit the phases or the corpus, or
@@ -47,7 +48,7 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
         return _fit_heads(new, config)
     model = load_start(config, store)
     model.classifier = model.tagger = model.span = model.lstm = None
-    # The heads are numbered as in a new model, so that they draw different numbers.
+    # Each head has its own index, as in a new model, so that their random weights differ.
     if model.masked_lm is None:
         model.masked_lm = _new_head(MaskedLMHead(model.config), model.config, config.seed, 0)
     if model.next_sentence is None:
@@ -57,7 +58,7 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
 
 
 def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
-    """The model of --start as it is.
+    """The model of --start, unchanged.
 
     Raises:
         ConfigError, StoreError, ModelError: see :func:`starting_model`.
@@ -81,11 +82,13 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
 
 
 def check_direction(config: PretrainConfig, shape: ModelConfig) -> None:
-    """Refuse a --start whose attention is not what the targets need: both ways it would see the
-    tokens that it is to predict, left to right it would not see what a mask is guessed from.
+    """Refuse a --start whose attention does not fit the targets.
+
+    A bidirectional encoder sees the next tokens that a left-to-right model has to predict, and a
+    left-to-right encoder does not see the context after a mask.
 
     Raises:
-        ConfigError: that is so.
+        ConfigError: the directions differ.
     """
     if shape.left_to_right == config.masking.left_to_right:
         return
@@ -94,13 +97,13 @@ def check_direction(config: PretrainConfig, shape: ModelConfig) -> None:
         theirs, wanted = "reads left to right", "both ways"
     raise ConfigError(
         f"{config.start} {theirs}, and masking.kind {config.masking.kind} trains a model that "
-        f"reads {wanted}; weights learned one way do not serve the other. Leave start out, or "
-        f"{'set' if shape.left_to_right else 'do not set'} masking.kind to left_to_right."
+        f"reads {wanted}; weights learned for one direction do not work for the other. Leave start "
+        f"out, or {'set' if shape.left_to_right else 'do not set'} masking.kind to left_to_right."
     )
 
 
 def _fit_heads(model: Bert, config: PretrainConfig) -> Bert:
-    """Without the head for pairs if there are none: untrained, it would answer at random."""
+    """Remove the pair head if it will not be trained: its answers would be random."""
     if config.pairs.kind not in PAIR_TASKS:
         model.next_sentence = None
     return model
@@ -112,7 +115,7 @@ def _new_head(head: Head, shape: ModelConfig, seed: int, index: int) -> Head:
 
 
 def weights_digest(model: str) -> str:
-    """Of the file that :func:`load_model` reads."""
+    """A digest of the weights file that :func:`load_model` reads."""
     folder = model_folder(model)
     path = folder / WEIGHTS
     return sha256(path if path.exists() else folder / OLD_WEIGHTS)[:16]

@@ -13,11 +13,12 @@ from bothways.training.device import Peak, find_peak
 
 
 class Utilization:
-    """Counts what a window of steps computed. On a CPU, where a peak would have to be measured on a
-    busy machine, it says nothing.
+    """Measures MFU over windows of steps, on GPUs only.
+
+    On a CPU the peak would have to be measured, on a machine that is busy training.
 
     Args:
-        model: what is trained.
+        model: the model in training.
         dtype: arithmetic of its layers.
     """
 
@@ -38,17 +39,17 @@ class Utilization:
             self._targets += batch.masked.count
 
     def close(self, tokens_per_second: float) -> dict[str, float]:
-        """``mfu``: operations that the result needs, a second, over the peak; starts anew.
+        """``mfu``, the operations per second that training needs over the peak; empty on a CPU.
 
-        Those of attention are counted for sequences of the mean length.
+        Attention is counted for sequences of the mean length. Starts a new window.
         """
-        found = {}
+        record = {}
         if self.peak is not None and self._sequences:
             cost = training_cost(
                 self._config,
                 length=round(self._tokens / self._sequences),
                 targets=self._targets / self._sequences,
             )
-            found["mfu"] = tokens_per_second * cost.matrix / self.peak.flops
+            record["mfu"] = tokens_per_second * cost.matrix / self.peak.flops
         self._open()
-        return found
+        return record

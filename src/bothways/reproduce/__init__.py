@@ -1,1 +1,1 @@
-"""The paper's ablations, and comparisons beside them: tables that are declared and recomputed."""
+"""The paper's ablations and some more comparisons, declared as tables and recomputed."""

@@ -1,4 +1,4 @@
-"""Configs with other values, and how two differ."""
+"""Changing configs by dotted name, and the difference between two."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def changed(config: T, changes: Mapping[str, Any]) -> T:
-    """A config with other values, by dotted name."""
+    """The config with some values replaced, by dotted name."""
     direct: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
@@ -27,7 +27,7 @@ def changed(config: T, changes: Mapping[str, Any]) -> T:
 
 
 def difference(base: Any, config: Any) -> str:
-    """How a config differs from another, for names of folders; empty if not at all."""
+    """How ``config`` differs from ``base``, for names of folders; empty if they are equal."""
     before, after = recipe_fields(base), recipe_fields(config)
     parts = []
     for name, value in after.items():

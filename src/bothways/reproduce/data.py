@@ -1,4 +1,4 @@
-"""The data that a table needs: what was given, what is missing, and each task as a recipe."""
+"""The data that a table needs: what is missing, and each task as a fine-tuning recipe."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from bothways.config import (
 from bothways.errors import ConfigError, InputError
 from bothways.files import sha256
 from bothways.reproduce.changes import changed
-from bothways.reproduce.columns import Bound
+from bothways.reproduce.columns import BoundColumn
 from bothways.reproduce.scales import TASKS, Scale, TaskSource
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import Table
 from bothways.tasks.catalogue import task as declared_task
 from bothways.tasks.further import check_files, file_digests
 
-_WHAT = {
+_DESCRIPTIONS = {
     "glue": "GLUE's folder with MRPC, SST-2 ...",
     "squad": "SQuAD 1.1's train and dev files",
     "ner": "CoNLL-2003: eng.train, eng.testa, eng.testb",
@@ -42,10 +42,10 @@ class TaskData:
     """A task with its files.
 
     Attributes:
-        recipe: of fine-tuning, without model and run; files are where they will be.
+        recipe: of fine-tuning, without model and run folder; its files may not exist yet.
         inputs: digests of the files, or of the step that makes them.
-        needs: steps that make the files.
-        steps: those steps.
+        needs: names of the steps that make the files.
+        steps: the steps to add for that.
     """
 
     recipe: FinetuneConfig
@@ -55,12 +55,12 @@ class TaskData:
 
 
 def check_data(
-    table: Table, scale: Scale, columns: tuple[Bound, ...], config: ReproduceConfig
+    table: Table, scale: Scale, columns: tuple[BoundColumn, ...], config: ReproduceConfig
 ) -> None:
-    """Refuse to begin without the data that the table needs, naming all of them.
+    """Refuse to start without the data that the table needs.
 
     Raises:
-        ConfigError: some were not given.
+        ConfigError: some data were not given; the message names all of them.
     """
     needed: dict[str, list[str]] = {}
     if not scale.embedded:
@@ -69,7 +69,7 @@ def check_data(
         if bound.task and TASKS[bound.task].data != "text":
             needed.setdefault(TASKS[bound.task].data, []).append(TASKS[bound.task].title)
     lines = [
-        f"  --{name} {'FILES' if name == 'text' else 'FOLDER'}  {_WHAT[name]} "
+        f"  --{name} {'FILES' if name == 'text' else 'FOLDER'}  {_DESCRIPTIONS[name]} "
         f"(for {', '.join(dict.fromkeys(uses))})"
         for name, uses in needed.items()
         if not getattr(config, name)
@@ -94,36 +94,36 @@ def read_task(
 
     Args:
         name: of the task.
-        scale: changes the declared recipe.
-        config: says where data are.
-        text: the step that makes the smoke scale's tasks, and ``folder`` where.
-        folder: see ``text``.
-        runs: where steps are computed.
+        scale: its changes are applied to the declared recipe.
+        config: where the data are.
+        text: the step that makes the smoke scale's tasks; None at other scales.
+        folder: where that step writes them.
+        runs: the folder below which steps are computed.
 
     Raises:
-        InputError: a file is not there.
+        InputError: a file is missing.
     """
     source = TASKS[name]
     if text is not None and folder is not None:
-        recipe = _embedded(name, source, folder / name)
+        recipe = _smoke_recipe(name, source, folder / name)
         return TaskData(_at_scale(recipe, name, scale, config), (text.key, name), (text.name,))
     data = getattr(config, source.data)
     if source.split is not None:
-        return _parted(name, source, scale, config, Path(data), runs)
+        return _split_task(name, source, scale, config, Path(data), runs)
     if source.data == "squad":
         recipe = _squad(Path(data))
     else:
-        recipe = _only_there(declared_task(source.declared, data=data).located())
+        recipe = _without_predictions(declared_task(source.declared, data=data).located())
     check_files(recipe.task)
     inputs = tuple(file_digests(recipe.task).values())
     return TaskData(_at_scale(recipe, name, scale, config), inputs)
 
 
-def features_of(scale: Scale, task: TaskData, config: ReproduceConfig) -> FeaturesConfig:
-    """Feature-based tagging of a task: its test file is measured too.
+def features_config(scale: Scale, task: TaskData, config: ReproduceConfig) -> FeaturesConfig:
+    """The options of feature-based tagging on a task; its test file is measured too.
 
     Raises:
-        ConfigError: the task has no tags.
+        ConfigError: the task is not a tagging task.
     """
     options = task.recipe.task
     test = options.measure[0] if options.measure else None
@@ -148,8 +148,8 @@ def _at_scale(
     )
 
 
-def _only_there(recipe: FinetuneConfig) -> FinetuneConfig:
-    """Nothing is predicted, and files besides train and dev are measured where they are there."""
+def _without_predictions(recipe: FinetuneConfig) -> FinetuneConfig:
+    """The recipe with nothing to predict, and only those further files to measure that exist."""
     measure = tuple(name for name in recipe.task.measure if Path(name).exists())
     task = dataclasses.replace(recipe.task, test=None, predict=(), measure=measure)
     return dataclasses.replace(recipe, task=task)
@@ -175,10 +175,10 @@ def _squad(folder: Path) -> FinetuneConfig:
     )
 
 
-def _parted(
+def _split_task(
     name: str, source: TaskSource, scale: Scale, config: ReproduceConfig, data: Path, runs: Path
 ) -> TaskData:
-    """A task whose one file is parted in two by a step."""
+    """A task whose only labelled file is split into train and dev by a step."""
     assert source.split is not None
     file, column = source.split
     if not (data / file).exists():
@@ -192,7 +192,7 @@ def _parted(
     return TaskData(_at_scale(recipe, name, scale, config), (step.key,), (step.name,), (step,))
 
 
-def _embedded(name: str, source: TaskSource, folder: Path) -> FinetuneConfig:
+def _smoke_recipe(name: str, source: TaskSource, folder: Path) -> FinetuneConfig:
     """A task of the smoke scale."""
     if name == "capitals":
         task = TaskOptions(

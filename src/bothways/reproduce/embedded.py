@@ -1,7 +1,7 @@
-"""The smoke scale's text and tasks, made from the documentation inside installed packages.
+"""The smoke scale's text and tasks, made from the documentation of installed packages.
 
-Beside the demonstration's two tasks there is one of tags: words of a sentence are lower-cased, and
-the tags say which had a capital letter, as names have.
+In addition to the demonstration's two tasks there is a tagging task: the words of a sentence are
+lower-cased, and the tags mark those that had a capital letter, as names have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DEV_SHARE = 1 / 3
 
 @dataclass(frozen=True)
 class TextOptions:
-    """What is read and made."""
+    """The packages to read, and how much to make."""
 
     packages: tuple[str, ...] = (STDLIB, "numpy")
     max_mb: float = 1.0
@@ -34,7 +34,7 @@ def make_text(options: TextOptions, folder: Path) -> dict[str, int]:
     """Write ``text.txt`` and a folder for each task; all or nothing.
 
     Returns:
-        How many documents there are to pre-train on, and how many for the tasks.
+        The number of documents to pre-train on, and of those set aside for the tasks.
 
     Raises:
         InputError: the packages hold too little prose.
@@ -44,27 +44,34 @@ def make_text(options: TextOptions, folder: Path) -> dict[str, int]:
     for_pretraining, for_tasks = split_documents(documents, seed=options.seed)
     with new_folder(folder) as partial:
         write_corpus(for_pretraining, partial / TEXT)
-        seed, many = options.seed, options.examples
-        follows_task(for_tasks, partial / "follows", seed=seed, train=many, dev=many)
-        folder_of, packages = partial / "package", options.packages
-        package_task(for_tasks, folder_of, seed=seed, train=many, dev=many, packages=packages)
+        seed, count = options.seed, options.examples
+        follows_task(for_tasks, partial / "follows", seed=seed, train=count, dev=count)
+        package_task(
+            for_tasks,
+            partial / "package",
+            seed=seed,
+            train=count,
+            dev=count,
+            packages=options.packages,
+        )
         _capitals_task(for_tasks, partial / "capitals", options)
     return {"documents": len(for_pretraining), "set_aside": len(for_tasks)}
 
 
 def _capitals_task(documents: Sequence[Document], folder: Path, options: TextOptions) -> None:
     """``train.conll``, ``dev.conll`` and ``test.conll``; no definition is in two of them."""
-    parts: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
+    splits: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
     for document in documents:
         draw = name_draw(options.seed, document.definition, 0)
-        part = "train" if draw >= 2 * _DEV_SHARE else "dev" if draw >= _DEV_SHARE else "test"
-        parts[part] += [found for s in document.sentences if "\tB-" in (found := _tagged(s))]
-    for part, sentences in parts.items():
-        write_text(folder / f"{part}.conll", "\n\n".join(sentences[: options.examples]) + "\n")
+        split = "train" if draw >= 2 * _DEV_SHARE else "dev" if draw >= _DEV_SHARE else "test"
+        tagged = map(_tagged, document.sentences)
+        splits[split] += [sentence for sentence in tagged if "\tB-" in sentence]
+    for split, sentences in splits.items():
+        write_text(folder / f"{split}.conll", "\n\n".join(sentences[: options.examples]) + "\n")
 
 
 def _tagged(sentence: str) -> str:
-    """A word and its tag a line; the first word's capital says nothing and is left out."""
+    """One line per word, with its tag; the first word's capital is not informative, so ignored."""
     lines, inside = [], False
     for number, word in enumerate(_WORD.findall(sentence)):
         capital = number > 0 and word != word.lower()

@@ -1,15 +1,15 @@
-"""Computing steps: each once, in one process or several, and what is on record of them.
+"""Computing steps, each once, in one process or several, and their records.
 
-``steps/NAME.json`` keeps what a step gave, its settings, how long it took, and on what machine. A
-step on record is not computed again; one that was interrupted goes on in its folder. A lock that
-dies with its process keeps two processes off one step, so several commands may share a folder.
+``steps/NAME.json`` records a step's result, its settings, how long it took, and on what machine. A
+recorded step is not computed again; an interrupted one continues in its folder. A lock, which ends
+with its process, keeps two processes from computing the same step, so several commands may share a
+folder.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import json
 import os
@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from bothways.config import ReproduceConfig
 from bothways.errors import DivergenceError, RunError
@@ -41,7 +43,7 @@ _LOG_LINES = 12
 
 @dataclass(frozen=True)
 class Ledger:
-    """What was computed in a folder.
+    """The records of the steps computed in a folder.
 
     Attributes:
         out: the folder.
@@ -50,73 +52,82 @@ class Ledger:
     out: Path
 
     def path(self, step: Step) -> Path:
-        """The record of a step."""
+        """The file with the record of a step."""
         return self.out / STEPS / f"{step.name}.json"
 
     def record(self, step: Step) -> dict[str, Any] | None:
-        """What is on record of it; None if nothing is, or it is damaged."""
+        """The record of a step; None if there is none, or it is damaged."""
         try:
-            found = json.loads(self.path(step).read_text(encoding="utf-8"))
-            return found if found["key"] == step.key else None
+            record: dict[str, Any] = json.loads(self.path(step).read_text(encoding="utf-8"))
+            return record if record["key"] == step.key else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def result(self, step: Step) -> dict[str, Any] | None:
-        """What it gave; None if it is not finished."""
+        """The result of a step; None if it is not finished."""
         record = self.record(step)
         return None if record is None else record.get("result")
 
     def done(self, step: Step) -> bool:
-        """Whether all that is wanted of it is there (or it diverged, as it would again)."""
+        """Whether all wanted parts are recorded, or the step diverged, as it would again."""
         record, result = self.record(step), self.result(step)
         if record is None or result is None:
             return False
         return "diverged_at" in result or set(step.wanted) <= set(record["parts"])
 
     def lost(self, step: Step) -> bool:
-        """Whether what other steps would read of it is gone, though it is on record: the records
-        are small and may be kept elsewhere, in a repository say, than models and corpora."""
+        """Whether a step is done, but the files that other steps read are gone.
+
+        Records are small and may be kept without the models and corpora, in a repository say.
+        """
         if not self.done(step) or self.diverged(step):
             return False
         folder = self.out / RUNS / step.name
-        return not all((folder / part).exists() for part in step.read_by_others())
+        return not all((folder / name).exists() for name in step.outputs())
+
+    def usable(self, step: Step) -> bool:
+        """Whether a step is done and its files are there."""
+        return self.done(step) and not self.lost(step)
 
     def diverged(self, step: Step) -> str | None:
-        """Why it has nothing to show, if it diverged."""
+        """Where a step diverged, if it did so without any result."""
         result = self.result(step) or {}
         return result.get("diverged_at")
 
     def seconds(self, step: Step) -> float:
-        """Wall time over all attempts that are on record; those killed are not."""
+        """Wall time of all attempts, except those that were killed."""
         record = self.record(step) or {}
         return sum(a["seconds"] or 0.0 for a in record.get("attempts", []))
 
     @contextlib.contextmanager
     def locked(self, step: Step, say: Say) -> Iterator[None]:
-        """While this process alone computes the step; waits for another that does."""
+        """Hold the step's lock; waits while another process computes the step."""
         path = self.out / STEPS / f"{step.name}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                say(f"{step.name}: another process computes it; waiting")
-                fcntl.flock(file, fcntl.LOCK_EX)
+        lock = FileLock(path)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            say(f"{step.name}: another process is computing it; waiting")
+            lock.acquire()
+        try:
             yield
+        finally:
+            lock.release()
 
 
 def compute(step: Step, ledger: Ledger, config: ReproduceConfig, say: Say) -> None:
-    """Compute a step and put it on record; nothing is done if it is there.
+    """Compute a step and record it, unless that is done.
 
-    Of its parts only those that are not on record are computed, and added to it.
+    Of its parts only those that are not recorded are computed, and added to the record.
 
     Raises:
-        BothwaysError: as its function, but for divergence, which is a result.
-        RunError: what was on record diverged when it was made again.
-        KeyboardInterrupt: interrupted; the same call goes on.
+        BothwaysError: as the step's function, except for divergence, which is a result.
+        RunError: a recorded step diverged when it was computed again for its files.
+        KeyboardInterrupt: interrupted; the same call continues.
     """
     with ledger.locked(step, say):
-        if ledger.done(step) and not ledger.lost(step):
+        if ledger.usable(step):
             return
         before = ledger.record(step) or {}
         started = time.monotonic(), _cpu_seconds()
@@ -137,14 +148,15 @@ def compute(step: Step, ledger: Ledger, config: ReproduceConfig, say: Say) -> No
         write_json(ledger.path(step), record)
         try:
             parts = [part for part in step.wanted if part not in record["parts"]]
-            found = step.compute(ledger.out / RUNS / step.name, parts, keep=config.keep_models)
-            record["result"] = _merged(record["result"], found)
+            folder = ledger.out / RUNS / step.name
+            result = step.compute(folder, parts, keep=config.keep_models)
+            record["result"] = _merged(record["result"], result)
             record["parts"] += parts
-            record["run"] = _decided(ledger.out / RUNS / step.name)
+            record["run"] = _run_record(folder)
         except DivergenceError as error:
             if record["result"] is not None:
                 raise RunError(
-                    f"{step.name} is on record, and diverged when it was made again for other "
+                    f"{step.name} is on record, but diverged when it was computed again for other "
                     f"steps ({error}). Its record is kept; those steps need another machine or a "
                     "new --out."
                 ) from None
@@ -160,62 +172,61 @@ def compute_all(
     ledger: Ledger,
     config: ReproduceConfig,
     say: Say,
-    after: Callable[[], None],
+    after_step: Callable[[], None],
 ) -> None:
-    """Compute every step of :func:`to_compute`, each after those it needs.
+    """Compute every step of :func:`to_compute`, each after the steps it needs.
 
     Args:
-        steps: by name, in an order in which each follows its needs.
-        ledger: what is there, and where the rest goes.
-        config: how many at once.
-        say: hears what begins.
-        after: called after each step.
+        steps: by name, each after the steps it needs.
+        ledger: the records so far; new ones are added.
+        config: how many steps at once.
+        say: receives a line for each step that starts.
+        after_step: called after each step.
 
     Raises:
         BothwaysError: a step failed.
         KeyboardInterrupt: interrupted.
     """
     if config.jobs > 1:
-        _Pool(steps, ledger, config, say, after).run()
+        _Pool(steps, ledger, config, say, after_step).run()
         return
-    wanted = to_compute(steps, ledger)
+    pending = to_compute(steps, ledger)
     for number, step in enumerate(steps.values(), 1):
-        if step.name not in wanted or hopeless(step, steps, ledger):
+        if step.name not in pending or blocked(step, steps, ledger):
             continue
         say(f"--- {number}/{len(steps)} {step.name}")
         compute(step, ledger, config, say)
-        after()
+        after_step()
 
 
 def to_compute(steps: Mapping[str, Step], ledger: Ledger) -> set[str]:
-    """Names of the steps that are not there, and of those on record that they need and that left
-    nothing to read."""
-    wanted: set[str] = set()
+    """Names of the steps not done, and of the done steps that they need whose files are gone."""
+    pending: set[str] = set()
 
-    def want(step: Step) -> None:
-        wanted.add(step.name)
+    def add(step: Step) -> None:
+        pending.add(step.name)
         for needed in (steps[name] for name in step.needs):
-            if needed.name not in wanted and (ledger.lost(needed) or not ledger.done(needed)):
-                want(needed)
+            if needed.name not in pending and not ledger.usable(needed):
+                add(needed)
 
     for step in steps.values():
-        if not ledger.done(step) and not hopeless(step, steps, ledger):
-            want(step)
-    return wanted
+        if not ledger.done(step) and not blocked(step, steps, ledger):
+            add(step)
+    return pending
 
 
-def hopeless(step: Step, steps: Mapping[str, Step], ledger: Ledger) -> str | None:
-    """Why a step cannot be computed: one that it needs diverged."""
+def blocked(step: Step, steps: Mapping[str, Step], ledger: Ledger) -> str | None:
+    """Why a step can never be computed: a step that it needs, or that one needs, diverged."""
     for name in step.needs:
         if ledger.diverged(steps[name]):
             return f"{name} diverged"
-        if reason := hopeless(steps[name], steps, ledger):
+        if reason := blocked(steps[name], steps, ledger):
             return reason
     return None
 
 
 class _Pool:
-    """Steps in processes of their own, several at once."""
+    """Computes several steps at once, each in its own process."""
 
     def __init__(
         self,
@@ -223,17 +234,17 @@ class _Pool:
         ledger: Ledger,
         config: ReproduceConfig,
         say: Say,
-        after: Callable[[], None],
+        after_step: Callable[[], None],
     ):
         self.steps, self.ledger, self.config = steps, ledger, config
-        self.say, self.after = say, after
-        self.left = to_compute(steps, ledger)
+        self.say, self.after_step = say, after_step
+        self.pending = to_compute(steps, ledger)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         cores = config.threads or len(os.sched_getaffinity(0))
         self.threads = max(1, cores // config.jobs)
 
     def run(self) -> None:
-        """Until nothing is left."""
+        """Compute the steps until none is left."""
         try:
             while self._start_ready() or self.running:
                 time.sleep(_POLL_SECONDS)
@@ -244,26 +255,26 @@ class _Pool:
             raise
 
     def _start_ready(self) -> bool:
-        """Start what can be; whether anything is left to start now or later."""
-        left = False
-        for step in (step for step in self.steps.values() if step.name in self.left):
-            if step.name in self.running or hopeless(step, self.steps, self.ledger):
+        """Start the steps that can start now; whether any step was or is still to be started."""
+        startable = False
+        for step in (step for step in self.steps.values() if step.name in self.pending):
+            if step.name in self.running or blocked(step, self.steps, self.ledger):
                 continue
-            left = True
-            if self.left.isdisjoint(step.needs) and len(self.running) < self.config.jobs:
+            startable = True
+            if self.pending.isdisjoint(step.needs) and len(self.running) < self.config.jobs:
                 self.say(f"--- {step.name}")
                 self.running[step.name] = self._start(step)
-        return left
+        return startable
 
     def _start(self, step: Step) -> subprocess.Popen[bytes]:
-        own = dataclasses.replace(
+        config = dataclasses.replace(
             self.config, step=step.name, jobs=1, threads=self.threads, plan=False
         )
         log = self._log(step.name)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
             return subprocess.Popen(
-                [sys.executable, "-m", "bothways", "reproduce", *words(own)],
+                [sys.executable, "-m", "bothways", "reproduce", *arguments(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -277,13 +288,13 @@ class _Pool:
             raise KeyboardInterrupt
         if status != 0:
             lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
-            shown = "\n".join(f"  {line}" for line in lines[-_LOG_LINES:])
-            raise RunError(f"step {name} failed ({self._log(name)}):\n{shown}")
-        self.left.remove(name)
-        self.after()
+            tail = "\n".join(f"  {line}" for line in lines[-_LOG_LINES:])
+            raise RunError(f"step {name} failed ({self._log(name)}):\n{tail}")
+        self.pending.remove(name)
+        self.after_step()
 
     def _stop(self) -> None:
-        """Let the processes save what they have."""
+        """Ask the processes to save their state and end, and wait for them."""
         for process in self.running.values():
             with contextlib.suppress(OSError):
                 process.send_signal(signal.SIGTERM)
@@ -291,21 +302,21 @@ class _Pool:
             process.wait()
 
 
-def words(config: ReproduceConfig) -> list[str]:
-    """The words of a command line that gives these options."""
-    found = [config.name]
+def arguments(config: ReproduceConfig) -> list[str]:
+    """Command line arguments that give these options."""
+    words = [config.name]
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)
         if item.name == "name" or value == item.default:
             continue
         values = value if isinstance(value, tuple) else (value,)
-        found += [f"--{item.name}", *(str(v).lower() if v is True else str(v) for v in values)]
-    return found
+        words += [f"--{item.name}", *(str(v).lower() if v is True else str(v) for v in values)]
+    return words
 
 
 @functools.cache
 def machine(config: ReproduceConfig) -> dict[str, Any]:
-    """What times depend on."""
+    """What the times depend on: machine, versions, threads, jobs, device."""
     return {
         **versions(),
         "cores": len(os.sched_getaffinity(0)),
@@ -315,25 +326,25 @@ def machine(config: ReproduceConfig) -> dict[str, Any]:
     }
 
 
-def _merged(before: dict[str, Any] | None, found: dict[str, Any]) -> dict[str, Any]:
-    """The result with the runs, sound and diverged, of parts that were computed earlier."""
-    names = [name for name in ("runs", "diverged") if name in found and name in (before or {})]
-    return {**found, **{name: {**(before or {})[name], **found[name]} for name in names}}
+def _merged(before: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
+    """The new result, with the runs (finished or diverged) of parts that were computed before."""
+    before = before or {}
+    names = [name for name in ("runs", "diverged") if name in new and name in before]
+    return {**new, **{name: {**before[name], **new[name]} for name in names}}
 
 
-def _decided(folder: Path) -> dict[str, Any]:
-    """What a run decided before its first step, and what changed on the way."""
+def _run_record(folder: Path) -> dict[str, Any]:
+    """What a run decided before its first step, and what changed since then."""
     path = folder / RUN_FILE
     if not path.exists():
         return {}
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return {**found["resolved"], "changes": found.get("changes", [])}
+    run = json.loads(path.read_text(encoding="utf-8"))
+    return {**run["resolved"], "changes": run.get("changes", [])}
 
 
 def _cpu_seconds() -> float:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(used.ru_utime + used.ru_stime for used in usage)
 
 
 def _now() -> str:

@@ -1,4 +1,4 @@
-"""A pre-trained model on held-out text: the same sequences and masks for every row of a table."""
+"""Pre-trained models on held-out text: the same sequences and masks for every row of a table."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-import torch
 
 from bothways.config import MaskOptions, PairOptions, PretrainConfig, free
 from bothways.corpus.store import TokenStore
 from bothways.model.folder import load_model
-from bothways.pretraining.heldout import evaluation_batches
-from bothways.pretraining.objective import measure
+from bothways.pretraining.evaluation import measure_store
 from bothways.training.device import choose_device
 from bothways.training.precision import set_threads
 
@@ -24,7 +22,7 @@ class HeldOutOptions:
 
     Attributes:
         model: a pre-trained model.
-        corpus: a corpus folder, of which the held-out part is read.
+        corpus: a corpus folder; its held-out part is read.
         sequences: at most this many.
         length: of a sequence, in tokens.
         pairs: what a sequence is made of.
@@ -45,32 +43,33 @@ def measure_heldout(options: HeldOutOptions) -> dict[str, float]:
     """Scores of a model on the held-out part of a corpus, computed in fp32.
 
     Returns:
-        ``loss`` (nats a predicted piece), ``perplexity``, ``accuracy``, ``baseline`` (always the
-        most frequent piece), ``targets``, ``sequences``, ``bits_per_character``, and for pairs
-        ``pair_accuracy`` and ``pair_baseline``. Bits per character are the mean loss of a piece
-        times the pieces a character of the text.
+        ``loss`` (nats per predicted piece), ``perplexity``, ``accuracy``, ``baseline`` (that of
+        always predicting the most frequent piece), ``targets``, ``sequences``,
+        ``bits_per_character``, and for pairs ``pair_accuracy`` and ``pair_baseline``. Bits per
+        character are the mean loss of a piece times the text's pieces per character.
 
     Raises:
-        StoreError, ModelError: the folders cannot be read as asked.
+        StoreError, ModelError: the folders cannot be read, or do not fit the options.
     """
     set_threads(options.threads)
     store = TokenStore.open(options.corpus, "heldout")
     model = load_model(options.model).model.to(choose_device(options.device).torch)
     recipe = PretrainConfig(pairs=options.pairs, masking=options.masking)
-    batches = evaluation_batches(store, options.length, options.sequences, recipe)
-    found = measure(model, batches, torch.float32, options.pairs.kind)
+    measured = measure_store(
+        model, store, recipe, length=options.length, sequences=options.sequences
+    )
     scores = {
-        "loss": found.mlm_loss,
-        "perplexity": found.perplexity,
-        "accuracy": found.mlm_accuracy,
-        "baseline": found.mlm_baseline,
-        "targets": found.targets,
-        "sequences": found.sequences,
-        "bits_per_character": found.mlm_loss / math.log(2) * pieces_per_character(store),
+        "loss": measured.mlm_loss,
+        "perplexity": measured.perplexity,
+        "accuracy": measured.mlm_accuracy,
+        "baseline": measured.mlm_baseline,
+        "targets": measured.targets,
+        "sequences": measured.sequences,
+        "bits_per_character": measured.mlm_loss / math.log(2) * pieces_per_character(store),
     }
-    if found.pairs is not None:
-        scores["pair_accuracy"] = found.pairs.accuracy
-        scores["pair_baseline"] = found.pairs.baseline
+    if measured.pairs is not None:
+        scores["pair_accuracy"] = measured.pairs.accuracy
+        scores["pair_baseline"] = measured.pairs.baseline
     return scores
 
 

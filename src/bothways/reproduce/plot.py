@@ -1,8 +1,8 @@
-"""A table that was recomputed, as a picture.
+"""A recomputed table, as a picture.
 
-Each column is a panel. Scores of different models and tasks cannot stand on one axis, so rows are
-drawn as differences from the base row: ours with every run and its spread, the published ones
-beside them. Curves are drawn as scores against steps.
+Each column is a panel. Scores of different models and tasks do not fit on one axis, so rows are
+drawn as differences from the base row: ours with every run and the spread, and the published ones
+next to them. Curves are drawn as scores against steps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,14 @@ def _differences(grid: Grid, cells: Sequence[Sequence[Cell]]) -> bytes:
     panels[0].set_ylabel(" / ".join(grid.table.headings), fontsize=8, color=_FAINT)
     panels[0].set_ylim(len(names) - 0.4, -0.6)
     handles = [
-        Line2D([], [], color=_OURS, marker="o", linestyle="", label="here: mean, runs, deviation")
+        Line2D(
+            [],
+            [],
+            color=_OURS,
+            marker="o",
+            linestyle="",
+            label="ours: mean, runs, standard deviation",
+        )
     ]
     if any(figure is not None for row in grid.rows for figure in row.published):
         handles.append(
@@ -63,14 +70,14 @@ def _differences(grid: Grid, cells: Sequence[Sequence[Cell]]) -> bytes:
 
 
 def _panel(axes: Any, grid: Grid, cells: Sequence[Cell], number: int) -> None:
-    """One column: differences of its rows from the base row."""
+    """One column: the differences of its rows from the base row."""
     bound, base = grid.columns[number], grid.table.base
     digits = digits_of(bound.column.metric)
     zero = cells[base].mean
     published = [row.published[number] for row in grid.rows]
 
-    def apart(value: float, base: float) -> float:
-        """In points; for what is not a share, in percent of the base."""
+    def difference(value: float, base: float) -> float:
+        """In points for shares, otherwise in percent of the base."""
         return value - base if bound.column.percent else 100 * (value / base - 1)
 
     axes.axvline(0, color="0.8", linewidth=1, zorder=0)
@@ -78,10 +85,10 @@ def _panel(axes: Any, grid: Grid, cells: Sequence[Cell], number: int) -> None:
     for y, cell in enumerate(cells):
         drawn = cell.scores and not math.isnan(zero)
         if drawn:
-            values = [apart(score.value, zero) for score in cell.scores]
-            mean = apart(cell.mean, zero)
+            values = [difference(score.value, zero) for score in cell.scores]
+            mean = difference(cell.mean, zero)
             axes.plot(values, [y - 0.1] * len(values), "o", color=_OURS, alpha=0.3, markersize=3)
-            spread = None if math.isnan(cell.std) else apart(zero + cell.std, zero)
+            spread = None if math.isnan(cell.std) else difference(zero + cell.std, zero)
             axes.errorbar(mean, y - 0.1, xerr=spread, fmt="o", color=_OURS, markersize=6, capsize=3)
         text = shown(cell, digits=digits).replace(MISSING, "missing")
         axes.text(
@@ -94,15 +101,20 @@ def _panel(axes: Any, grid: Grid, cells: Sequence[Cell], number: int) -> None:
             fontsize=7,
             color=_OURS if drawn else _FAINT,
         )
-        own, other = published[y], published[base]
-        if own is not None and other is not None:
+        figure, base_figure = published[y], published[base]
+        if figure is not None and base_figure is not None:
             axes.plot(
-                apart(own, other), y + 0.2, "D", color=_PUBLISHED, fillstyle="none", markersize=5
+                difference(figure, base_figure),
+                y + 0.2,
+                "D",
+                color=_PUBLISHED,
+                fillstyle="none",
+                markersize=5,
             )
             axes.text(
                 1.02,
                 y + 0.2,
-                as_published(own),
+                as_published(figure),
                 transform=transform,
                 ha="left",
                 va="center",
@@ -133,18 +145,20 @@ def _curves(grid: Grid, cells: Sequence[Sequence[Cell]]) -> bytes:
     for number, axes in enumerate(panels):
         for group, color, marker in zip(groups, (_OURS, _PUBLISHED), "os", strict=False):
             rows = [
-                (row.x, found[number])
-                for row, found in zip(grid.rows, cells, strict=True)
-                if row.group == group and found[number].scores
+                (row.x, row_cells[number])
+                for row, row_cells in zip(grid.rows, cells, strict=True)
+                if row.group == group and row_cells[number].scores
             ]
-            x = [at for at, _ in rows]
+            steps = [step for step, _ in rows]
             spread = [0.0 if math.isnan(cell.std) else cell.std for _, cell in rows]
             means = [cell.mean for _, cell in rows]
-            for at, cell in rows:
+            for step, cell in rows:
                 values = [score.value for score in cell.scores]
-                axes.plot([at] * len(values), values, marker, color=color, alpha=0.3, markersize=3)
+                axes.plot(
+                    [step] * len(values), values, marker, color=color, alpha=0.3, markersize=3
+                )
             axes.errorbar(
-                x,
+                steps,
                 means,
                 yerr=spread,
                 fmt=f"-{marker}",
@@ -154,7 +168,7 @@ def _curves(grid: Grid, cells: Sequence[Sequence[Cell]]) -> bytes:
                 label=group,
             )
         axes.set_title(grid.columns[number].title, fontsize=9)
-        axes.set_xlabel("steps of pre-training", fontsize=8)
+        axes.set_xlabel("pre-training steps", fontsize=8)
         axes.set_ylabel("score on dev", fontsize=8)
         axes.set_xlim(left=0)
         axes.tick_params(labelsize=8)

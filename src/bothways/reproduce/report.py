@@ -1,4 +1,4 @@
-"""A table that was recomputed, as Markdown and JSON."""
+"""A recomputed table, as Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MISSING = "–"
 
 
 def fingerprint(grid: Grid) -> str:
-    """A digest of all that the table depends on: the steps' keys, what each row reads of them."""
+    """A digest of all that the table depends on: the steps, and the parts that each row reads."""
     rows = [[row.label, [[s.step, s.parts] for c in row.cells for s in c]] for row in grid.rows]
     columns = [(bound.task, bound.column.metric, bound.column.part) for bound in grid.columns]
     return digest([grid.table.name, grid.scale.name, columns, rows])
@@ -28,24 +28,24 @@ def fingerprint(grid: Grid) -> str:
 def markdown(
     grid: Grid, cells: Sequence[Sequence[Cell]], ledger: Ledger, config: ReproduceConfig
 ) -> str:
-    """The page: the table, what to know of it, settings, times."""
+    """The page: the table, notes, settings, times."""
     table, scale = grid.table, grid.scale
     lines = [f"# {table.name}, scale {scale.name}: {table.title}", ""]
     lines += _grid_lines(grid, cells)
     lines += ["", f"Published: {table.source}."] if table.source else []
-    lines += ["", *_reading(cells)]
+    lines += ["", *_score_notes(cells)]
     lines += [f"- {note}" for note in (*table.notes, *grid.notes)]
-    if found := _not_there(grid, cells):
-        lines += ["", "## Missing, diverged, collapsed", "", *found]
+    if failures := _failures(grid, cells):
+        lines += ["", "## Missing, diverged, collapsed", "", *failures]
     lines += ["", "## Settings", "", *_settings(grid)]
     lines += ["", "## Steps", "", *_steps(grid, ledger)]
     now = machine(config)
     packages = ", ".join(f"{k} {now[k]}" for k in ("bothways", "torch", "python"))
     lines += [
         "",
-        f"Fingerprint {fingerprint(grid)}. Last on {now['machine']}, {now['cores']} cores, device "
-        f"{now['device']}, {now['jobs']} jobs; {packages}. Every run, with its seeds, settings and "
-        "machine, is in table.json.",
+        f"Fingerprint {fingerprint(grid)}. Last run on {now['machine']}, {now['cores']} cores, "
+        f"device {now['device']}, {now['jobs']} jobs; {packages}. Every run, with its seeds, "
+        "settings and machine, is in table.json.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -53,7 +53,7 @@ def markdown(
 def record(
     grid: Grid, cells: Sequence[Sequence[Cell]], ledger: Ledger, config: ReproduceConfig
 ) -> dict[str, Any]:
-    """The table as JSON-able data: every run, with nothing left out."""
+    """The table as JSON-able data, with every run."""
     return {
         "format": 1,
         "table": grid.table.name,
@@ -78,10 +78,10 @@ def record(
                 "label": list(row.label),
                 "cells": [
                     _cell_record(cell, published)
-                    for cell, published in zip(found, row.published, strict=True)
+                    for cell, published in zip(row_cells, row.published, strict=True)
                 ],
             }
-            for row, found in zip(grid.rows, cells, strict=True)
+            for row, row_cells in zip(grid.rows, cells, strict=True)
         ],
         "notes": [*grid.table.notes, *grid.notes],
         "recipe": to_dict(grid.base),
@@ -92,26 +92,26 @@ def record(
 
 
 def shown(cell: Cell, *, digits: int = 1) -> str:
-    """A cell for a reader."""
+    """A cell as printed."""
     if not cell.scores:
         return "diverged" if cell.diverged and not cell.missing else MISSING
     text = f"{cell.mean:.{digits}f}"
     if not math.isnan(cell.std):
         text += f" ± {cell.std:.{digits}f}"
-    if len(cell.scores) < cell.asked:
-        text += f" ({len(cell.scores)} of {cell.asked})"
+    if len(cell.scores) < cell.expected:
+        text += f" ({len(cell.scores)} of {cell.expected})"
     if cell.collapsed:
         text += f" ({len(cell.collapsed)} collapsed)"
     return text
 
 
 def as_published(figure: float) -> str:
-    """A published figure with one decimal at least, and no more than were printed."""
+    """A published figure with at least one decimal, and no more than were published."""
     return f"{figure:.1f}" if round(figure, 1) == figure else f"{figure:g}"
 
 
 def digits_of(metric: str) -> int:
-    """Decimals shown."""
+    """How many decimals of a metric are shown."""
     return {"bits_per_character": 3, "perplexity": 2}.get(metric, 1)
 
 
@@ -122,9 +122,9 @@ def _grid_lines(grid: Grid, cells: Sequence[Sequence[Cell]]) -> list[str]:
         if _has_published(grid, number):
             heads.append("published")
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    for row, found in zip(grid.rows, cells, strict=True):
+    for row, row_cells in zip(grid.rows, cells, strict=True):
         texts = [*row.label]
-        for number, (bound, cell) in enumerate(zip(grid.columns, found, strict=True)):
+        for number, (bound, cell) in enumerate(zip(grid.columns, row_cells, strict=True)):
             texts.append(shown(cell, digits=digits_of(bound.column.metric)))
             if _has_published(grid, number):
                 figure = row.published[number]
@@ -137,31 +137,32 @@ def _has_published(grid: Grid, column: int) -> bool:
     return any(row.published[column] is not None for row in grid.rows)
 
 
-def _reading(cells: Sequence[Sequence[Cell]]) -> list[str]:
-    """How the figures are to be read."""
-    counts = sorted({cell.asked for row in cells for cell in row})
+def _score_notes(cells: Sequence[Sequence[Cell]]) -> list[str]:
+    """How to read the scores."""
+    counts = sorted({cell.expected for row in cells for cell in row})
     runs = " or ".join(map(str, counts))
     return [
-        "- Scores are of 100, on dev unless said otherwise, after the last epoch: mean ± sample "
-        f"standard deviation over all runs of a cell ({runs}). Nothing was chosen among runs."
+        "- Scores are in percent, on dev unless stated otherwise, after the last epoch: mean ± "
+        f"sample standard deviation over all runs of a cell ({runs}). No run was selected."
     ]
 
 
-def _not_there(grid: Grid, cells: Sequence[Sequence[Cell]]) -> list[str]:
+def _failures(grid: Grid, cells: Sequence[Sequence[Cell]]) -> list[str]:
+    """One line for each reason and row: runs that are missing, diverged or collapsed."""
     lines = []
-    for row, found in zip(grid.rows, cells, strict=True):
+    for row, row_cells in zip(grid.rows, cells, strict=True):
         missing: dict[str, list[str]] = {}
-        others = []
-        for bound, cell in zip(grid.columns, found, strict=True):
+        failures = []
+        for bound, cell in zip(grid.columns, row_cells, strict=True):
             for reason in dict.fromkeys(cell.missing):
                 missing.setdefault(reason, []).append(bound.title)
-            others += [f"{bound.title}, {run}" for run in cell.diverged]
+            failures += [f"{bound.title}, {run}" for run in cell.diverged]
             if cell.collapsed:
                 runs = "; ".join(score.name for score in cell.collapsed)
-                others.append(f"{bound.title}: collapsed: {runs}")
+                failures.append(f"{bound.title}: collapsed: {runs}")
         name = " / ".join(row.label)
-        lines += [f"- {name}: {reason}: {', '.join(at)}" for reason, at in missing.items()]
-        lines += [f"- {name}: {other}" for other in others]
+        lines += [f"- {name}: {why}: {', '.join(titles)}" for why, titles in missing.items()]
+        lines += [f"- {name}: {failure}" for failure in failures]
     return lines
 
 
@@ -170,7 +171,7 @@ def _settings(grid: Grid) -> list[str]:
     shape = base.model.resolve(vocab_size=1)
     optimizer = base.optimizer
     phases = "; ".join(
-        f"{p.share:.0%} of steps: {p.batch} of {p.length} tokens" for p in base.phases
+        f"{p.share:.0%} of steps: {p.batch} sequences of {p.length} tokens" for p in base.phases
     )
     lines = [
         "| | |",
@@ -182,23 +183,24 @@ def _settings(grid: Grid) -> list[str]:
     ]
     runs = [step for step in grid.steps.values() if step.kind == "pretrain"]
     lines.append(f"| corpora | {', '.join(sorted({_corpus(step) for step in runs}))} |")
-    seen: dict[str, None] = {}
+    finetuning: dict[str, None] = {}  # in order, each once
     for step in grid.steps.values():
         if step.kind == "finetune":
-            own: FinetuneConfig = step.config
-            seen[
-                f"| {own.task.name} | learning rate {own.optimizer.lr:g}, batch {own.batch}, "
-                f"{own.epochs} epochs, length {own.length}; seeds {' '.join(step.wanted)} |"
-            ] = None
-    return [*lines, *seen]
+            recipe: FinetuneConfig = step.config
+            settings = (
+                f"learning rate {recipe.optimizer.lr:g}, batch {recipe.batch}, "
+                f"{recipe.epochs} epochs, length {recipe.length}; seeds {' '.join(step.wanted)}"
+            )
+            finetuning[f"| {recipe.task.name} | {settings} |"] = None
+    return [*lines, *finetuning]
 
 
 def _corpus(step: Step) -> str:
-    """The digest of a run's corpus, and how often the run reads it."""
+    """The digest of a run's corpus, its size, and how many times the run reads it."""
     recipe: PretrainConfig = step.config
     try:
         tokens = Manifest.read(Path(recipe.corpus)).report["train"]["tokens"]
-    except StoreError:  # not made yet
+    except StoreError:  # not built yet
         return step.inputs[0]
     read = sum(p.share * p.batch * p.length for p in recipe.phases) * (recipe.clock.steps or 0)
     return f"{step.inputs[0]}: {tokens:,} tokens, read about {read / tokens:.2g} times"
@@ -211,8 +213,8 @@ def _steps(grid: Grid, ledger: Ledger) -> list[str]:
         attempts = (ledger.record(step) or {}).get("attempts", [])
         seconds = ledger.seconds(step)
         cpu = sum(a["cpu_seconds"] or 0.0 for a in attempts)
-        broken = sum(a["seconds"] is None for a in attempts)
-        note = f" (and {broken} killed, not timed)" if broken else ""
+        killed = sum(a["seconds"] is None for a in attempts)
+        note = f" (and {killed} killed, not timed)" if killed else ""
         state = "" if ledger.done(step) else " (unfinished)"
         total += seconds
         lines.append(f"| {step.name}{state} | {seconds / 60:.1f}{note} | {cpu / 60:.1f} |")
@@ -228,7 +230,7 @@ def _cell_record(cell: Cell, published: float | None) -> dict[str, Any]:
         "std": plain(cell.std),
         "pretrain_std": plain(cell.pretrain_std),
         "published": published,
-        "asked": cell.asked,
+        "asked": cell.expected,
         "runs": [
             {
                 "pretrain_seed": score.pretrain_seed,
@@ -245,16 +247,16 @@ def _cell_record(cell: Cell, published: float | None) -> dict[str, Any]:
 
 def _step_record(ledger: Ledger, name: str, grid: Grid) -> dict[str, Any]:
     step = grid.steps[name]
-    found = ledger.record(step) or {}
+    recorded = ledger.record(step) or {}
     return {
         "name": name,
         "kind": step.kind,
         "needs": list(step.needs),
         "inputs": list(step.inputs),
         "finished": ledger.done(step),
-        "settings": found.get("settings", step.settings()),
-        "result": found.get("result"),
-        "attempts": found.get("attempts", []),
-        "run": found.get("run"),
-        "machine": found.get("machine"),
+        "settings": recorded.get("settings", step.settings()),
+        "result": recorded.get("result"),
+        "attempts": recorded.get("attempts", []),
+        "run": recorded.get("run"),
+        "machine": recorded.get("machine"),
     }

@@ -1,4 +1,4 @@
-"""What the steps gave, as cells of a table: every run, means, spread, and what is missing."""
+"""Results of the steps as cells of a table: every run, means, spread, and what is missing."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from bothways.reproduce.execute import Ledger, hopeless
-from bothways.reproduce.grid import Grid, Source
+from bothways.reproduce.execute import Ledger, blocked
+from bothways.reproduce.grid import Grid, ScoreSource
 from bothways.reproduce.tables import HELDOUT, Column
 
 
 @dataclass(frozen=True)
 class Score:
-    """One run.
+    """The score of one run.
 
     Attributes:
-        value: of 100 where the column is.
+        value: in percent, unless the column is not a share.
         pretrain_seed: of its model.
         seed: of fine-tuning; None for held-out text.
-        collapsed: one answer for everything.
+        collapsed: the model gives one answer for everything.
     """
 
     value: float
@@ -31,7 +31,7 @@ class Score:
 
     @property
     def name(self) -> str:
-        """For a reader."""
+        """The run's seeds, as printed."""
         seed = "" if self.seed is None else f" seed {self.seed}"
         return f"pre-training {self.pretrain_seed}{seed}"
 
@@ -41,31 +41,31 @@ class Cell:
     """The scores of a row in a column.
 
     Attributes:
-        scores: of the runs that are there.
-        asked: how many runs there should be.
-        missing: why some are not there, a sentence each.
+        scores: of the finished runs.
+        expected: how many runs there should be.
+        missing: the reasons why runs are missing.
         diverged: runs that have no score because training diverged.
     """
 
     scores: tuple[Score, ...]
-    asked: int
+    expected: int
     missing: tuple[str, ...] = ()
     diverged: tuple[str, ...] = ()
 
     @property
     def mean(self) -> float:
-        """Over all runs that are there; NaN for none."""
+        """Over all finished runs; NaN if there are none."""
         return statistics.fmean(s.value for s in self.scores) if self.scores else math.nan
 
     @property
     def std(self) -> float:
-        """Sample standard deviation over all runs; NaN for fewer than two."""
+        """Sample standard deviation over all finished runs; NaN for fewer than two."""
         values = [s.value for s in self.scores]
         return statistics.stdev(values) if len(values) > 1 else math.nan
 
     @property
     def pretrain_std(self) -> float:
-        """The same between the means of the seeds of pre-training."""
+        """Sample standard deviation between the means of the pre-training seeds."""
         groups: dict[int, list[float]] = defaultdict(list)
         for score in self.scores:
             groups[score.pretrain_seed].append(score.value)
@@ -74,12 +74,12 @@ class Cell:
 
     @property
     def collapsed(self) -> tuple[Score, ...]:
-        """Runs with one answer for everything."""
+        """The runs whose model gives one answer for everything."""
         return tuple(s for s in self.scores if s.collapsed)
 
 
 def cells(grid: Grid, ledger: Ledger) -> list[list[Cell]]:
-    """The cells of all rows, as far as they are computed."""
+    """The cells of all rows, with the scores that have been computed."""
     return [
         [
             _cell(grid, ledger, row.cells[number], bound.column)
@@ -89,14 +89,14 @@ def cells(grid: Grid, ledger: Ledger) -> list[list[Cell]]:
     ]
 
 
-def _cell(grid: Grid, ledger: Ledger, sources: tuple[Source, ...], column: Column) -> Cell:
+def _cell(grid: Grid, ledger: Ledger, sources: tuple[ScoreSource, ...], column: Column) -> Cell:
     scores: list[Score] = []
     missing: list[str] = []
     diverged: list[str] = []
     for source in sources:
         step = grid.steps[source.step]
         result = ledger.result(step)
-        if reason := hopeless(step, grid.steps, ledger):
+        if reason := blocked(step, grid.steps, ledger):
             missing.append(reason)
         elif result is None:
             missing.append("not finished")
@@ -107,13 +107,13 @@ def _cell(grid: Grid, ledger: Ledger, sources: tuple[Source, ...], column: Colum
             scores.append(Score(value * (100 if column.percent else 1), source.pretrain_seed, None))
         else:
             _read_runs(result, source, column, scores, missing, diverged)
-    asked = sum(max(1, len(source.parts)) for source in sources)
-    return Cell(tuple(scores), asked, tuple(missing), tuple(diverged))
+    expected = sum(max(1, len(source.parts)) for source in sources)
+    return Cell(tuple(scores), expected, tuple(missing), tuple(diverged))
 
 
 def _read_runs(
     result: dict[str, Any],
-    source: Source,
+    source: ScoreSource,
     column: Column,
     scores: list[Score],
     missing: list[str],
@@ -128,17 +128,17 @@ def _read_runs(
         elif run is None:
             missing.append(f"seed {seed} not finished")
         else:
-            found = _score(run, column)
-            if found is None:
+            score = _score(run, column)
+            if score is None:
                 missing.append(f"{source.step} has no {column.part} file with {column.metric}")
             else:
-                value, collapsed = found
+                value, collapsed = score
                 scores.append(Score(100 * value, source.pretrain_seed, seed, collapsed))
 
 
 def _score(run: dict[str, Any], column: Column) -> tuple[float, bool] | None:
-    """A run's score of 1, and whether it collapsed; None where the task has no such score."""
-    if "scores" not in run:  # features: by file, of the main metric
+    """A run's score as a share of 1, and whether it collapsed; None if the task lacks the score."""
+    if "scores" not in run:  # feature-based tagging: the main metric of each file
         return None if column.part not in run else (run[column.part], False)
     measured = run
     if column.part == "test":

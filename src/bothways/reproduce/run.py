@@ -1,4 +1,4 @@
-"""`bothways reproduce`: a table of the paper from data to a picture; read from top to bottom."""
+"""`bothways reproduce`: a table of the paper, from data to a picture. Start reading here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bothways.config import ReproduceConfig
 from bothways.errors import ConfigError, RunError
 from bothways.files import write_bytes, write_json, write_text
 from bothways.options import nearest
-from bothways.reproduce.execute import Ledger, compute, compute_all, hopeless
+from bothways.reproduce.execute import Ledger, blocked, compute, compute_all
 from bothways.reproduce.forecast import forecast
 from bothways.reproduce.grid import Grid, make_grid
 from bothways.reproduce.plot import draw
@@ -22,62 +22,63 @@ from bothways.reproduce.tables import table_of
 
 
 def reproduce(config: ReproduceConfig) -> str:
-    """Compute what a table lacks, and write it; what is there is kept.
+    """Compute the steps of a table that are not done yet, and write the table.
 
     Returns:
-        The table in Markdown and where it is; with ``plan``, what would be computed.
+        The table in Markdown and its folder; with ``plan``, what would be computed.
 
     Raises:
-        ConfigError, InputError, StoreError: options or data that cannot be used; said before
+        ConfigError, InputError, StoreError: options or data that cannot be used; raised before
             anything is computed.
         RunError: a step failed.
-        KeyboardInterrupt: interrupted; what is there was written, and the same call goes on.
+        KeyboardInterrupt: interrupted; finished cells are written, and the same call continues.
     """
     table, scale = table_of(config.name), SCALES[config.scale]
     grid = make_grid(table, scale, config)
     ledger = Ledger(Path(config.out))
     say = Console(markup=False, highlight=False, soft_wrap=True).print
     if config.step is not None:
-        return _one(config.step, grid, ledger, config, say)
+        return _compute_one(config.step, grid, ledger, config, say)
     plan = forecast(grid, ledger, config)
     if config.plan:
         return plan
     say(plan)
 
-    def after() -> None:
+    def after_step() -> None:
         _write(grid, ledger, config)
 
     try:
-        compute_all(grid.steps, ledger, config, say, after)
+        compute_all(grid.steps, ledger, config, say, after_step)
     finally:
         folder = _write(grid, ledger, config, picture=True)
     text = (folder / "table.md").read_text(encoding="utf-8").partition("\n## Steps")[0]
     return f"{text}\nsaved in {folder}"
 
 
-def _one(name: str, grid: Grid, ledger: Ledger, config: ReproduceConfig, say: Any) -> str:
+def _compute_one(name: str, grid: Grid, ledger: Ledger, config: ReproduceConfig, say: Any) -> str:
     """Compute one step of the plan."""
     if name not in grid.steps:
-        found = nearest(name, list(grid.steps))
-        hint = f"did you mean {found}?" if found else "--plan lists the steps."
+        suggestion = nearest(name, list(grid.steps))
+        hint = f"did you mean {suggestion}?" if suggestion else "--plan lists the steps."
         raise ConfigError(f"--step {name}: there is no such step in this plan; {hint}")
     step = grid.steps[name]
-    if reason := hopeless(step, grid.steps, ledger):
+    if reason := blocked(step, grid.steps, ledger):
         raise RunError(f"--step {name}: cannot be computed: {reason}.")
-    there = ledger.done(step) and not ledger.lost(step)
-    for needed in () if there else step.needs:
-        if not ledger.done(grid.steps[needed]) or ledger.lost(grid.steps[needed]):
-            raise RunError(f"--step {name}: {needed} comes before it and is not there.")
+    for needed in () if ledger.usable(step) else step.needs:
+        if not ledger.usable(grid.steps[needed]):
+            raise RunError(
+                f"--step {name}: it needs {needed}, which is not computed, or whose files are gone."
+            )
     compute(step, ledger, config, say)
     return f"{name}: finished"
 
 
 def _write(grid: Grid, ledger: Ledger, config: ReproduceConfig, *, picture: bool = False) -> Path:
-    """Write table.md, table.json and, if asked, plot.png of what is there."""
+    """Write table.md, table.json and, if requested, plot.png of the results so far."""
     folder = ledger.out / f"{grid.table.name}-{grid.scale.name}"
-    found = cells(grid, ledger)
-    write_text(folder / "table.md", markdown(grid, found, ledger, config))
-    write_json(folder / "table.json", record(grid, found, ledger, config))
+    computed = cells(grid, ledger)
+    write_text(folder / "table.md", markdown(grid, computed, ledger, config))
+    write_json(folder / "table.json", record(grid, computed, ledger, config))
     if picture:
-        write_bytes(folder / "plot.png", draw(grid, found))
+        write_bytes(folder / "plot.png", draw(grid, computed))
     return folder

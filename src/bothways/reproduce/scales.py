@@ -1,7 +1,7 @@
-"""The scales, declared: model, budget, seeds, and which tasks stand in for the paper's.
+"""The scales, declared: model, budget, seeds, and the tasks that stand in for the paper's.
 
-A scale is a pre-training recipe, recipes of fine-tuning and of feature-based tagging, and data. The
-tables (:mod:`bothways.reproduce.tables`) are changes to these.
+A scale sets the recipes of pre-training, fine-tuning and feature-based tagging, and the data. The
+rows of the tables (:mod:`bothways.reproduce.tables`) are changes to these recipes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ class TaskSource:
     """A task that can be a column.
 
     Attributes:
-        title: for tables.
-        data: which option says where its files are; ``text``: made from the smoke scale's text.
-        declared: name of the declared task; empty for those that are not declared.
-        metric: the one shown where no table asks for another.
-        stands_for: the paper's task whose place it takes where that is not at hand.
-        why: in what it differs from that task.
-        split: a file of it to be parted in two, and by which column, for want of a training file.
+        title: as printed.
+        data: the option that says where its files are; ``text``: made from the smoke scale's text.
+        declared: name of the declared task; empty if it is not declared.
+        metric: the one shown, unless a table asks for another.
+        stands_for: the paper's task that it stands in for.
+        why: how it compares with that task.
+        split: for a task without a training file: the file to split into train and dev, and the
+            column whose values stay together.
     """
 
     title: str
@@ -62,34 +63,34 @@ TASKS: dict[str, TaskSource] = {
         "sick",
         "sick-entailment",
         stands_for="mnli",
-        why="entailment in three classes as well, 4,500 short pairs to train on instead of 392,702",
+        why="three-way entailment as well, with 4,500 short training pairs instead of 392,702",
     ),
     "qnli-part": TaskSource(
         "QNLI, part of dev",
         "glue",
         "qnli",
         stands_for="qnli",
-        why="trained on four fifths of the dev file and measured on the rest, parted by sentence",
+        why="trained on four fifths of the dev file and measured on the rest, split by sentence",
         split=("QNLI/dev.tsv", "sentence"),
     ),
     "follows": TaskSource(
         "follows?",
         "text",
         stands_for="mnli",
-        why="pairs too: does one sentence of a docstring follow the other",
+        why="also sentence pairs: does one sentence of a docstring follow the other",
     ),
     "package": TaskSource(
         "package?",
         "text",
         stands_for="sst2",
-        why="single sentences too: which Python package does one describe",
+        why="also single sentences: which Python package does one describe",
     ),
     "capitals": TaskSource(
         "capitals",
         "text",
         metric="f1",
         stands_for="conll2003",
-        why="runs of words too: which words of a lower-cased docstring had a capital letter",
+        why="also spans of words: which words of a lower-cased docstring had a capital letter",
     ),
 }
 
@@ -101,19 +102,18 @@ class Scale:
     Attributes:
         name: on the command line.
         pretrain: the base recipe.
-        tasks: for each of the paper's tasks, what is fine-tuned on in its place; those that are
-            missing have nothing there.
-        finetune: changes to the declared recipes: for all tasks under ``""``, and for one by name.
-        features: of feature-based tagging.
-        sizes: layers, hidden, heads in the order of the paper's Table 6.
-        snapshots: shares of the steps at which a model is kept.
-        vocabulary: of comparisons that learn one.
+        tasks: the task used for each of the paper's tasks; those not listed have no stand-in.
+        finetune: changes to the declared recipes: of all tasks under ``""``, of one by its name.
+        features: options of feature-based tagging.
+        sizes: layers, hidden, heads, in the order of the paper's Table 6.
+        snapshots: the shares of the steps at which snapshots are taken.
+        vocabulary: options of the comparisons that learn a vocabulary.
         seeds, pretrain_seeds: of fine-tuning, of pre-training.
-        many_seeds: of fine-tuning where failures are counted.
-        duplicates: epochs drawn for static masks.
-        heldout: sequences that the language model is measured on.
-        embedded: text and tasks are made from what every machine has.
-        notes: what one must know.
+        many_seeds: of fine-tuning, for tables that count failed runs.
+        duplicates: how many epochs of static masks are drawn.
+        heldout: how many sequences the language model is measured on.
+        embedded: text and tasks are made from packages that every installation has.
+        notes: for the reader, printed below the tables.
     """
 
     name: str
@@ -168,8 +168,8 @@ SMOKE = Scale(
     heldout=128,
     embedded=True,
     notes=(
-        "At smoke scale scores mean nothing: it shows that everything works, in minutes, on text "
-        "and tasks made from the documentation inside installed Python packages.",
+        "The scores of the smoke scale mean nothing: it checks in minutes that everything works, "
+        "on text and tasks made from the documentation of installed Python packages.",
     ),
 )
 
@@ -199,10 +199,11 @@ CPU = Scale(
     seeds=(0, 1, 2),
     many_seeds=tuple(range(10)),
     notes=(
-        "All models begin primed (model.init; EXPERIMENTS.md, section 8) and pre-train without "
-        "dropout: begun at random they would end on the plateau where only frequencies are known.",
-        "The sizes of table6 are a third of the paper's layers and widths; entities are tagged "
-        "sentence by sentence, without the document around them.",
+        "All models start from primed weights (model.init; EXPERIMENTS.md, section 8) and are "
+        "pre-trained without dropout: from random weights, this budget ends on the plateau where a "
+        "model knows only token frequencies.",
+        "The sizes of table6 have a third of the paper's layers and widths. Entities are tagged "
+        "sentence by sentence, without document context.",
     ),
 )
 
@@ -227,8 +228,8 @@ GPU = Scale(
     seeds=(0, 1, 2),
     many_seeds=tuple(range(20)),
     notes=(
-        "This scale has not been run: its steps follow from what a card should do in an hour.",
-        "The sizes of table6 are a third of the paper's layers and two thirds of its widths.",
+        "This scale has not been run: its steps are an estimate of what one GPU does in an hour.",
+        "The sizes of table6 have a third of the paper's layers and two thirds of its widths.",
     ),
 )
 
@@ -252,7 +253,7 @@ PAPER = Scale(
     seeds=(0, 1, 2, 3, 4),
     many_seeds=tuple(range(50)),
     duplicates=10,
-    notes=("This scale has not been run: one pre-training is days on several GPUs.",),
+    notes=("This scale has not been run: one pre-training run takes days on several GPUs.",),
 )
 
 SCALES: dict[str, Scale] = {scale.name: scale for scale in (SMOKE, CPU, GPU, PAPER)}

@@ -1,7 +1,8 @@
-"""The steps of which tables are made, and how each is computed.
+"""The steps that tables are made of, and how each is computed.
 
-A step is one call of a verb's function with its own folder below ``runs/``, named by what it is and
-a digest of its recipe and of what it reads. Equal steps of several tables are therefore one folder.
+A step is one call of a verb's function, with its own folder below ``runs/``. The folder's name
+holds a digest of the step's recipe and of what it reads, so equal steps of several tables share a
+folder.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from bothways.tasks.split import split
 Kind = Literal[
     "text", "vocabulary", "corpus", "split", "pretrain", "heldout", "finetune", "features"
 ]
-# Options that say where things are, of the configs in which those count as recipe.
-_PLACES = ("files", "tokenizer", "out", "file")
+# Options that hold paths but count as recipe in their configs; they do not identify a step.
+_PATHS = ("files", "tokenizer", "out", "file")
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,13 @@ class Step:
     """One thing to compute.
 
     Attributes:
-        kind: which function.
-        label: what it is, for its name.
+        kind: which function computes it.
+        label: describes it in its name.
         config: the function's options, without the folder to write to.
         inputs: digests of what it reads: files, or the keys of other steps.
-        needs: names of the steps that come before it.
-        wanted: parts that may be computed later than others: seeds, or layers with seeds.
+        needs: names of the steps that must be computed before it.
+        wanted: the parts to compute, for steps that can add parts later: seeds, or layers with
+            seeds.
     """
 
     kind: Kind
@@ -70,20 +72,20 @@ class Step:
 
     @cached_property
     def key(self) -> str:
-        """Digest of the recipe and of what is read; not of places, threads, or what is wanted."""
+        """Digest of the recipe and of what is read; not of paths, threads or wanted parts."""
         return digest([self.kind, self.settings(), *self.inputs])[:10]
 
     @cached_property
     def name(self) -> str:
-        """Of its folder below ``runs/``."""
+        """The step's name, and that of its folder below ``runs/``."""
         return "-".join(part for part in (self.kind, self.label, self.key) if part)
 
     def settings(self) -> dict[str, Any]:
-        """The options that decide the result, by dotted name; no places."""
-        return {k: v for k, v in recipe_fields(self.config).items() if k not in _PLACES}
+        """The options that decide the result, by dotted name; without paths."""
+        return {k: v for k, v in recipe_fields(self.config).items() if k not in _PATHS}
 
-    def read_by_others(self) -> tuple[str, ...]:
-        """What there must be in its folder for the steps that need it; nothing where none does."""
+    def outputs(self) -> tuple[str, ...]:
+        """Names in its folder that other steps read; empty if no step needs this kind."""
         if self.kind == "pretrain":
             return (MODEL, *(f"{SNAPSHOTS}/{number}" for number in self.config.snapshots))
         return {"corpus": (MANIFEST,), "vocabulary": ("",), "text": ("",), "split": ("",)}.get(
@@ -91,15 +93,15 @@ class Step:
         )
 
     def compute(self, folder: Path, parts: Sequence[str], *, keep: bool) -> dict[str, Any]:
-        """Compute it in its folder, or go on there.
+        """Compute the step in its folder, or continue there.
 
         Args:
-            folder: made if need be.
-            parts: those that are asked for.
-            keep: keep what only takes room after it was measured.
+            folder: created if it does not exist.
+            parts: the parts to compute.
+            keep: keep models and features after they were measured.
 
         Raises:
-            DivergenceError: training diverged, with nothing to show.
+            DivergenceError: training diverged without any result.
             BothwaysError: as the function of this kind.
         """
         return _COMPUTE[self.kind](self.config, folder, parts, keep)
@@ -133,29 +135,29 @@ def _pretrain(config: PretrainConfig, folder: Path, *_: Any) -> dict[str, Any]:
 
 
 def _heldout(config: HeldOutOptions, folder: Path, *_: Any) -> dict[str, Any]:
-    del folder  # the result is all
+    del folder  # leaves no files
     return {"scores": measure_heldout(config)}
 
 
 def _finetune(
     config: FinetuneConfig, folder: Path, parts: Sequence[str], keep: bool
 ) -> dict[str, Any]:
-    """Every seed; one that diverges is named, and the others go on."""
+    """Every seed; those that diverge are recorded, and the others continue."""
     seeds = [int(part) for part in parts]
     diverged: dict[str, str] = {}
-    while sound := [seed for seed in seeds if str(seed) not in diverged]:
+    while remaining := [seed for seed in seeds if str(seed) not in diverged]:
         try:
-            result = finetune(dataclasses.replace(config, run=str(folder), seeds=tuple(sound)))
+            result = finetune(dataclasses.replace(config, run=str(folder), seeds=tuple(remaining)))
             break
         except DivergenceError as error:
-            unfinished = [s for s in sound if not (folder / f"seed-{s}" / SCORES).exists()]
+            unfinished = [s for s in remaining if not (folder / f"seed-{s}" / SCORES).exists()]
             if not unfinished:
                 raise
             diverged[str(unfinished[0])] = str(error)
     else:
         return {"runs": {}, "diverged": diverged}
     if not keep:
-        for seed in sound:
+        for seed in remaining:
             shutil.rmtree(folder / f"seed-{seed}" / "model", ignore_errors=True)
     return {
         "runs": {str(run.seed): run.record() for run in result.seeds},
@@ -170,10 +172,12 @@ def _finetune(
 def _features(
     config: FeaturesConfig, folder: Path, parts: Sequence[str], keep: bool
 ) -> dict[str, Any]:
-    """Every choice of layers with every seed that any of them wants; one that diverges is named,
-    and the others go on."""
-    asked = [part.partition(":")[0] for part in parts]
-    layers = tuple(choice for choice in LAYER_CHOICES if choice in asked)
+    """Every choice of layers with every seed that any of them wants.
+
+    Those that diverge are recorded, and the others continue.
+    """
+    wanted = [part.partition(":")[0] for part in parts]
+    layers = tuple(choice for choice in LAYER_CHOICES if choice in wanted)
     seeds = tuple(dict.fromkeys(int(part.partition(":")[2]) for part in parts))
     runs: dict[str, dict[str, float]] = {}
     diverged: dict[str, str] = {}
@@ -189,7 +193,7 @@ def _features(
 
     try:
         tag(layers, seeds)
-    except DivergenceError:  # one by one, to see which; what is finished is kept
+    except DivergenceError:  # one by one, to see which; finished ones are not trained again
         for choice, seed in product(layers, seeds):
             try:
                 tag((choice,), (seed,))

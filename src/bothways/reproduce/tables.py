@@ -1,9 +1,9 @@
-"""The tables, declared: rows are changes to a scale's recipes, columns are what is measured.
+"""The tables, declared: rows are changes to a scale's recipes, columns are scores.
 
-Nothing here is computed. A row says how its run differs from the scale's pre-training and
-fine-tuning recipes, by dotted names; a column says which score of which task. The published
-figures of a row stand in the order of the columns. What a scale puts in the place of a task that it
-lacks is said in :mod:`bothways.reproduce.scales`.
+Nothing is computed here. A row declares, by dotted name, how its run differs from the scale's
+pre-training and fine-tuning recipes; a column declares which score of which task. A row's published
+figures are in the order of the columns. :mod:`bothways.reproduce.scales` declares which tasks stand
+in for those that a scale lacks.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, Literal
 from bothways.config import LAYER_CHOICES, LayerChoice
 from bothways.errors import ConfigError
 from bothways.options import nearest
+from bothways.tasks.feature_based import PAPER
 
 HELDOUT = "heldout"
-"""In the place of a task: the language model on held-out text."""
+"""Instead of a task: the language model on held-out text."""
 
 Changes = Mapping[str, Any]
 
@@ -28,10 +29,10 @@ class Column:
 
     Attributes:
         of: the paper's task, or :data:`HELDOUT`.
-        title: as the paper's table has it.
-        metric: of the task; for held-out text a field of its record.
-        part: which file of the task.
-        layers: features of these layers instead of fine-tuning.
+        title: as in the paper's table.
+        metric: of the task; for held-out text a field of its scores.
+        part: the file of the task that is measured.
+        layers: use features of these layers instead of fine-tuning.
     """
 
     of: str
@@ -42,23 +43,23 @@ class Column:
 
     @property
     def percent(self) -> bool:
-        """Shown of 100."""
+        """Whether the score is a share, shown in percent."""
         return self.metric not in ("perplexity", "bits_per_character")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A run, or several that differ in seeds alone.
+    """A run, or several that differ only in their seeds.
 
     Attributes:
-        label: a cell under each of the table's headings.
-        published: a figure for each column; None where there is none.
+        label: a cell for each of the table's headings.
+        published: a figure for each column; None where none was published.
         pretrain, finetune, vocabulary: changes to the scale's recipes.
-        layers: features of these layers instead of fine-tuning.
-        size: which of the scale's six sizes, in the order of the paper's Table 6.
-        snapshots: a row at each of the scale's steps of this run, instead of one at its end.
-        static: pairs and masks are drawn for as many epochs as the scale says, and repeated.
-        lstm: fine-tuned with a BiLSTM on top, as wide in each direction as the encoder.
+        layers: use features of these layers instead of fine-tuning.
+        size: index into the scale's six sizes, which are in the order of the paper's Table 6.
+        snapshots: measure snapshots of the run, a row for each, instead of its finished model.
+        static: pairs and masks are drawn for as many epochs as the scale sets, then repeated.
+        lstm: fine-tune with a BiLSTM on top, as wide in each direction as the encoder.
     """
 
     label: tuple[str, ...]
@@ -75,19 +76,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper, or a comparison beside it.
+    """A table of the paper, or a comparison of our own.
 
     Attributes:
         name: on the command line.
-        title: what it asks.
-        source: where the published figures are from; empty without any.
+        title: as printed.
+        source: where the published figures are from; empty if there are none.
         headings: of the cells that name a row.
         columns: in the paper's order.
-        rows: from the top.
-        base: number of the row that the others are compared with.
-        notes: what one must know to read it.
-        learns_vocabulary: its rows begin at text, not at a corpus.
-        many_seeds: fine-tuned with the scale's many seeds, because runs that fail are counted.
+        rows: from top to bottom.
+        base: index of the row that the others are compared with.
+        notes: for the reader, printed below the table.
+        learns_vocabulary: its rows start from text, not from a corpus.
+        many_seeds: fine-tune with the scale's many seeds, because failed runs are counted.
         curve: drawn as scores against steps.
     """
 
@@ -118,13 +119,13 @@ BITS = Column(HELDOUT, "bits per character", "bits_per_character")
 NO_NSP = {"pairs.kind": "full"}
 LEFT_TO_RIGHT = {**NO_NSP, "masking.kind": "left_to_right"}
 _NO_PAIRS = (
-    "Without next sentence a sequence is made of whole sentences up to the length, over document "
-    "borders: a few more tokens a step, and the second segment's embedding is first trained when "
-    "fine-tuning."
+    "Without next-sentence prediction, whole sentences are packed into a sequence across document "
+    "borders: steps have slightly more tokens, and the embedding of the second segment is trained "
+    "only in fine-tuning."
 )
 _LEFT = (
-    "The left-to-right model is one at fine-tuning too, as in the paper; whole texts are judged by "
-    "their last token, the only one that has seen all others."
+    "The left-to-right model stays left to right in fine-tuning, as in the paper. It classifies "
+    "a text from the last token, the only one that sees all the others."
 )
 
 
@@ -137,7 +138,7 @@ def _mix(mask: int, same: int, random: int) -> dict[str, Any]:
 
 TABLE5 = Table(
     name="table5",
-    title="Pre-training tasks: next sentence, both directions",
+    title="Pre-training tasks: next-sentence prediction and bidirectionality",
     source="Devlin et al. 2019, Table 5 (BERT-base, dev)",
     headings=("pre-training",),
     columns=(MNLI, QNLI, MRPC, SST2, SQUAD),
@@ -170,20 +171,23 @@ TABLE6 = Table(
         Row(("24", "1024", "16"), (3.23, 86.6, 87.8, 93.7), size=5),
     ),
     base=3,
-    notes=("Perplexities compare only within one vocabulary, so ours only with each other.",),
+    notes=(
+        "Perplexities are comparable only within one vocabulary: compare ours with each other, not "
+        "with the published ones.",
+    ),
 )
 
-_FEATURES: dict[LayerChoice, tuple[str, float]] = {
-    "embeddings": ("embeddings", 91.0),
-    "second-to-last": ("second-to-last hidden", 95.6),
-    "last": ("last hidden", 94.9),
-    "sum-last-four": ("weighted sum of last four", 95.9),
-    "concat-last-four": ("last four concatenated", 96.1),
-    "sum-all": ("weighted sum of all layers", 95.5),
+_LAYER_LABELS: dict[LayerChoice, str] = {
+    "embeddings": "embeddings",
+    "second-to-last": "second-to-last hidden",
+    "last": "last hidden",
+    "sum-last-four": "weighted sum of last four",
+    "concat-last-four": "last four concatenated",
+    "sum-all": "weighted sum of all layers",
 }
 TABLE7 = Table(
     name="table7",
-    title="Entities: fine-tuned, or a BiLSTM on layers of a frozen encoder",
+    title="Named entities: fine-tuning, or a BiLSTM on features of a frozen encoder",
     source="Devlin et al. 2019, Table 7 (BERT-base, cased, CoNLL-2003)",
     headings=("approach",),
     columns=(
@@ -193,16 +197,18 @@ TABLE7 = Table(
     rows=(
         Row(("fine-tuned",), (96.4, 92.4)),
         *(
-            Row((f"features: {_FEATURES[name][0]}",), (_FEATURES[name][1], None), layers=name)
+            Row((f"features: {_LAYER_LABELS[name]}",), (PAPER[name], None), layers=name)
             for name in LAYER_CHOICES
         ),
     ),
-    notes=("The paper's encoder keeps case, which tells names; an uncased one cannot see it.",),
+    notes=(
+        "The paper's encoder is cased, and case marks names; an uncased encoder cannot see it.",
+    ),
 )
 
 TABLE8 = Table(
     name="table8",
-    title="What is shown in the place of a token to predict",
+    title="Masking: what replaces the tokens to predict",
     source="Devlin et al. 2019, Table 8 (BERT-base, dev)",
     headings=("[MASK]", "same", "random"),
     columns=(
@@ -223,8 +229,8 @@ TABLE8 = Table(
 
 FIGURE5 = Table(
     name="figure5",
-    title="Task score against steps of pre-training",
-    source="Devlin et al. 2019, Figure 5 (C.1), a curve without printed figures",
+    title="Task score against pre-training steps",
+    source="Devlin et al. 2019, Figure 5 (C.1), a plot without printed figures",
     headings=("pre-training", "steps"),
     columns=(MNLI,),
     rows=(
@@ -233,12 +239,12 @@ FIGURE5 = Table(
     ),
     curve=True,
     notes=(
-        "The paper's curves: the masked LM passes the left-to-right model almost at once, and "
-        "gains almost 1.0 point on MNLI from 500,000 steps to 1,000,000.",
-        "Each curve is one run with its model kept at these steps, so the learning rate is still "
-        "high at the early ones.",
-        "The masked LM has next sentence beside it, and the left-to-right model has not: these are "
-        "rows 1 and 3 of table5.",
+        "In the paper, the masked LM overtakes the left-to-right model almost at once, and gains "
+        "almost 1.0 point on MNLI from 500,000 to 1,000,000 steps.",
+        "Each curve comes from snapshots of one run, so the learning rate is still high at the "
+        "early ones.",
+        "The masked LM is trained with next-sentence prediction and the left-to-right model "
+        "without: they are rows 1 and 3 of table5.",
         _LEFT,
     ),
 )
@@ -255,15 +261,15 @@ VOCABULARY = Table(
     ),
     learns_vocabulary=True,
     notes=(
-        "Perplexities of two vocabularies do not compare, task scores do. Bits per character are "
-        "the mean loss of a masked piece, times pieces per character of the held-out text: a "
-        "vocabulary of more pieces a word hides less at once, so they compare only roughly.",
+        "Task scores are comparable between vocabularies; perplexities are not. Bits per character "
+        "are the mean loss per masked piece times the held-out text's pieces per character. They "
+        "are only roughly comparable: with more pieces per word, a mask hides less text.",
     ),
 )
 
 MASKS = Table(
     name="masks",
-    title="Masks drawn anew in every epoch, or repeated",
+    title="Dynamic masks, drawn again in every epoch, or static masks, repeated",
     source="Liu et al. 2019 (RoBERTa), Table 1 (BERT-base, dev, median of five)",
     headings=("masks",),
     columns=(LM_ACCURACY, MNLI, SST2),
@@ -272,14 +278,14 @@ MASKS = Table(
         Row(("static",), (None, 84.3, 92.5), static=True),
     ),
     notes=(
-        "Published: ten variants, each seen four times. A difference needs more epochs than there "
-        "are variants.",
+        "Published: ten static variants, each seen four times. The rows can differ only if there "
+        "are more epochs than variants.",
     ),
 )
 
 WHOLE_WORDS = Table(
     name="whole-words",
-    title="Single pieces masked, or whole words",
+    title="Masking single pieces or whole words",
     source="README of google-research/bert (BERT-large, uncased)",
     headings=("masked",),
     columns=(MNLI, SQUAD, MRPC, SST2),
@@ -291,7 +297,7 @@ WHOLE_WORDS = Table(
 
 MASKING_RATE = Table(
     name="masking-rate",
-    title="15 % or 30 % of the tokens masked",
+    title="Masking 15 % or 30 % of the tokens",
     source="",
     headings=("masked",),
     columns=(LM_ACCURACY, MNLI, MRPC, SST2),
@@ -299,12 +305,12 @@ MASKING_RATE = Table(
         Row(("15%",)),
         Row(("30%",), pretrain={"masking.rate": 0.30}),
     ),
-    notes=("Held-out text is measured with 15 % masked in both rows.",),
+    notes=("Both rows are measured on held-out text with 15 % masked.",),
 )
 
 BIAS_CORRECTION = Table(
     name="bias-correction",
-    title="Adam's bias correction when fine-tuning: on or off",
+    title="Adam's bias correction in fine-tuning: on or off",
     source="",
     headings=("bias correction",),
     columns=(RTE, MRPC, MNLI),
@@ -314,8 +320,8 @@ BIAS_CORRECTION = Table(
     ),
     many_seeds=True,
     notes=(
-        "What is looked for are runs that collapse (one answer for everything) or diverge; they "
-        "are counted and named. Those that collapsed stay in the means.",
+        "The question is how many runs collapse (one answer for everything) or diverge; they are "
+        "counted and named. Collapsed runs count in the means.",
     ),
 )
 
@@ -340,10 +346,10 @@ def table_of(name: str) -> Table:
     """A table by its name.
 
     Raises:
-        ConfigError: there is none; the message tells the nearest.
+        ConfigError: there is no such table; the message suggests the nearest name.
     """
     if name not in TABLES:
-        found = nearest(name, list(TABLES))
-        hint = f"did you mean {found!r}?" if found else f"there are {', '.join(TABLES)}."
+        suggestion = nearest(name, list(TABLES))
+        hint = f"did you mean {suggestion!r}?" if suggestion else f"there are {', '.join(TABLES)}."
         raise ConfigError(f"there is nothing called {name!r} to reproduce; {hint}")
     return TABLES[name]

@@ -1,4 +1,4 @@
-"""Segment pairs: the paper's generator, told sentence by sentence, must give the same plan."""
+"""Segment pairs: the paper's generator, sentence by sentence, must give the same instances."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from numpy.typing import NDArray
 from bothways.config import PairKind, PairOptions
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
-from bothways.pretraining import plan as module
-from bothways.pretraining.plan import Plan, plan_epoch, training_order, unfit
+from bothways.pretraining import instances as module
+from bothways.pretraining.instances import (
+    Instances,
+    create_instances,
+    store_problem,
+    training_order,
+)
 from bothways.randomness import Purpose, below, uniform
 from pretraining_examples import Documents, memory_store, random_documents
 
@@ -30,25 +35,25 @@ def make(
     options: PairOptions | None = None,
     seed: int = 5,
     epoch: int = 0,
-) -> Plan:
-    return plan_epoch(
+) -> Instances:
+    return create_instances(
         store, length=length, options=options or PairOptions(), seed=seed, epoch=epoch
     )
 
 
-def rows(plan: Plan) -> list[Row]:
-    a, b, label = pair_columns(plan)
+def rows(instances: Instances) -> list[Row]:
+    a, b, label = pair_columns(instances)
     columns = (*a.T.tolist(), *b.T.tolist(), label.tolist())
     return list(zip(*columns, strict=True))
 
 
-def pair_columns(plan: Plan) -> tuple[Ints, Ints, NDArray[np.bool_]]:
-    assert plan.b is not None
-    assert plan.label is not None
-    return plan.a, plan.b, plan.label
+def pair_columns(instances: Instances) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    assert instances.b is not None
+    assert instances.label is not None
+    return instances.a, instances.b, instances.label
 
 
-def literal_plan(
+def literal_instances(
     documents: Documents, length: int, options: PairOptions, seed: int, epoch: int
 ) -> list[Row]:
     """The rule of the original generator, one sentence at a time.
@@ -110,10 +115,12 @@ def test_equals_the_rule_told_literally(
     documents: Documents, length: int, short: float, share: float, seed: int, epoch: int
 ) -> None:
     options = PairOptions(short=short, random_next=share)
-    plan = make(memory_store(documents), length=length, options=options, seed=seed, epoch=epoch)
-    assert rows(plan) == literal_plan(documents, length, options, seed, epoch)
-    order = training_order(len(plan), seed=seed, epoch=epoch)
-    assert sorted(order.tolist()) == list(range(len(plan)))
+    instances = make(
+        memory_store(documents), length=length, options=options, seed=seed, epoch=epoch
+    )
+    assert rows(instances) == literal_instances(documents, length, options, seed, epoch)
+    order = training_order(len(instances), seed=seed, epoch=epoch)
+    assert sorted(order.tolist()) == list(range(len(instances)))
 
 
 @given(DOCUMENTS, st.integers(8, 64), st.integers(0, 2**62))
@@ -188,20 +195,20 @@ def within_four_sigma(hits: int, tries: int, share: float) -> bool:
 
 
 @pytest.fixture(scope="module")
-def many() -> tuple[TokenStore, Plan]:
+def many() -> tuple[TokenStore, Instances]:
     """4000 documents of 30 sentences of 1 token, at 21 tokens a pair."""
     store = memory_store([[1] * 30] * COUNT)
     return store, make(store, length=24)
 
 
-def test_share_of_random_next(many: tuple[TokenStore, Plan]) -> None:
+def test_share_of_random_next(many: tuple[TokenStore, Instances]) -> None:
     a, _, label = pair_columns(many[1])
     first = a[:, 0] % 30 == 0  # the first chunk of a document always has two sentences
     assert first.sum() == COUNT
     assert within_four_sigma(int(label[first].sum()), COUNT, 0.5)
 
 
-def test_share_and_lengths_of_short_documents(many: tuple[TokenStore, Plan]) -> None:
+def test_share_and_lengths_of_short_documents(many: tuple[TokenStore, Instances]) -> None:
     a, b, label = pair_columns(many[1])
     firsts = (a[:, 0] % 30 == 0) & ~label
     targets = b[firsts, 1] - a[firsts, 0]
@@ -214,7 +221,7 @@ def test_share_and_lengths_of_short_documents(many: tuple[TokenStore, Plan]) -> 
     assert ((counts - expected) ** 2 / expected).sum() < 50  # chi-square of 18, p < 1e-4
 
 
-def test_split_points_and_random_places_are_even(many: tuple[TokenStore, Plan]) -> None:
+def test_split_points_and_random_places_are_even(many: tuple[TokenStore, Instances]) -> None:
     a, b, label = pair_columns(many[1])
     full = (a[:, 0] % 30 == 0) & ~label & (b[:, 1] - a[:, 0] == 21)
     splits = np.bincount(a[full, 1] - a[full, 0], minlength=21)[1:]
@@ -304,7 +311,7 @@ def test_order_equals_the_rule_told_literally(
         alone = [d for d in documents if len(d) == 1]
         assert len(used) == len(set(used)) == store.sentences - len(alone)
     else:
-        assert "sentence order needs two" in unfit(store, "order")
+        assert "sentence order needs two" in store_problem(store, "order")
 
 
 @given(
@@ -316,11 +323,11 @@ def test_sentences_that_fit(kind: PairKind, documents: Documents, length: int) -
     for block in (1 << 16, 3):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "_BLOCK", block)
-            plan = make(memory_store(documents), length=length, options=PairOptions(kind=kind))
+            instances = make(memory_store(documents), length=length, options=PairOptions(kind=kind))
         expected = literal_sentences(documents, length, cross=kind == "full")
-        assert list(map(tuple, plan.a.tolist())) == expected
-        assert plan.b is None
-        assert plan.label is None
+        assert list(map(tuple, instances.a.tolist())) == expected
+        assert instances.b is None
+        assert instances.label is None
 
 
 def test_half_of_the_pairs_are_swapped() -> None:
@@ -331,8 +338,8 @@ def test_half_of_the_pairs_are_swapped() -> None:
 
 def test_what_each_kind_needs() -> None:
     one, lone, none = memory_store([[4, 5]]), memory_store([[4]] * 3), memory_store([])
-    assert [k for k in KINDS if not unfit(one, k)] == ["order", "full", "single"]
-    assert [k for k in KINDS if not unfit(lone, k)] == ["next", "full", "single"]
-    assert [k for k in KINDS if not unfit(none, k)] == []
+    assert [k for k in KINDS if not store_problem(one, k)] == ["order", "full", "single"]
+    assert [k for k in KINDS if not store_problem(lone, k)] == ["next", "full", "single"]
+    assert [k for k in KINDS if not store_problem(none, k)] == []
     with pytest.raises(StoreError, match=r"memory: 3 document\(s\) .*--pairs.kind single"):
         make(lone, options=PairOptions(kind="order"))
