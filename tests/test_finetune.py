@@ -32,14 +32,14 @@ from bothways.errors import (
 )
 from bothways.model.folder import load_model, save_model
 from bothways.tasks import epochs, jobs
-from bothways.tasks import seeds as module
-from bothways.tasks.data import load_data
+from bothways.tasks import run_seed as module
 from bothways.tasks.finetune import advice, finetune, model_digest
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import evaluate_file, predict_texts
 from bothways.tasks.report import FinetuneResult, SeedResult
-from bothways.tasks.seeds import new_model
+from bothways.tasks.run_seed import new_model
 from bothways.tasks.task import task_loss
+from bothways.tasks.task_files import load_data
 from bothways.tasks.texts import ClassificationTask
 from bothways.training.engine import Trainer
 from finetuning_examples import (

@@ -19,8 +19,8 @@ from bothways.model.heads import Bert
 from bothways.tasks import glue as module
 from bothways.tasks import jobs
 from bothways.tasks.catalogue import recipe_of, task
+from bothways.tasks.extra_files import file_digests
 from bothways.tasks.finetune import finetune
-from bothways.tasks.further import file_digests
 from bothways.tasks.glue import glue
 from bothways.tasks.predict import evaluate_file, match_labels
 from bothways.tasks.report import SeedResult

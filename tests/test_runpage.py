@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from bothways import page
 from bothways.config import FinetuneConfig, SearchOptions, TaskOptions
 from bothways.tasks.finetune import finetune
-from bothways.tasks.panels import (
+from bothways.tasks.report_panels import (
     Each,
     Mistake,
     calibration_panel,

@@ -259,7 +259,7 @@ def _features(argv: Sequence[str]) -> int:
     from bothways.config import FeaturesConfig
 
     config = _options(FeaturesConfig, "features", argv)
-    from bothways.tasks.feature_based import tag_by_features
+    from bothways.tasks.frozen_tagger import tag_by_features
 
     return _show(tag_by_features(config).table())
 

@@ -28,7 +28,6 @@ from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, measure_classes
-from bothways.tasks.panels import Each, Mistake
 from bothways.tasks.readers import (
     broken_note,
     clean_label,
@@ -37,6 +36,7 @@ from bothways.tasks.readers import (
     read_values,
     refuse,
 )
+from bothways.tasks.report_panels import Each, Mistake
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 

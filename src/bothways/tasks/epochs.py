@@ -11,10 +11,10 @@ from bothways.config import FinetuneConfig, Restart
 from bothways.errors import DivergenceError, ModelError
 from bothways.model.heads import Bert
 from bothways.tasks.checkpoint import Checkpoint, Progress
-from bothways.tasks.data import Data, Opened
 from bothways.tasks.examples import TRAIN_TOKENS, TaskBatch, cut_by_tokens, step_batches
 from bothways.tasks.predict import predict_outputs
 from bothways.tasks.task import Outputs, task_loss
+from bothways.tasks.task_files import Data, Opened
 from bothways.training.engine import Stats, Trainer
 from bothways.training.monitor import Monitor
 from bothways.training.prefetch import run_ahead

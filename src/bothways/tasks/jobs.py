@@ -19,9 +19,9 @@ from types import TracebackType
 from bothways.config import FinetuneConfig, Restart, TaskOptions
 from bothways.errors import RunError
 from bothways.model.folder import Loaded, load_model
-from bothways.tasks.data import Data, Opened, load_data
 from bothways.tasks.report import SeedResult
-from bothways.tasks.seeds import train_seed
+from bothways.tasks.run_seed import train_seed
+from bothways.tasks.task_files import Data, Opened, load_data
 from bothways.training.precision import set_threads
 
 
@@ -65,7 +65,7 @@ class Jobs:
 
         Returns:
             What waits for its result; in this process, what trains it. Raises as
-            :func:`bothways.tasks.seeds.train_seed`, and RunError if the process was killed.
+            :func:`bothways.tasks.run_seed.train_seed`, and RunError if the process was killed.
         """
         if self._pool is None:
             return lambda: train_seed(config, loaded, data, run, restart)

@@ -16,7 +16,8 @@ import numpy as np
 
 from bothways import page
 from bothways.files import write_json, write_text
-from bothways.tasks.panels import (
+from bothways.tasks.report import FinetuneResult, SearchResult
+from bothways.tasks.report_panels import (
     Cell,
     Panel,
     length_panel,
@@ -24,7 +25,6 @@ from bothways.tasks.panels import (
     panel_record,
     worst,
 )
-from bothways.tasks.report import FinetuneResult, SearchResult
 from bothways.tasks.task import Part, Task
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.plots import Curves, draw_panels, draw_scatter

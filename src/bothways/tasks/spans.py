@@ -30,9 +30,9 @@ from bothways.tasks.answers import (
     total,
 )
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.panels import Each, Mistake, Panel, confusion_panel
 from bothways.tasks.passages import PassagePart, encode_questions
 from bothways.tasks.questions import Questions, read_questions
+from bothways.tasks.report_panels import Each, Mistake, Panel, confusion_panel
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 

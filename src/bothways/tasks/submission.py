@@ -13,7 +13,7 @@ from pathlib import Path
 from bothways.config import TaskOptions
 from bothways.errors import RunError
 from bothways.files import write_text
-from bothways.tasks.further import part_name
+from bothways.tasks.extra_files import part_name
 from bothways.tasks.report import SeedResult
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from bothways.config import FinetuneConfig, ModelConfig
 from bothways.errors import RunError
 from bothways.tasks.catalogue import GLUE, task
-from bothways.tasks.further import part_name
+from bothways.tasks.extra_files import part_name
 from bothways.tasks.report import FinetuneResult
 
 MODELS = ("BERT-base", "BERT-large")

@@ -22,8 +22,8 @@ from bothways.config import Scheme, TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.conll import DOCUMENT, Sentences, read_sentences
 from bothways.tasks.metrics import Measurement, check_metrics
-from bothways.tasks.panels import Each, Mistake, Panel
 from bothways.tasks.readers import listed, nearest
+from bothways.tasks.report_panels import Each, Mistake, Panel
 from bothways.tasks.schemes import (
     OUTSIDE,
     EntityScores,

@@ -25,7 +25,7 @@ from bothways.model.heads import Bert
 from bothways.model.losses import class_loss, place_loss, regression_loss
 from bothways.tasks.examples import Examples, TaskBatch
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.panels import Each, Mistake, Panel
+from bothways.tasks.report_panels import Each, Mistake, Panel
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.engine import Loss
 

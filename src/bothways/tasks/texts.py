@@ -26,7 +26,8 @@ from bothways.tasks.metrics import (
     measure_classes,
     measure_scores,
 )
-from bothways.tasks.panels import (
+from bothways.tasks.readers import Rows, broken_note, listed, nearest, read_rows
+from bothways.tasks.report_panels import (
     Each,
     Mistake,
     Panel,
@@ -34,7 +35,6 @@ from bothways.tasks.panels import (
     confusion_panel,
     scatter_panel,
 )
-from bothways.tasks.readers import Rows, broken_note, listed, nearest, read_rows
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 

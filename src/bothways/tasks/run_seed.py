@@ -20,14 +20,14 @@ from bothways.model.folder import Loaded, save_model
 from bothways.model.heads import Bert
 from bothways.tasks.checkpoint import FOLDER as CHECKPOINT
 from bothways.tasks.checkpoint import Checkpoint
-from bothways.tasks.data import Data, Opened
 from bothways.tasks.epochs import Epochs
-from bothways.tasks.further import measure_further
+from bothways.tasks.extra_files import measure_further
 from bothways.tasks.kinds import has_head_for
 from bothways.tasks.predict import predict_outputs, write_predictions
 from bothways.tasks.report import SeedResult
 from bothways.tasks.runpage import DEV_REPORT, describe
 from bothways.tasks.task import Task
+from bothways.tasks.task_files import Data, Opened
 from bothways.training.monitor import METRICS
 
 SCORES = "metrics.json"

@@ -8,7 +8,7 @@ from typing import Any
 
 from bothways.config import FinetuneConfig
 from bothways.model.folder import Loaded
-from bothways.tasks.further import Further, check_files, read_further
+from bothways.tasks.extra_files import Further, check_files, read_further
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.predict import check_length, check_segments
 from bothways.tasks.task import Part, Task

@@ -29,8 +29,8 @@ from bothways.model.losses import class_loss
 from bothways.model.recurrent import FeatureTagger
 from bothways.randomness import Purpose, derived_seed
 from bothways.tasks.examples import step_batches
-from bothways.tasks.features import chosen_layers, keep_layers
 from bothways.tasks.finetune import model_digest
+from bothways.tasks.layer_cache import chosen_layers, keep_layers
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import check_length, write_predictions
 from bothways.tasks.tagging import TaggedPart, TaggingTask
