@@ -83,7 +83,7 @@ def test_all_rows_of_the_table_in_one_run(
         raise AssertionError("computed again")
 
     monkeypatch.setattr("bothways.tasks.layer_cache._compute", refuse)
-    monkeypatch.setattr(frozen_tagger, "_step", refuse)
+    monkeypatch.setattr(frozen_tagger.TaggerTraining, "_step", refuse)
     assert tag_by_features(config).dev == result.dev
     monkeypatch.undo()
     monkeypatch.setattr("bothways.tasks.layer_cache._compute", refuse)

@@ -7,16 +7,15 @@ knows of it, so a task of one's own is a file of the same form.
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, TaskOptions
 from bothways.errors import ConfigError
 from bothways.options import load_recipe, nearest
+from bothways.tasks.console import table_text
 
 _FOLDER = Path(__file__).parent / "declared"
-_WIDTH = 118
 
 GLUE = ("mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte", "wnli")
 """In the order of the paper's table 1, and WNLI, which the paper leaves out."""
@@ -66,29 +65,25 @@ def show_tasks(name: str | None = None) -> str:
     Raises:
         ConfigError: no such task, or a file that cannot be read.
     """
-    from rich.console import Console  # here, because the help of `finetune` needs this module
-    from rich.table import Table
-
     if name is not None:
         try:
             return recipe_of(name).read_text(encoding="utf-8").rstrip("\n")
         except (OSError, ValueError) as error:
             raise ConfigError(f"{name} cannot be read ({error}).") from None
-    table = Table()
-    for column in ("task", "kind", "metrics", "files", "published"):
-        table.add_column(column)
+    rows = [["task", "kind", "metrics", "files", "published"]]
     for known in declared():
         options = task(known).task
-        table.add_row(
-            known,
-            options.kind,
-            "\n".join(options.metrics),
-            "\n".join(task_files(options).values()),
-            "\n".join(f"{r.model} {r.score:g} ({r.split})" for r in options.reference),
+        rows.append(
+            [
+                known,
+                options.kind,
+                "\n".join(options.metrics),
+                "\n".join(task_files(options).values()),
+                "\n".join(f"{r.model} {r.score:g} ({r.split})" for r in options.reference),
+            ]
         )
-    text = io.StringIO()
-    Console(file=text, width=_WIDTH, markup=False, highlight=False).print(table)
-    return text.getvalue() + "`bothways tasks NAME` prints a declaration, to copy and change."
+    table = table_text(rows, left_columns=len(rows[0]), width=118)
+    return f"{table}\n`bothways tasks NAME` prints a declaration, to copy and change."
 
 
 def task_files(options: TaskOptions) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import statistics
 from collections import defaultdict
@@ -11,13 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from bothways.config import Restart
+from bothways.tasks.console import table_text
 from bothways.tasks.metrics import Measurement
-
-_WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -209,7 +204,7 @@ class FinetuneResult:
         """Scores by run with mean, deviation, best and baseline, as text; after a search, the table
         of its settings first."""
         title = f"{self.task}: {self.dev_examples:,} dev examples"
-        shown = print_table(self.cells(), title, self.summary())
+        shown = table_text(self.cells(), title, self.summary())
         own = "\n".join([shown, *self.lines(), f"saved in {self.run}"])
         return own if self.search is None else f"{self.search.table()}\n\n{own}"
 
@@ -333,7 +328,7 @@ class SearchResult:
     def table(self) -> str:
         """The settings by mean, as text."""
         title = f"{self.chosen.task}: search over {len(self.settings)} settings"
-        shown = print_table(self.cells(), title)
+        shown = table_text(self.cells(), title)
         return "\n".join([shown, *self.lines(), f"saved in {self.run}"])
 
     def report(self) -> dict[str, Any]:
@@ -360,29 +355,6 @@ class SearchResult:
 def setting_value(value: Any) -> str:
     """As it was given: ``5e-05``, ``16``, ``true``."""
     return str(value).lower()
-
-
-def print_table(
-    rows: Sequence[Sequence[str]], title: str, summary: Sequence[Sequence[str]] = ()
-) -> str:
-    """A table as text, for a terminal of 100 columns.
-
-    Args:
-        rows: the header first; the first column is names, the others are set to the right.
-        title: above it.
-        summary: rows below a line.
-    """
-    table = Table(title=title, title_style="")
-    for place, name in enumerate(rows[0]):
-        table.add_column(name, justify="right" if place else "left")
-    for row in rows[1:]:
-        table.add_row(*row)
-    table.add_section()
-    for row in summary:
-        table.add_row(*row)
-    text = io.StringIO()
-    Console(file=text, width=_WIDTH, markup=False, highlight=False).print(table)
-    return text.getvalue().rstrip("\n")
 
 
 def _shown(scores: Sequence[float]) -> list[str]:
