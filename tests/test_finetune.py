@@ -395,7 +395,7 @@ def test_a_head_is_kept_where_asked(
     loaded = load_model(finetune(first).best.model)
     head = loaded.model.state_dict()["classifier.output.weight"]
     task = ClassificationTask(TaskOptions(labels=("with", "without")))
-    with pytest.raises(ConfigError, match="from_scratch draws all weights"):
+    with pytest.raises(ConfigError, match="from_scratch initialises all weights"):
         finetune(dataclasses.replace(config, head="keep", from_scratch=True))
     kept = new_model(loaded, dataclasses.replace(config, head="keep"), task, 5)
     assert torch.equal(kept.state_dict()["classifier.output.weight"], head)
