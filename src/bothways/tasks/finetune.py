@@ -211,7 +211,7 @@ def _open_run(
 def _announcement(
     config: FinetuneConfig, loaded: Loaded, data: FinetuningData, run: OpenedRun, keep_head: bool
 ) -> Iterator[str]:
-    """What is going to be trained, from what and on what, and what to know about it, as lines."""
+    """Lines about the run: data, starting model, device and precision; then hints and notes."""
     shape = loaded.model.config
     source = f"{'random weights shaped as ' if config.from_scratch else ''}{config.model}"
     processes = "" if run.alone else f" in each of {config.jobs} processes"

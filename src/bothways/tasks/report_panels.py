@@ -1,7 +1,8 @@
 """What a report shows about a model's predictions in addition to the scores, as plain data.
 
-Each kind of task provides it (:meth:`Task.panels`, :meth:`Task.errors`, :meth:`Task.each`). It is
-saved with each seed (``dev_report.json``) and drawn by :mod:`bothways.tasks.runpage`.
+Each kind of task provides it (:meth:`Task.panels`, :meth:`Task.errors`,
+:meth:`Task.example_scores`). It is saved with each seed (``dev_report.json``) and drawn by
+:mod:`bothways.tasks.runpage`.
 
 N examples, L labels.
 """
@@ -68,7 +69,7 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Each:
+class ExampleScores:
     """A metric per example, which a report averages by length.
 
     Attributes:
@@ -154,12 +155,12 @@ def scatter_panel(predicted: NDArray[Any], gold: NDArray[Any]) -> Panel:
     return Panel("Predicted against gold scores", ("gold", "predicted"), rows, note, "scatter")
 
 
-def length_panel(lengths: NDArray[np.int64], each: Each, bins: int = 5) -> Panel:
+def length_panel(lengths: NDArray[np.int64], scores: ExampleScores, bins: int = 5) -> Panel:
     """The mean of a metric by the length of the examples, in bins of about equal size.
 
     Args:
         lengths: tokens of each example as the model read it, [N].
-        each: the metric.
+        scores: the metric.
         bins: how many at most; examples of equal length share a bin.
     """
     ends = np.unique(np.quantile(lengths, np.arange(1, bins + 1) / bins, method="lower"))
@@ -169,9 +170,9 @@ def length_panel(lengths: NDArray[np.int64], each: Each, bins: int = 5) -> Panel
         inside = lengths[bin_of == i]
         low, high = inside.min(), inside.max()
         tokens = f"{low:,} to {high:,}" if low < high else f"{low:,}"
-        rows.append((tokens, len(inside), float(each.values[bin_of == i].mean())))
+        rows.append((tokens, len(inside), float(scores.values[bin_of == i].mean())))
     return Panel(
-        f"{each.name.capitalize()} by length", ("tokens", "examples", each.name), tuple(rows)
+        f"{scores.name.capitalize()} by length", ("tokens", "examples", scores.name), tuple(rows)
     )
 
 

@@ -81,13 +81,13 @@ def keeps_head(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any]) -> 
             "head is keep, but the model folder has no head that was fine-tuned on a task of this "
             f"kind and these labels with lstm {config.lstm}; set head to new."
         )
-    kept = fits and (config.head == "keep" or task.loss == "place")
-    if kept and config.head_seeds:
+    keeps = fits and (config.head == "keep" or task.loss == "place")
+    if keeps and config.head_seeds:
         raise ConfigError(
             "head_seeds draw new heads, but this run continues from the model folder's head; set "
             "head to new, or leave head_seeds out."
         )
-    return kept
+    return keeps
 
 
 def train_seed(
@@ -157,11 +157,11 @@ def _clear_folder(folder: Path, checkpoint: Checkpoint, restart: Restart) -> Non
     if problem := checkpoint.problem():
         print(f"{restart.name}: {problem}; training starts again from the beginning", flush=True)
         checkpoint.remove()
-    kept = {CHECKPOINT, METRICS} if (folder / CHECKPOINT).exists() else set()
+    keep = {CHECKPOINT, METRICS} if (folder / CHECKPOINT).exists() else set()
     with explain_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
-            if path.name in kept:
+            if path.name in keep:
                 continue
             if path.is_dir():
                 shutil.rmtree(path)

@@ -1,5 +1,8 @@
-"""What fine-tuning and the feature-based approach do before training: check that the options name
-every file, fingerprint the starting model, open the run folder and settle its precision."""
+"""Steps before training that fine-tuning and the feature-based approach share.
+
+Required options are checked, the starting model is fingerprinted, and the run folder is opened with
+its precision.
+"""
 
 from __future__ import annotations
 

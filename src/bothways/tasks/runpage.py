@@ -44,11 +44,13 @@ def describe(task: Task[Any, Any], part: Part[Any], predictions: Any) -> dict[st
         worst ones; and ``errors_total``, how many there were.
     """
     panels = list(task.panels(part, predictions))
-    each = task.each(part, predictions)
-    if each is not None and len(each.values):
+    scores = task.example_scores(part, predictions)
+    if scores is not None and len(scores.values):
         examples = part.examples
-        lengths = np.bincount(examples.owners, weights=examples.lengths, minlength=len(each.values))
-        panels.append(length_panel(lengths.astype(np.int64), each))
+        lengths = np.bincount(
+            examples.owners, weights=examples.lengths, minlength=len(scores.values)
+        )
+        panels.append(length_panel(lengths.astype(np.int64), scores))
     errors = task.errors(part, predictions)
     return {
         "panels": [panel_record(panel) for panel in panels],

@@ -25,7 +25,7 @@ from bothways.model.heads import Bert
 from bothways.model.losses import class_loss, place_loss, regression_loss
 from bothways.tasks.examples import Examples, TaskBatch
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.report_panels import Each, Mistake, Panel
+from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.engine import Loss
 
@@ -180,9 +180,9 @@ class Task(ABC, Generic[R, P]):
         weight and shows the worst."""
         return []
 
-    def each(self, part: Part[R], predictions: P) -> Each | None:  # noqa: ARG002
-        """A metric for every example of a labelled file, for its mean by length; None if there is
-        none."""
+    def example_scores(self, part: Part[R], predictions: P) -> ExampleScores | None:  # noqa: ARG002
+        """A metric for every example of a labelled file, which a report averages by length; None
+        if the kind has no such metric."""
         return None
 
     def new_model(self, shape: ModelConfig, *, seed: int, lstm: int = 0) -> Bert:

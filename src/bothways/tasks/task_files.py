@@ -22,7 +22,7 @@ class FinetuningData:
     """A task and its files, encoded.
 
     Attributes:
-        task: what is predicted.
+        task: the task, with labels and metrics decided.
         train, dev: labelled files.
         test: the unlabelled test file, if there is one.
         extra: more files to measure on and to predict.
@@ -65,7 +65,7 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> FinetuningData:
     if unknown > _MANY_UNKNOWN:
         note = (
             f"{Path(options.train).name}: {unknown:.0%} of the tokens are [UNK]: the vocabulary of "
-            f"{config.model} is for other text"
+            f"{config.model} does not suit this text"
         )
         encoded = replace(encoded, notes=(*encoded.notes, note))
     return FinetuningData(task, encoded, encode(dev), None if test is None else encode(test), extra)
