@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,20 +143,7 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     notes = tuple(note for part in parts.values() for note in part.notes)
     for note in notes:
         say(note)
-    files = {
-        name: FeatureFile(
-            part,
-            cached_layers(
-                folder / "features" / name,
-                loaded.model,
-                part.examples,
-                fingerprint=fingerprint,
-                dtype=precision.dtype,
-                say=say,
-            ),
-        )
-        for name, part in parts.items()
-    }
+    files = _add_features(parts, loaded, folder / "features", fingerprint, precision.dtype, say)
     metric = task.metrics[0]
     dev: dict[str, list[float]] = {choice: [] for choice in config.layers}
     test: dict[str, list[float]] = {c: [] for c in config.layers} if "test" in files else {}
@@ -191,6 +179,29 @@ def _load(config: FeaturesConfig, loaded: Loaded) -> tuple[TaggingTask, dict[str
         name: task.encode(loaded.tokenizer, rows, length=config.length)
         for name, rows in files.items()
     }
+
+
+def _add_features(
+    parts: dict[str, TaggedPart],
+    loaded: Loaded,
+    folder: Path,
+    fingerprint: str,
+    dtype: torch.dtype,
+    say: Callable[[str], None],
+) -> dict[str, FeatureFile]:
+    """The files with their hidden states, which are computed unless the folder has them."""
+    files = {}
+    for name, part in parts.items():
+        layers = cached_layers(
+            folder / name,
+            loaded.model,
+            part.examples,
+            fingerprint=fingerprint,
+            dtype=dtype,
+            say=say,
+        )
+        files[name] = FeatureFile(part, layers)
+    return files
 
 
 def _open_run(config: FeaturesConfig, loaded: Loaded) -> tuple[Run, Choice]:
