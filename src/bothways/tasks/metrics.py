@@ -119,14 +119,17 @@ def measure_scores(metrics: Sequence[str], predicted: Values, gold: Values) -> M
         gold: float [N].
     """
     collapsed = len(gold) > 1 and _constant(predicted)
-    if len(gold) < 2 or collapsed or _constant(gold):
-        reason = "fewer than two examples" if len(gold) < 2 else "all predictions are the same"
-        if len(gold) > 1 and not collapsed:
-            reason = "all scores in the data are the same"
-        note = f"{' and '.join(metrics)} undefined ({reason}); reported as 0"
-        note = f"collapsed: {note}" if collapsed else note
-        return Measurement(dict.fromkeys(metrics, 0.0), (note,), collapsed)
-    return Measurement({name: _REGRESSION[name](predicted, gold) for name in metrics})
+    if len(gold) < 2:
+        reason = "fewer than two examples"
+    elif collapsed:
+        reason = "all predictions are the same"
+    elif _constant(gold):
+        reason = "all scores in the data are the same"
+    else:
+        return Measurement({name: _REGRESSION[name](predicted, gold) for name in metrics})
+    note = f"{' and '.join(metrics)} undefined ({reason}); reported as 0"
+    note = f"collapsed: {note}" if collapsed else note
+    return Measurement(dict.fromkeys(metrics, 0.0), (note,), collapsed)
 
 
 def _constant(values: Values) -> bool:

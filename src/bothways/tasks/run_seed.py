@@ -124,19 +124,16 @@ def train_seed(
         outputs = predict_outputs(model, data.test.examples, dtype=dtype)
         predictions = task.decode(data.test, outputs)
         write_predictions(folder / "test_predictions.tsv", task, data.test, predictions)
-    # Written last: this file marks the seed as finished.
-    write_json(
-        folder / SCORES,
-        {
-            "fingerprint": run.fingerprint,
-            "precision": run.precision.name,
-            "threads": run.threads,
-            "device": run.device.name,
-            "kernels": config.kernels,
-            "epochs": [epoch.scores for epoch in progress.measured],
-            **result.record(),
-        },
-    )
+    scores = {
+        "fingerprint": run.fingerprint,
+        "precision": run.precision.name,
+        "threads": run.threads,
+        "device": run.device.name,
+        "kernels": config.kernels,
+        "epochs": [epoch.scores for epoch in progress.measured],
+        **result.record(),
+    }
+    write_json(folder / SCORES, scores)  # written last: it marks the seed as finished
     checkpoint.remove()
     return result
 
