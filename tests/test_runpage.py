@@ -250,7 +250,7 @@ def test_a_kind_without_panels_has_a_page(
     from bothways.tasks.texts import ClassificationTask
 
     inherited: dict[str, Callable[..., Any]] = {
-        name: getattr(Task, name) for name in ("panels", "errors", "each")
+        name: getattr(Task, name) for name in ("panels", "errors", "example_scores")
     }
     for name, default in inherited.items():
         monkeypatch.setattr(ClassificationTask, name, default)
