@@ -26,8 +26,9 @@ from bothways.model.heads import Bert
 from bothways.model.priming import prime_first_layer
 from bothways.options import load_recipe
 from bothways.tasks.catalogue import task as declared_task
-from bothways.tasks.finetune import finetune, model_digest
+from bothways.tasks.finetune import finetune
 from bothways.tasks.report import SeedResult
+from bothways.tasks.run_setup import model_digest
 from bothways.tasks.split import split
 from bothways.training.runfolder import versions
 

@@ -25,7 +25,7 @@ from bothways.tasks.ensemble import load_ensemble
 from bothways.tasks.finetune import finetune
 from bothways.tasks.kinds import task_of
 from bothways.tasks.predict import evaluate_file, predict_texts
-from bothways.tasks.seeds import new_model
+from bothways.tasks.run_seed import new_model
 from bothways.tasks.texts import ClassificationTask
 from bothways.use import Model
 from finetuning_examples import VOCABULARY, start_model, word_config, word_files

@@ -173,7 +173,7 @@ def test_a_damaged_one_is_named_and_the_run_starts_again(
     assert steps_of(config, monkeypatch)[0] == 0
     shown = capsys.readouterr().out
     assert f"its checkpoint is damaged ({folder}" in shown
-    assert "it starts again from its beginning" in shown
+    assert "training starts again from the beginning" in shown
     assert contents(config) == unbroken
 
 

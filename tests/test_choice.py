@@ -204,7 +204,7 @@ def test_three_forms_of_the_same_lists(tmp_path: Path) -> None:
     assert task.measure(part, found).scores == {"accuracy": 0.5}
     (mistake,) = task.errors(part, found)
     assert (mistake.example, mistake.gold, mistake.predicted) == (1, "w7", 'w"9')
-    assert task.each(part, found).values.tolist() == [1, 0]
+    assert task.example_scores(part, found).values.tolist() == [1, 0]
     table_rows = task.table(part, found)
     assert table_rows[0] == ["index", "prediction", "gold", "p(0)", "p(1)", "p(2)"]
     assert table_rows[1][:3] == ["0", "1", "1"]

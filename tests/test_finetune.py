@@ -32,14 +32,15 @@ from bothways.errors import (
 )
 from bothways.model.folder import load_model, save_model
 from bothways.tasks import epochs, jobs
-from bothways.tasks import seeds as module
-from bothways.tasks.data import load_data
-from bothways.tasks.finetune import advice, finetune, model_digest
+from bothways.tasks import run_seed as module
+from bothways.tasks.finetune import advice, finetune
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import evaluate_file, predict_texts
 from bothways.tasks.report import FinetuneResult, SeedResult
-from bothways.tasks.seeds import new_model
+from bothways.tasks.run_seed import new_model
+from bothways.tasks.run_setup import model_digest
 from bothways.tasks.task import task_loss
+from bothways.tasks.task_files import load_data
 from bothways.tasks.texts import ClassificationTask
 from bothways.training.engine import Trainer
 from finetuning_examples import (
@@ -394,7 +395,7 @@ def test_a_head_is_kept_where_asked(
     loaded = load_model(finetune(first).best.model)
     head = loaded.model.state_dict()["classifier.output.weight"]
     task = ClassificationTask(TaskOptions(labels=("with", "without")))
-    with pytest.raises(ConfigError, match="from_scratch draws all weights"):
+    with pytest.raises(ConfigError, match="from_scratch initialises all weights"):
         finetune(dataclasses.replace(config, head="keep", from_scratch=True))
     kept = new_model(loaded, dataclasses.replace(config, head="keep"), task, 5)
     assert torch.equal(kept.state_dict()["classifier.output.weight"], head)
@@ -407,7 +408,7 @@ def test_a_head_is_kept_where_asked(
     capsys.readouterr()
     again = dataclasses.replace(config, model=str(tmp_path / "first/seed-0/model"), head="keep")
     finetune(again)
-    assert "goes on with the head" in capsys.readouterr().out
+    assert "continues from the task head" in capsys.readouterr().out
     assert model_digest(loaded, weights=True, head=True) != model_digest(loaded, weights=True)
 
 

@@ -19,8 +19,8 @@ from bothways.model.heads import Bert
 from bothways.tasks import glue as module
 from bothways.tasks import jobs
 from bothways.tasks.catalogue import recipe_of, task
+from bothways.tasks.extra_files import file_digests
 from bothways.tasks.finetune import finetune
-from bothways.tasks.further import file_digests
 from bothways.tasks.glue import glue
 from bothways.tasks.predict import evaluate_file, match_labels
 from bothways.tasks.report import SeedResult
@@ -257,7 +257,7 @@ def test_a_task_asked_for_by_name_must_be_there(data: Path, start: Path, tmp_pat
     with pytest.raises(InputError, match=r"RTE/train\.tsv: there is no such file \(task rte\)"):
         glue(dataclasses.replace(config, tasks=("cola", "rte")))
     assert not (tmp_path / "run").exists(), "refused before anything was trained"
-    with pytest.raises(InputError, match="no task of GLUE"):
+    with pytest.raises(InputError, match="no GLUE task"):
         glue(dataclasses.replace(config, data=str(tmp_path)))
     with pytest.raises(ConfigError, match="did you mean 'cola'"):
         glue(dataclasses.replace(config, tasks=("coal",)))

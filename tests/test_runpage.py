@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from bothways import page
 from bothways.config import FinetuneConfig, SearchOptions, TaskOptions
 from bothways.tasks.finetune import finetune
-from bothways.tasks.panels import (
-    Each,
+from bothways.tasks.report_panels import (
+    ExampleScores,
     Mistake,
     calibration_panel,
     confusion_panel,
@@ -126,7 +126,7 @@ def test_scatter_is_thinned() -> None:
 @given(st.lists(st.integers(3, 60), min_size=1, max_size=80))
 def test_length_bins_hold_every_example_once(lengths: list[int]) -> None:
     values = np.array(lengths)
-    found = length_panel(values, Each("accuracy", values.astype(np.float64)))
+    found = length_panel(values, ExampleScores("accuracy", values.astype(np.float64)))
     assert 1 <= len(found.rows) <= 5
     total = 0
     for shown, count, mean in found.rows:
@@ -250,7 +250,7 @@ def test_a_kind_without_panels_has_a_page(
     from bothways.tasks.texts import ClassificationTask
 
     inherited: dict[str, Callable[..., Any]] = {
-        name: getattr(Task, name) for name in ("panels", "errors", "each")
+        name: getattr(Task, name) for name in ("panels", "errors", "example_scores")
     }
     for name, default in inherited.items():
         monkeypatch.setattr(ClassificationTask, name, default)

@@ -390,12 +390,12 @@ def test_going_on_from_a_tuned_folder(
     )
     before = json.loads((Path(tuned.run) / "seed-0" / "metrics.json").read_text())["scores"]
     assert finetune(again).seeds[0].measurement.scores == before
-    assert "goes on with the head of the model folder" in capsys.readouterr().out
+    assert "continues from the task head of the model folder" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="head_seeds draw new heads"):
         finetune(dataclasses.replace(again, head_seeds=(0, 1)))
     fresh = dataclasses.replace(again, run=str(tmp_path / "new"), head="new", seeds=(7,))
     assert finetune(fresh).mean() < before["f1"] / 2
-    assert "goes on with the head" not in capsys.readouterr().out
+    assert "continues from the task head" not in capsys.readouterr().out
 
 
 def test_the_verbs(

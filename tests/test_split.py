@@ -83,7 +83,7 @@ def test_json(tmp_path: Path, ending: str) -> None:
         ({"by": "sentense"}, ConfigError, "'sentense' once.*Did you mean 'sentence'"),
         ({"by": "9", "header": False}, ConfigError, r"numbers, 0 to 3"),
         ({"share": 0.000001}, InputError, "no example would go to train"),
-        ({"file": "some.parquet"}, InputError, "can be parted"),
+        ({"file": "some.parquet"}, InputError, "can be split"),
         ({"file": "none.tsv"}, InputError, "No such file"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_file_that_was_renamed_between_seeds_is_named() -> None:
     one, two = finished.seeds
     one = dataclasses.replace(one, further={"before": one.further["dev_mismatched"]})
     finished = dataclasses.replace(finished, seeds=(one, two))
-    with pytest.raises(RunError, match=r"measured on before beside dev, and not on dev_mismatched"):
+    with pytest.raises(RunError, match=r"on before in addition to dev, but not on dev_mismatched"):
         rows_of("mnli", config, finished)
 
 

@@ -229,7 +229,7 @@ def test_what_a_report_shows(tmp_path: Path) -> None:
     (mistake,) = task.errors(part, predicted)
     assert (mistake.example, mistake.weight) == (0, 3)
     assert (mistake.gold, mistake.predicted) == ("1 w1 w2: A; 3 w3: A", "1 w1 w2 w3: A")
-    each = task.each(part, predicted)
+    each = task.example_scores(part, predicted)
     assert each is not None
     assert each.values.tolist() == [3 / 4, 1.0]
     task, part = encode(tmp_path, "w1 DT\nw2 NN\nw3 DT\nw4 NN\n", tagging())

@@ -434,7 +434,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "features": Verb(
         "train a BiLSTM tagger on features from a frozen encoder",
         configs.FeaturesConfig,
-        Call("tasks.feature_based", "tag_by_features", lambda result: _print_lines(result.table())),
+        Call("tasks.frozen_tagger", "tag_by_features", lambda result: _print_lines(result.table())),
     ),
     "reproduce": Verb(
         "reproduce a table of the BERT paper, next to the published figures",

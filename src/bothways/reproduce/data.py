@@ -24,7 +24,7 @@ from bothways.reproduce.scales import TASKS, Scale, TaskSource
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import Table
 from bothways.tasks.catalogue import task as declared_task
-from bothways.tasks.further import check_files, file_digests
+from bothways.tasks.extra_files import check_files, file_digests
 
 _DESCRIPTIONS = {
     "glue": "GLUE's folder with MRPC, SST-2 ...",

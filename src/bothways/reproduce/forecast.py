@@ -7,13 +7,9 @@ steps correct the estimates for steps of the same kind.
 
 from __future__ import annotations
 
-import io
 import statistics
 from collections import defaultdict
 from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
 
 from bothways.config import (
     FeaturesConfig,
@@ -28,6 +24,7 @@ from bothways.reproduce.execute import Ledger, blocked, to_compute
 from bothways.reproduce.grid import Grid
 from bothways.reproduce.heldout import HeldOutOptions
 from bothways.reproduce.steps import Step
+from bothways.tasks.console import table_text
 from bothways.training.device import choose_device, find_peak
 from bothways.training.precision import choose_precision, set_threads
 
@@ -45,9 +42,7 @@ def forecast(grid: Grid, ledger: Ledger, config: ReproduceConfig) -> str:
     rate = _rate(config)
     estimates = {step.name: _estimate(step, grid, rate) for step in grid.steps.values()}
     factors = _factors(grid, ledger, estimates)
-    table = Table(title=f"{grid.table.name}, scale {grid.scale.name}", title_style="")
-    for name in ("step", "state", "tokens", "hours"):
-        table.add_column(name, justify="left" if name in ("step", "state") else "right")
+    rows = [["step", "state", "tokens", "hours"]]
     hours_left, pending = 0.0, to_compute(grid.steps, ledger)
     for step in grid.steps.values():
         tokens, seconds = estimates[step.name]
@@ -59,13 +54,13 @@ def forecast(grid: Grid, ledger: Ledger, config: ReproduceConfig) -> str:
         hours_text = f"{hours:.2f}" if done else f"~{hours:.2f}"
         millions = f"{tokens / 1e6:,.1f} M" if tokens else ""
         state = "again: its files are gone" if done and to_do else _state(step, grid, ledger)
-        table.add_row(step.name, state, millions, hours_text if tokens else "")
-    text = io.StringIO()
-    Console(file=text, width=118, markup=False, highlight=False).print(table)
+        rows.append([step.name, state, millions, hours_text if tokens else ""])
+    title = f"{grid.table.name}, scale {grid.scale.name}"
+    table = table_text(rows, title, left_columns=2, width=118)
     jobs = f" in {config.jobs} jobs" if config.jobs > 1 else ""
     done_steps = sum(map(ledger.done, grid.steps.values()))
     return (
-        f"{text.getvalue()}{len(grid.steps)} steps, {done_steps} done; about "
+        f"{table}\n{len(grid.steps)} steps, {done_steps} done; about "
         f"{hours_left / config.jobs:.1f} hours left{jobs} (estimated from tokens)"
     )
 

@@ -38,7 +38,7 @@ from bothways.reproduce.heldout import HeldOutOptions
 from bothways.reproduce.scales import TASKS, Scale
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import FIGURE5, HELDOUT, Changes, Row, Table
-from bothways.tasks.features import chosen_layers
+from bothways.tasks.layer_cache import chosen_layers
 from bothways.training.runfolder import versions
 
 RUNS = "runs"

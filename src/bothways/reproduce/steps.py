@@ -37,9 +37,9 @@ from bothways.pretraining.run import MODEL, pretrain
 from bothways.pretraining.snapshots import SNAPSHOTS
 from bothways.reproduce.embedded import TextOptions, make_text
 from bothways.reproduce.heldout import HeldOutOptions, measure_heldout
-from bothways.tasks.feature_based import tag_by_features
 from bothways.tasks.finetune import finetune
-from bothways.tasks.seeds import SCORES
+from bothways.tasks.frozen_tagger import tag_by_features
+from bothways.tasks.run_seed import SCORES
 from bothways.tasks.split import split
 
 Kind = Literal[

@@ -1,25 +1,24 @@
-"""The tasks that are declared here, by name: files of the same form as anybody's own.
+"""The declared tasks, by name.
 
-A declared task is a finetune recipe (``declared/NAME.yaml``): where texts and labels stand in its
-files, what is measured, what was published, and the lengths and epochs usual for it. Nothing else
-knows of it, so a task of one's own is a file of the same form.
+A declared task is a finetune recipe (``declared/NAME.yaml``): the columns of texts and labels in
+its files, its metrics, published scores, and the usual length and epochs. No code depends on a
+particular task, so users declare their own in files of the same form.
 """
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, TaskOptions
 from bothways.errors import ConfigError
 from bothways.options import load_recipe, nearest
+from bothways.tasks.console import table_text
 
 _FOLDER = Path(__file__).parent / "declared"
-_WIDTH = 118
 
 GLUE = ("mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte", "wnli")
-"""In the order of the paper's table 1, and WNLI, which the paper leaves out."""
+"""The tasks of GLUE in the order of the paper's table 1, and WNLI, which the paper leaves out."""
 
 
 def declared() -> dict[str, Path]:
@@ -28,20 +27,22 @@ def declared() -> dict[str, Path]:
 
 
 def recipe_of(name: str) -> Path:
-    """The file of a declared task, or one's own.
+    """The file of a declared task.
 
     Args:
-        name: of a declared task, or a path that ends in ``.yaml``.
+        name: a declared task, or the path of a ``.yaml`` file with a task of one's own.
 
     Raises:
-        ConfigError: no task has this name; the message tells the nearest.
+        ConfigError: no task has this name; the message suggests the nearest.
     """
     if name.endswith((".yaml", ".yml")):
         return Path(name)
     known = declared()
     if name not in known:
-        found = nearest(name, list(known))
-        hint = f"did you mean {found!r}?" if found else f"the tasks are {', '.join(known)}."
+        suggestion = nearest(name, list(known))
+        hint = (
+            f"did you mean {suggestion!r}?" if suggestion else f"the tasks are {', '.join(known)}."
+        )
         raise ConfigError(f"there is no declared task {name!r}; {hint}")
     return known[name]
 
@@ -50,9 +51,9 @@ def task(name: str, **options: Any) -> FinetuneConfig:
     """A declared task, ready for :func:`bothways.finetune`.
 
     Args:
-        name: of a declared task (`bothways tasks` lists them), or a file of one's own.
-        options: what the declaration leaves open or should be otherwise: ``data``, ``model``,
-            ``run``, ``seeds`` ..., dotted names too (``**{"optimizer.lr": 5e-5}``).
+        name: a declared task (`bothways tasks` lists them), or a file of one's own.
+        options: to add or to change: ``data``, ``model``, ``run``, ``seeds`` ..., also with dotted
+            names (``**{"optimizer.lr": 5e-5}``).
 
     Raises:
         ConfigError: no such task or option.
@@ -61,40 +62,35 @@ def task(name: str, **options: Any) -> FinetuneConfig:
 
 
 def show_tasks(name: str | None = None) -> str:
-    """The declaration of a task to copy, or a table of all.
+    """The declaration of a task, to copy, or a table of all tasks.
 
     Raises:
         ConfigError: no such task, or a file that cannot be read.
     """
-    from rich.console import Console  # here, because the help of `finetune` needs this module
-    from rich.table import Table
-
     if name is not None:
         try:
             return recipe_of(name).read_text(encoding="utf-8").rstrip("\n")
         except (OSError, ValueError) as error:
             raise ConfigError(f"{name} cannot be read ({error}).") from None
-    table = Table()
-    for column in ("task", "kind", "metrics", "files", "published"):
-        table.add_column(column)
+    rows = [["task", "kind", "metrics", "files", "published"]]
     for known in declared():
         options = task(known).task
-        table.add_row(
-            known,
-            options.kind,
-            "\n".join(options.metrics),
-            "\n".join(task_files(options).values()),
-            "\n".join(f"{r.model} {r.score:g} ({r.split})" for r in options.reference),
+        rows.append(
+            [
+                known,
+                options.kind,
+                "\n".join(options.metrics),
+                "\n".join(task_files(options).values()),
+                "\n".join(f"{r.model} {r.score:g} ({r.split})" for r in options.reference),
+            ]
         )
-    text = io.StringIO()
-    Console(file=text, width=_WIDTH, markup=False, highlight=False).print(table)
-    return text.getvalue() + "`bothways tasks NAME` prints a declaration, to copy and change."
+    table = table_text(rows, left_columns=len(rows[0]), width=118)
+    return f"{table}\n`bothways tasks NAME` prints a declaration, to copy and change."
 
 
 def task_files(options: TaskOptions) -> dict[str, str]:
-    """A task's files by their part: train, dev, measure, measure 2 ..., test, predict ..."""
-    several = {"measure": options.measure, "predict": options.predict}
-    found = {"train": options.train, "dev": options.dev, "test": options.test or ""}
-    for part, names in several.items():
-        found |= {f"{part} {i}" if i > 1 else part: name for i, name in enumerate(names, 1)}
-    return {part: name for part, name in found.items() if name}
+    """A task's files by role: train, dev, test, measure, measure 2 ..., predict ..."""
+    files = {"train": options.train, "dev": options.dev, "test": options.test or ""}
+    for role, names in (("measure", options.measure), ("predict", options.predict)):
+        files |= {f"{role} {i}" if i > 1 else role: name for i, name in enumerate(names, 1)}
+    return {role: name for role, name in files.items() if name}

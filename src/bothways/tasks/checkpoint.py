@@ -1,4 +1,4 @@
-"""The state of a fine-tuning run in training, from which an interrupted one goes on to the bit."""
+"""The checkpoint of a fine-tuning run, from which it continues with the same bits."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FOLDER = "checkpoint"
 
 @dataclass
 class Progress:
-    """How far a run is.
+    """How far the training of a seed is.
 
     Attributes:
         step: steps done.
         measured: dev scores after each finished epoch.
-        seconds: spent before the process that goes on.
+        seconds: spent by earlier processes, up to the checkpoint.
     """
 
     step: int = 0
@@ -39,21 +39,21 @@ class Progress:
 
 
 class Checkpoint:
-    """The one checkpoint of a run; each replaces the one before.
+    """The only checkpoint of a seed, replaced by each save.
 
     Args:
-        folder: of the run.
-        key: what the state depends on; of another key it is not taken.
-        minutes: between checkpoints.
+        folder: of the seed.
+        key: what the state depends on; a checkpoint with another key is not used.
+        minutes: between saves.
     """
 
     def __init__(self, folder: Path, key: Mapping[str, Any], minutes: float):
-        self._path, self._key, self._seconds = folder / FOLDER, dict(key), minutes * 60
-        self._begun = self._saved = time.monotonic()
-        self._before = 0.0
+        self._path, self._key, self._interval = folder / FOLDER, dict(key), minutes * 60
+        self._started = self._saved = time.monotonic()
+        self._seconds_before = 0.0
 
     def problem(self) -> str:
-        """Why the one that is there cannot be gone on from; empty if it can, or there is none."""
+        """Why training cannot continue from the checkpoint; empty if it can or there is none."""
         if not self._path.exists():
             return ""
         if damage := verify_checkpoint(self._path):
@@ -63,7 +63,7 @@ class Checkpoint:
         return f"its checkpoint was made with another {', '.join(changed)}" if changed else ""
 
     def restore(self, trainer: Trainer[TaskBatch], rows: UsedRows | None) -> Progress | None:
-        """Put the state back, if there is one; the used rows are taken before and after."""
+        """Load the saved state, if there is one; the embedding table must be the reduced one."""
         if not self._path.exists():
             return None
         restored, tensors = read_state(self._path)
@@ -72,34 +72,34 @@ class Checkpoint:
                 tensor.copy_(tensors[name])
         if rows is not None:
             rows.set_state(tensors, restored.extra["decayed"])
-        self._before = restored.extra["seconds"]
+        self._seconds_before = restored.extra["seconds"]
         measured = [Measurement.from_record(record) for record in restored.extra["measured"]]
-        return Progress(restored.step, measured, self._before)
+        return Progress(restored.step, measured, self._seconds_before)
 
     def due(self) -> bool:
-        """Whether it is time to write one."""
-        return time.monotonic() - self._saved >= self._seconds
+        """Whether it is time to save."""
+        return time.monotonic() - self._saved >= self._interval
 
     def save(self, trainer: Trainer[TaskBatch], rows: UsedRows | None, progress: Progress) -> None:
-        """Write one, whole or not at all; the used rows are taken.
+        """Replace the checkpoint, atomically. The embedding table must be the reduced one.
 
         Raises:
-            DiskError: it could not be written; the one before is intact.
+            DiskError: it could not be written; the previous checkpoint is intact.
         """
         tensors = gather(trained_tensors(trainer.model, trainer.optimizer), ALONE)
         extra = {
             "key": self._key,
-            "measured": [found.record() for found in progress.measured],
-            "seconds": self._before + time.monotonic() - self._begun,
+            "measured": [measurement.record() for measurement in progress.measured],
+            "seconds": self._seconds_before + time.monotonic() - self._started,
         }
         if rows is not None:
-            own, extra["decayed"] = rows.state()
-            tensors |= gather(own.items(), ALONE)
+            unused_rows, extra["decayed"] = rows.state()
+            tensors |= gather(unused_rows.items(), ALONE)
         with new_folder(self._path) as partial:
             write_state(partial, progress.step, tensors, extra)
         self._saved = time.monotonic()
 
     def remove(self) -> None:
-        """What it was for is done."""
+        """Remove the checkpoint: training is done, or cannot continue from it."""
         with explain_disk_errors(self._path):
             shutil.rmtree(self._path, ignore_errors=True)

@@ -28,7 +28,6 @@ from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, measure_classes
-from bothways.tasks.panels import Each, Mistake
 from bothways.tasks.readers import (
     broken_note,
     clean_label,
@@ -37,6 +36,7 @@ from bothways.tasks.readers import (
     read_values,
     refuse,
 )
+from bothways.tasks.report_panels import ExampleScores, Mistake
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -198,10 +198,10 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
             found.append(Mistake(n, context, choices[gold], choices[best], float(row[best]), words))
         return found
 
-    def each(self, part: Part[ChoiceRows], predictions: Probabilities) -> Each:
+    def example_scores(self, part: Part[ChoiceRows], predictions: Probabilities) -> ExampleScores:
         """Whether the choice is right."""
         places = np.array([row.argmax() for row in predictions])
-        return Each("accuracy", (places == part.examples.gold[:, 0]).astype(np.float64))
+        return ExampleScores("accuracy", (places == part.examples.gold[:, 0]).astype(np.float64))
 
     def table(self, part: Part[ChoiceRows], predictions: Probabilities) -> list[list[str]]:
         """index, prediction, gold if known, and a probability for each choice; empty where an

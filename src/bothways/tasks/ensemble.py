@@ -1,17 +1,17 @@
-"""Ensembles: the outputs of several fine-tuned models averaged (the paper has one of 7 for SQuAD).
+"""Ensembles: averaged outputs of several fine-tuned models (the paper's for SQuAD has 7).
 
 R tokens read, C outputs of the head.
 
-What is averaged is a probability where the head gives one, and the score where it gives a score:
+What is averaged depends on the kind of loss:
 
 * ``class``: the probabilities of each row's classes,
-* ``place``: for each output, the probabilities of the places of an item (of a window of a passage,
-  or of the choices of an example),
+* ``place``: for each output, the probabilities of the rows of an item (the tokens of a window, or
+  the choices of an example),
 * ``score``: the score itself.
 
-Probabilities go back to logits, at the mean of the models' levels (the logarithm of the sum, which
-a softmax takes away): so windows of one passage stay comparable as they are in a single model, and
-models that agree give what one of them gives.
+Mean probabilities are converted back to logits. Softmax removes the level of logits (their
+logsumexp), so the mean level of the models is added: windows of one passage then stay comparable,
+as in a single model, and models that agree give the outputs that each of them gives.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ _REPORT = "report.json"
 
 @dataclass
 class Ensemble(Loaded):
-    """A model folder, and others whose outputs are averaged with its own.
+    """A loaded model, and other model folders whose outputs are averaged with its own.
 
     Attributes:
-        others: their folders; each is loaded when it is needed and not kept.
+        others: the other folders; each is loaded whenever it is needed, and not kept.
     """
 
     others: tuple[Path, ...] = ()
 
     def models(self) -> Iterator[Bert]:
-        """One after the other."""
+        """The models, loaded one after the other."""
         yield self.model
         for folder in self.others:
             yield load_model(folder).model.to(self.model.device)
 
 
 def load_ensemble(folders: Sequence[str | Path]) -> Loaded:
-    """Load model folders to be used as one; a single one is loaded as it is.
+    """Load model folders as one model; a single folder is loaded as it is.
 
     Args:
         folders: model folders with task heads, or run folders of `bothways finetune`, which stand
-            for the models of all their seeds (of a search: of the setting chosen).
+            for the models of all their seeds (after a search: of the chosen setting).
 
     Raises:
         ModelError: a folder cannot be loaded, or they differ in tokenizer, task, labels or length.
@@ -83,7 +83,7 @@ def load_ensemble(folders: Sequence[str | Path]) -> Loaded:
 
 
 def model_folders(folder: Path) -> list[Path]:
-    """The models that a folder stands for: itself, or those of a fine-tuning run's seeds.
+    """The model folders that a folder stands for: itself, or those of a run's seeds.
 
     Raises:
         ModelError: a run folder without a finished report.
@@ -101,39 +101,40 @@ def combine(kind: LossKind, outputs: Sequence[Outputs], examples: Examples) -> O
     """The outputs of an ensemble.
 
     Args:
-        kind: what a row of outputs was trained on; decides what is averaged.
+        kind: decides what is averaged.
         outputs: of each model, float32 [R, C].
-        examples: what they were given, for the items that rows belong to.
+        examples: the examples predicted, which tell the rows of each item.
 
     Returns:
-        float32 [R, C], to be decoded as a single model's.
+        float32 [R, C], to be decoded like the outputs of a single model.
     """
-    stacked = np.stack([found.astype(np.float64) for found in outputs])  # [models, R, C]
+    stacked = np.stack([logits.astype(np.float64) for logits in outputs])  # [models, R, C]
     averaged = stacked.mean(0)
     if kind == "class":
-        averaged = _averaged(stacked, axis=-1)
+        averaged = _average(stacked, axis=-1)
     elif kind == "place":
-        averaged = _averaged_places(stacked, examples)
+        averaged = _average_items(stacked, examples)
     return np.asarray(averaged, dtype=np.float32)
 
 
-def _averaged_places(logits: NDArray[np.float64], examples: Examples) -> NDArray[np.float64]:
-    """Over the places of each item, for each output."""
+def _average_items(logits: NDArray[np.float64], examples: Examples) -> NDArray[np.float64]:
+    """Average over the rows of each item, for each output."""
     averaged = np.zeros(logits.shape[1:])
     for start, end in zip(examples.rows[:-1], examples.rows[1:], strict=True):
-        averaged[start:end] = _averaged(logits[:, start:end], axis=1)
+        averaged[start:end] = _average(logits[:, start:end], axis=1)
     return averaged
 
 
-def _averaged(logits: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """Logits [models, ...] as those of the mean probabilities over an axis, at the mean level."""
+def _average(logits: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """Average logits [models, ...] as probabilities over an axis, at the mean level."""
     levels = logsumexp(logits, axis=axis, keepdims=True)
     mean = logsumexp(logits - levels, axis=0) - np.log(len(logits))
-    found: NDArray[np.float64] = mean + levels.mean(0)
-    return found
+    logits_of_mean: NDArray[np.float64] = mean + levels.mean(0)
+    return logits_of_mean
 
 
 def _check_alike(first: Loaded, other: Loaded, one: Path, two: Path) -> None:
+    """Refuse two models, loaded from the folders ``one`` and ``two``, that cannot be averaged."""
     tasks = task_of(first), task_of(other)
     for what, ours, theirs in (
         ("vocabularies", first.tokenizer.fingerprint, other.tokenizer.fingerprint),
@@ -151,12 +152,12 @@ def _check_alike(first: Loaded, other: Loaded, one: Path, two: Path) -> None:
 
 
 def _pooled(options: Sequence[dict[str, Any]], paths: Sequence[Path]) -> TaskOptions:
-    """One task's options: numbers that were tuned for each model (a threshold) are averaged."""
+    """The common task options; numbers tuned for each model (a threshold) are averaged."""
 
     def pool(values: Sequence[Any], name: str) -> Any:
         if isinstance(values[0], dict):
             return {key: pool([v[key] for v in values], f"{name}.{key}") for key in values[0]}
-        if all(value == values[0] for value in values) or name in _OWN:
+        if all(value == values[0] for value in values) or name in _MAY_DIFFER:
             return values[0]
         if all(isinstance(value, float) for value in values):
             return float(np.mean(values))
@@ -168,5 +169,5 @@ def _pooled(options: Sequence[dict[str, Any]], paths: Sequence[Path]) -> TaskOpt
     return from_dict(TaskOptions, pool(options, "task"))
 
 
-# What each model may call its own without being another task's.
-_OWN = ("task.name", "task.metrics")
+# Options that may differ between models of the same task.
+_MAY_DIFFER = ("task.name", "task.metrics")

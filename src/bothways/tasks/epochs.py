@@ -1,4 +1,4 @@
-"""The training of one run of fine-tuning, epoch by epoch, with the dev file measured after each."""
+"""Trains one model of a fine-tuning run, epoch by epoch, and measures dev after each epoch."""
 
 from __future__ import annotations
 
@@ -11,56 +11,65 @@ from bothways.config import FinetuneConfig, Restart
 from bothways.errors import DivergenceError, ModelError
 from bothways.model.heads import Bert
 from bothways.tasks.checkpoint import Checkpoint, Progress
-from bothways.tasks.data import Data, Opened
 from bothways.tasks.examples import TRAIN_TOKENS, TaskBatch, cut_by_tokens, step_batches
 from bothways.tasks.predict import predict_outputs
+from bothways.tasks.run_setup import OpenedRun
 from bothways.tasks.task import Outputs, task_loss
+from bothways.tasks.task_files import FinetuningData
 from bothways.training.engine import Stats, Trainer
 from bothways.training.monitor import Monitor
 from bothways.training.prefetch import run_ahead
 from bothways.training.rows import UsedRows
 
-# Records in metrics.jsonl over a run, about.
+# Approximate number of records in metrics.jsonl per run.
 _RECORDS = 200
 
 
 @contextlib.contextmanager
-def _diverging(restart: Restart) -> Iterator[None]:
-    """Name the run in which training diverged, whether gradients or outputs showed it."""
+def _naming_run(restart: Restart) -> Iterator[None]:
+    """Report divergence, whether the gradients or the outputs show it, with the name of the run."""
     try:
         yield
     except (DivergenceError, ModelError) as error:
         raise DivergenceError(f"{restart.name}: {error}") from None
 
 
-class Epochs:
-    """A run in progress, at its beginning or where its checkpoint was made.
+class SeedTraining:
+    """The training of one seed, from the beginning or from its checkpoint.
+
+    While training, the embedding table may be reduced to the rows that occur in the training file
+    (:class:`UsedRows`). It must be whole when dev is measured and at the end, and reduced when a
+    checkpoint is saved or restored.
 
     Args:
-        config, model, data: what is trained, and on what.
-        run, restart: whose run it is.
-        checkpoint: gone on from if there is one, and written now and then.
+        config: the setting.
+        model: trained in place.
+        data: the files of the task, encoded.
+        run: the run folder.
+        restart: the seeds of this run.
+        checkpoint: restored if there is one, and saved now and then.
     """
 
     def __init__(
         self,
         config: FinetuneConfig,
         model: Bert,
-        data: Data,
-        run: Opened,
+        data: FinetuningData,
+        run: OpenedRun,
         restart: Restart,
         checkpoint: Checkpoint,
     ):
         self.config, self.model, self.data, self.run = config, model, data, run
         self.restart, self.checkpoint = restart, checkpoint
-        self.per_epoch = -(-len(data.train.examples) // config.batch)
-        self.total = self.per_epoch * config.epochs
-        self.rows: UsedRows | None = None
+        self.steps_per_epoch = -(-len(data.train.examples) // config.batch)
+        self.total = self.steps_per_epoch * config.epochs
+        self.used_rows: UsedRows | None = None
         if config.kernels == "fast" and config.optimizer.name == "adam":
             table, ids = model.encoder.embeddings.tokens, data.train.examples.tokens
-            # The tail of a flat batch shows id 0.
-            self.rows = UsedRows(table, np.append(ids, 0), config.optimizer, self.total)
-            self.rows.take()
+            # Padding at the end of a flat batch has id 0.
+            self.used_rows = UsedRows(table, np.append(ids, 0), config.optimizer, self.total)
+        # Before the trainer is made: its optimizer must hold the reduced table.
+        self._reduce_embeddings()
         self.trainer: Trainer[TaskBatch] = Trainer(
             model,
             config.optimizer,
@@ -68,89 +77,106 @@ class Epochs:
             seed=restart.seed,
             dtype=run.precision.dtype,
         )
-        self.progress = checkpoint.restore(self.trainer, self.rows) or Progress()
+        self.progress = checkpoint.restore(self.trainer, self.used_rows) or Progress()
 
     def train(self) -> tuple[Progress, Outputs]:
-        """Every epoch that is not done.
+        """Train the epochs that are not done.
 
         Returns:
             The dev scores after each epoch, and the outputs on dev after the last.
 
         Raises:
-            DivergenceError: the run is named in it.
+            DivergenceError: training diverged; the message names the run.
             DiskError: records or a checkpoint could not be written.
         """
-        done, per_epoch = self.progress.step, self.per_epoch
+        done, steps_per_epoch = self.progress.step, self.steps_per_epoch
         outputs = np.zeros((0, self.data.task.outputs), np.float32)
         title = f"{self.data.task.name} {self.restart.name}"
         folder, bar = self.run.folder / self.restart.folder, self.run.alone
         with (
-            _diverging(self.restart),
+            _naming_run(self.restart),
             Monitor(folder, self.total, title, done=done, bar=bar) as monitor,
         ):
             if done:
                 monitor.say(
                     f"{self.restart.name}: continuing after step {done:,} of {self.total:,}"
                 )
-            for epoch in range(done // per_epoch, self.config.epochs):
-                stats = self._train_epoch(epoch, max(done - epoch * per_epoch, 0), monitor)
-                if self.rows:
-                    self.rows.put_back((epoch + 1) * per_epoch)
+            for epoch in range(done // steps_per_epoch, self.config.epochs):
+                start, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
+                stats = self._train_epoch(epoch, max(done - start, 0), monitor)
+                self._restore_embeddings(end)
                 outputs = self._measure(epoch, stats, monitor)
                 if epoch + 1 < self.config.epochs:
-                    if self.rows:
-                        self.rows.take()
-                    self._keep((epoch + 1) * per_epoch)
+                    self._reduce_embeddings()
+                    self._finish_step(end)
         return self.progress, outputs
 
+    def _reduce_embeddings(self) -> None:
+        """Have the model use, and the optimizer train, only the rows of the training file."""
+        if self.used_rows:
+            self.used_rows.take()
+
+    def _restore_embeddings(self, step: int) -> None:
+        """Make the embedding table whole, as it is after this many steps, for texts with other
+        tokens."""
+        if self.used_rows:
+            self.used_rows.put_back(step)
+
     def _train_epoch(self, epoch: int, first: int, monitor: Monitor) -> dict[str, float]:
-        """One pass over the data, from its step ``first`` on; the mean statistics since the last
-        record."""
+        """Train one pass over the data, from the epoch's step ``first``.
+
+        Returns:
+            Mean statistics since the last record.
+        """
         examples, trainer = self.data.train.examples, self.trainer
         steps = step_batches(
             len(examples), self.config.batch, seed=self.restart.order_seed, epoch=epoch
         )
-        every = max(1, self.total // _RECORDS)
+        record_every = max(1, self.total // _RECORDS)
         positions, device = self.model.config.positions, self.model.device
         recent: list[Stats] = []
 
-        def make(i: int) -> list[TaskBatch]:
+        def make_micro_batches(i: int) -> list[TaskBatch]:
             parts = cut_by_tokens(steps[i], examples.lengths, TRAIN_TOKENS)
-            made = [examples.batch(part, max_positions=positions) for part in parts]
-            return made if device.type == "cpu" else [batch.to(device) for batch in made]
+            batches = [examples.batch(part, max_positions=positions) for part in parts]
+            return batches if device.type == "cpu" else [batch.to(device) for batch in batches]
 
-        own = range(first, len(steps))
-        ahead = 0 if device.type == "cpu" else 2  # a CPU has enough to do
-        for i, parts in zip(own, run_ahead(make, own, ahead=ahead, device=device), strict=True):
+        remaining = range(first, len(steps))
+        ahead = 0 if device.type == "cpu" else 2  # on a CPU, training itself uses all cores
+        prepared = run_ahead(make_micro_batches, remaining, ahead=ahead, device=device)
+        for i, micro_batches in zip(remaining, prepared, strict=True):
             step = epoch * len(steps) + i
             loss = task_loss(self.data.task.loss, examples.counted(steps[i]))
-            recent.append(trainer.step(step, parts, loss))
-            if (step + 1) % every == 0 and i + 1 < len(steps):
+            recent.append(trainer.step(step, micro_batches, loss))
+            if (step + 1) % record_every == 0 and i + 1 < len(steps):
                 trainer.check()
                 monitor.log(step + 1, _means(recent))
                 recent.clear()
-                self._keep(step + 1)
+                self._finish_step(step + 1)
         trainer.check()
         return _means(recent)
 
     def _measure(self, epoch: int, stats: dict[str, float], monitor: Monitor) -> Outputs:
-        """Measure dev and record it with what training said last."""
+        """Measure dev, and record the scores with the last statistics of training."""
         task, dev = self.data.task, self.data.dev
         outputs = predict_outputs(self.model, dev.examples, dtype=self.run.precision.dtype)
-        found = task.measure(dev, task.decode(dev, outputs))
-        self.progress.measured.append(found)
-        scores = {f"dev_{k}": v for k, v in found.scores.items()}
-        monitor.log((epoch + 1) * self.per_epoch, {"epoch": epoch + 1, **stats, **scores})
-        shown = ", ".join(f"{k} {v:.4f}" for k, v in found.scores.items())
-        notes = "".join(f" ({note})" for note in found.notes)
+        measurement = task.measure(dev, task.decode(dev, outputs))
+        self.progress.measured.append(measurement)
+        scores = {f"dev_{k}": v for k, v in measurement.scores.items()}
+        monitor.log((epoch + 1) * self.steps_per_epoch, {"epoch": epoch + 1, **stats, **scores})
+        shown = ", ".join(f"{k} {v:.4f}" for k, v in measurement.scores.items())
+        notes = "".join(f" ({note})" for note in measurement.notes)
         monitor.say(f"{self.restart.name} epoch {epoch + 1}: dev {shown}{notes}")
         return outputs
 
-    def _keep(self, step: int) -> None:
-        """Where nothing is held back from the records, so that they go on as if unbroken."""
+    def _finish_step(self, step: int) -> None:
+        """Note that a step is done, and save a checkpoint if one is due.
+
+        Called only after its statistics were logged, so that the records of a continued run have
+        no gap."""
         self.progress.step = step
         if self.checkpoint.due():
-            self.checkpoint.save(self.trainer, self.rows, self.progress)
+            self.checkpoint.save(self.trainer, self.used_rows, self.progress)
 
 
 def _means(records: list[Stats]) -> dict[str, float]:

@@ -1,172 +1,175 @@
 """Fine-tuning: an encoder and labelled data in, model folders, scores and predictions out.
 
-One new output layer reads [CLS] through the pooler, or single tokens, and everything is trained
-(Devlin et al. 2019, section 4). One run for each seed; the seed keys the order of the data, the new
-layer and dropout, unless the first two have seeds of their own.
+One new output layer reads [CLS] through the pooler, or single tokens, and all weights are trained
+(Devlin et al. 2019, section 4). There is one training run per seed; the seed keys the order of the
+data, the new layer and dropout, unless the first two have seeds of their own.
 
 A run folder holds ``run.json``, ``report.json``, ``report.html`` and ``seed-N/`` with the model
 folder, scores (``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again
-keeps finished seeds; a seed that was interrupted goes on from its checkpoint, or from its beginning
-if it had none yet, and ends the same. The model saved is that of the last epoch: within a seed
-nothing is selected on dev but the threshold of "no answer", for questions that may have none. A
-search (:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
+keeps finished seeds; an interrupted seed continues from its checkpoint, or starts again if it had
+none yet, with the same result. The model saved is that of the last epoch: within a seed nothing is
+selected on dev except the threshold of "no answer", for questions that may have none. A search
+(:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
-from rich.console import Console
-
-from bothways.config import SEARCHED, FinetuneConfig, ModelConfig, digest
+from bothways.config import SEARCHED, FinetuneConfig, ModelConfig, Restart, digest
 from bothways.errors import ConfigError
 from bothways.model.folder import Loaded, load_model
-from bothways.tasks.data import Data, Opened, load_data
-from bothways.tasks.further import file_digests
-from bothways.tasks.jobs import Jobs
-from bothways.tasks.report import FinetuneResult
-from bothways.tasks.runpage import write_reports, write_search_reports
-from bothways.tasks.search import SEARCH_VERB, search
-from bothways.tasks.seeds import keeps_head, read_seed
+from bothways.tasks.console import line_printer
+from bothways.tasks.extra_files import file_digests
+from bothways.tasks.jobs import PendingSeed, SeedJob, SeedRunner
+from bothways.tasks.report import FinetuneResult, SeedResult
+from bothways.tasks.run_seed import keeps_head, read_seed
+from bothways.tasks.run_setup import (
+    OpenedRun,
+    check_required,
+    model_digest,
+    open_run_with_precision,
+    recorded_precision,
+)
+from bothways.tasks.runpage import write_reports
+from bothways.tasks.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
+from bothways.tasks.task_files import FinetuningData, load_data
 from bothways.training.device import choose_device, describe_attention
 from bothways.training.precision import Choice, choose_precision, set_threads, threads_said
-from bothways.training.runfolder import changed_numerics, open_run
+from bothways.training.runfolder import changed_numerics
 
-# A narrower encoder learns little at a rate below (EXPERIMENTS.md, section 9).
-_NARROW, _SLOW = 384, 1e-4
+# Narrower encoders learn little at learning rates below _LOW_RATE (EXPERIMENTS.md, section 9).
+_NARROW, _LOW_RATE = 384, 1e-4
 
 
 def finetune(config: FinetuneConfig) -> FinetuneResult:
-    """Train and measure one model for each seed; continue where the run folder left off.
+    """Train and measure one model per seed; continue where the run folder left off.
 
-    With something to search, each setting is trained so, and the result is that of the setting
-    chosen, which says under ``search`` what it was chosen from.
+    With values to search, every setting is trained so, and the result is that of the setting
+    chosen, with the search it was chosen in under ``search``.
 
-    All files are read and encoded before training, so a broken test file shows at once.
+    All files are read and encoded before training, so a broken test file is reported at once.
 
     Raises:
-        ConfigError: options that make no task.
-        InputError: a data file that cannot be read as asked; file and line are named.
+        ConfigError: options that do not make a task.
+        InputError: a data file that cannot be read as requested; file and line are named.
         ModelError, LengthError: a model folder that cannot be loaded or is too short.
         RunError: the run folder was made by another recipe, or training diverged
             (:class:`DivergenceError`), or one of several processes was killed.
         DiskError: results cannot be written.
     """
-    with Jobs(config.jobs) as jobs:
-        return begin(config, jobs)()
+    with SeedRunner(config.jobs) as runner:
+        return prepare(config, runner).result()
 
 
-def begin(config: FinetuneConfig, jobs: Jobs) -> Callable[[], FinetuneResult]:
-    """Read and check everything, and hand over the runs that are not finished.
+def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedRun:
+    """Read and check everything, open the run folder, and submit the seeds that are not finished.
 
     Args:
         config: what to fine-tune.
-        jobs: who trains the runs; several begin at once.
+        runner: trains the seeds. In worker processes training starts now, so several runs may be
+            prepared one after the other and trained at once; in this process it starts when the
+            result is requested.
 
-    Returns:
-        What waits for the runs (or trains them now) and reports on all, as :func:`finetune`.
+    Raises:
+        BothwaysError: as :func:`finetune`.
     """
-    _check_asked(config)
-    say = Console(markup=False, highlight=False, soft_wrap=True).print
+    check_required(config)
+    say = line_printer()
     loaded = load_model(config.model)
     data = load_data(config, loaded)
-    kept = keeps_head(loaded, config, data.task)
-    run = _open(config, loaded, kept, say)
-    threads = threads_said(run.threads)
-    say(
-        f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
-        f"examples, from {'random weights shaped as ' * config.from_scratch}{config.model}, "
-        f"{threads}{'' if run.alone else f' in each of {config.jobs} processes'}, "
-        f"{run.device.reason}, {run.precision.reason}"
-    )
-    shape = loaded.model.config
-    if loaded.fresh and not config.from_scratch:
-        say(f"not in the model folder, newly drawn: {', '.join(loaded.fresh)}")
-    for line in advice(config, shape):
+    keep_head = keeps_head(loaded, config, data.task)
+    run = _open_run(config, loaded, keep_head, say)
+    for line in _announcement(config, loaded, data, run, keep_head):
         say(line)
-    if kept:
-        say("goes on with the head of the model folder too (head: new draws another)")
-    form = describe_attention(
-        shape,
-        run.device.torch,
-        run.precision.dtype,
-        fast=config.kernels == "fast",
-    )
-    for note in [form, *data.notes] if form else data.notes:
-        say(note)
     if not config.search.enabled:
-        return _begin_setting(config, loaded, data, run, jobs, say)
-
-    def begin_one(setting: FinetuneConfig) -> Callable[[], FinetuneResult]:
-        own = _open(setting, loaded, kept, say, precision=run.precision)
-        return _begin_setting(setting, loaded, data, own, jobs, say)
-
-    finish = search(config, begin_one, say)
-
-    def choose() -> FinetuneResult:
-        found = finish()
-        write_search_reports(found)
-        return dataclasses.replace(found.chosen, search=found)
-
-    return choose
+        return _prepare_setting(config, loaded, data, run, runner, say)
+    settings = {}
+    for name, setting in setting_configs(config).items():
+        own_run = _open_run(setting, loaded, keep_head, say, precision=run.precision)
+        settings[name] = _prepare_setting(setting, loaded, data, own_run, runner, say)
+    return PreparedSearch(Path(config.run), settings, config.search.select, say)
 
 
-def _begin_setting(
-    config: FinetuneConfig,
-    loaded: Loaded,
-    data: Data,
-    run: Opened,
-    jobs: Jobs,
-    say: Callable[[str], None],
-) -> Callable[[], FinetuneResult]:
-    """Hand over the runs of one setting that its folder does not hold yet."""
-    begun = []
-    for restart in config.restarts:
-        done = read_seed(run.folder / restart.folder, restart, run.fingerprint)
-        kept = None if done is None else (restart.name, done)
-        begun.append(kept or jobs.begin(config, loaded, data, run, restart))
+@dataclass(frozen=True)
+class PreparedSetting:
+    """One setting, with its finished seeds read and the others submitted for training.
 
-    def finish() -> FinetuneResult:
-        results = []
-        for own in begun:
-            if isinstance(own, tuple):
-                say(f"{own[0]}: finished before, kept")
-            results.append(own[1] if isinstance(own, tuple) else own())
+    Attributes:
+        config: the setting.
+        data: the files of the task, encoded.
+        run: the run folder.
+        finished: results of the seeds that were finished before.
+        pending: the other seeds.
+        say: called with lines of progress.
+    """
+
+    config: FinetuneConfig
+    data: FinetuningData
+    run: OpenedRun
+    finished: Mapping[Restart, SeedResult]
+    pending: Mapping[Restart, PendingSeed]
+    say: Callable[[str], None]
+
+    def result(self) -> FinetuneResult:
+        """Collect the results of all seeds, in the order of the config, and write the reports."""
+        seeds = []
+        for restart in self.config.restarts:
+            if restart in self.finished:
+                self.say(f"{restart.name}: finished before, kept")
+                seeds.append(self.finished[restart])
+            else:
+                seeds.append(self.pending[restart].result())
+        task, dev = self.data.task, self.data.dev
         result = FinetuneResult(
-            run=run.folder,
-            task=data.task.name,
-            metrics=data.task.metrics,
-            seeds=tuple(results),
-            baseline=data.task.baseline(data.train, data.dev).scores,
-            dev_examples=len(data.dev.rows),
-            notes=data.notes,
-            setting=config.setting,
+            run=self.run.folder,
+            task=task.name,
+            metrics=task.metrics,
+            seeds=tuple(seeds),
+            baseline=task.baseline(self.data.train, dev).scores,
+            dev_examples=len(dev.rows),
+            notes=self.data.notes,
+            setting=self.config.setting,
         )
         write_reports(result)
         return result
 
-    return finish
 
-
-def _open(
+def _prepare_setting(
     config: FinetuneConfig,
     loaded: Loaded,
-    kept: bool,
+    data: FinetuningData,
+    run: OpenedRun,
+    runner: SeedRunner,
+    say: Callable[[str], None],
+) -> PreparedSetting:
+    finished, pending = {}, {}
+    for restart in config.restarts:
+        result = read_seed(run.folder / restart.folder, restart, run.fingerprint)
+        if result is not None:
+            finished[restart] = result
+        else:
+            pending[restart] = runner.submit(SeedJob(config, loaded, data, run, restart))
+    return PreparedSetting(config, data, run, finished, pending, say)
+
+
+def _open_run(
+    config: FinetuneConfig,
+    loaded: Loaded,
+    keep_head: bool,
     say: Callable[[str], None],
     precision: Choice | None = None,
-) -> Opened:
-    """Start or continue the run folder; files and starting model count by content.
+) -> OpenedRun:
+    """Create or continue the run folder; files and starting model count by content.
 
     Args:
-        config: with something to search, the folder is that of the search.
+        config: with values to search, the folder is that of the search.
         loaded: the starting model.
-        kept: the head is the starting model's, too.
-        say: hears what changed since the run began.
-        precision: what a new folder computes in; by config if not given.
+        keep_head: training starts from the head of the starting model, too.
+        say: called with what changed since the run began.
+        precision: of a new folder; chosen by config if not given.
     """
     threads = set_threads(config.threads, processes=config.jobs)
     device = choose_device(config.device)
@@ -176,59 +179,67 @@ def _open(
         )
     numerics = {"device": device.name, "threads": threads, "kernels": config.kernels}
     inputs = file_digests(config.located().task)
-    inputs["model"] = model_digest(loaded, weights=not config.from_scratch, head=kept)
-    reasons = []
-
-    def resolve() -> dict[str, Any]:
-        choice = precision or choose_precision(config.precision, device.torch)
-        reasons.append(choice.reason)
-        return {"precision": choice.name, **numerics}
-
-    verb, without = (SEARCH_VERB, SEARCHED) if config.search.enabled else ("finetune", ())
-    run = open_run(config.run, config, verb=verb, inputs=inputs, resolve=resolve, without=without)
-    name = run.resolved["precision"] if config.precision == "auto" else config.precision
-    reason = reasons[0] if reasons else f"{name}: as this run began"
-    changed = changed_numerics(run, {"precision": name, **numerics})
+    inputs["model"] = model_digest(loaded, weights=not config.from_scratch, head=keep_head)
+    searches = config.search.enabled
+    run, choice = open_run_with_precision(
+        config,
+        lambda: precision or choose_precision(config.precision, device.torch),
+        verb=SEARCH_VERB if searches else "finetune",
+        inputs=inputs,
+        numerics=numerics,
+        without=SEARCHED if searches else (),
+    )
+    if not run.new and config.precision != "auto":  # it may differ from the recorded one
+        choice = recorded_precision(config.precision)
+    changed = changed_numerics(run, {"precision": choice.name, **numerics})
     if changed and not run.new:
-        say(f"finished seeds are kept, bits of others may differ: {'; '.join(changed)}")
-    fingerprint = digest(run.record["recipe"])
-    choice, alone = Choice(name, reason), config.jobs == 1
-    return Opened(run.folder, fingerprint, choice, threads, device, alone, run.hold)
+        say(
+            "changed since this run began; finished seeds are kept, the others may differ in their "
+            f"last bits: {'; '.join(changed)}"
+        )
+    return OpenedRun(
+        run.folder,
+        digest(run.record["recipe"]),
+        choice,
+        threads,
+        device,
+        alone=config.jobs == 1,
+        hold=run.hold,
+    )
 
 
-def model_digest(loaded: Loaded, *, weights: bool, head: bool = False) -> str:
-    """A digest of what a model folder brings: shape, vocabulary and (if asked) the weights of the
-    encoder and of the task head."""
-    content = hashlib.sha256()
-    shape = dataclasses.asdict(loaded.model.config)
-    content.update(json.dumps([shape, loaded.tokenizer.fingerprint]).encode())
-    model = loaded.model
-    parts = ((model.encoder, weights), (model.lstm, head), (model.task_head, head))
-    for part in (part for part, wanted in parts if wanted and part is not None):
-        for name, value in part.state_dict().items():
-            content.update(name.encode())
-            content.update(value.contiguous().numpy())
-    return content.hexdigest()[:16]
+def _announcement(
+    config: FinetuneConfig, loaded: Loaded, data: FinetuningData, run: OpenedRun, keep_head: bool
+) -> Iterator[str]:
+    """Lines about the run: data, starting model, device and precision; then hints and notes."""
+    shape = loaded.model.config
+    source = f"{'random weights shaped as ' if config.from_scratch else ''}{config.model}"
+    processes = "" if run.alone else f" in each of {config.jobs} processes"
+    yield (
+        f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
+        f"examples, from {source}, {threads_said(run.threads)}{processes}, {run.device.reason}, "
+        f"{run.precision.reason}"
+    )
+    if loaded.fresh and not config.from_scratch:
+        yield f"not in the model folder, newly initialised: {', '.join(loaded.fresh)}"
+    yield from advice(config, shape)
+    if keep_head:
+        yield "training continues from the task head of the model folder; head: new replaces it"
+    attention = describe_attention(
+        shape, run.device.torch, run.precision.dtype, fast=config.kernels == "fast"
+    )
+    if attention:
+        yield attention
+    yield from data.notes
 
 
 def advice(config: FinetuneConfig, shape: ModelConfig) -> Iterator[str]:
-    """What the settings leave out that small encoders usually need."""
+    """Hints on options that small encoders usually need to be different."""
     if config.dropout is None and not shape.dropout and not shape.attention_dropout:
-        yield "the model folder has no dropout, so there is none; the paper's is --dropout 0.1"
+        yield "the model folder has no dropout, so none is used; the paper's is --dropout 0.1"
     rate = max(config.search.values["lr"], default=config.optimizer.lr)
-    if shape.hidden < _NARROW and rate < _SLOW:
+    if shape.hidden < _NARROW and rate < _LOW_RATE:
         yield (
-            f"the learning rate, {rate:g}, suits encoders as wide as the paper's; one of "
-            f"{shape.hidden} usually needs 1e-4 to 3e-4"
+            f"the learning rate, {rate:g}, suits encoders as wide as the paper's; one of hidden "
+            f"size {shape.hidden} usually needs 1e-4 to 3e-4"
         )
-
-
-def _check_asked(config: FinetuneConfig) -> None:
-    for name, value, what in (
-        ("model", config.model, "the model folder to start from"),
-        ("run", config.run, "the folder to write to"),
-        ("task.train", config.task.train, "the training file"),
-        ("task.dev", config.task.dev, "the file to measure on"),
-    ):
-        if not value:
-            raise ConfigError(f"{name} is missing: {what}.")

@@ -1,8 +1,8 @@
-"""Fine-tuning on several declared tasks, one after the other, and the table over them.
+"""Fine-tuning on several declared tasks, one after the other, and the table of their scores.
 
-A run folder of each task stands below the folder of the whole; running the same command again keeps
-what is finished. ``table.md`` and ``table.json`` are written anew after every task, and so are the
-files for the evaluation server, each from the seed that is best on dev.
+Each task has a run folder below the common folder; running the same command again keeps what is
+finished. ``table.md`` and ``table.json`` are rewritten after every task, and so are the files for
+the evaluation server, each from the seed that is best on dev.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from bothways.config import FinetuneConfig, GlueConfig, ModelConfig
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_json, write_text
 from bothways.model.folder import load_model
 from bothways.tasks.catalogue import GLUE, declared, task, task_files
-from bothways.tasks.finetune import begin
-from bothways.tasks.jobs import Jobs
+from bothways.tasks.console import line_printer
+from bothways.tasks.finetune import prepare
+from bothways.tasks.jobs import SeedRunner
 from bothways.tasks.report import FinetuneResult, SeedResult
 from bothways.tasks.submission import write_submission
 from bothways.tasks.table import Row, markdown, record, rows_of, settings
@@ -29,14 +28,14 @@ from bothways.tasks.table import Row, markdown, record, rows_of, settings
 
 @dataclass(frozen=True)
 class GlueResult:
-    """What fine-tuning on several tasks gave.
+    """The results of fine-tuning on several tasks.
 
     Attributes:
-        run: the folder.
-        rows: of the table.
+        run: the common folder.
+        rows: the rows of the table.
         results: by task.
         submission: files for the evaluation server.
-        lines: table.md.
+        lines: the content of table.md.
     """
 
     run: Path
@@ -46,41 +45,42 @@ class GlueResult:
     lines: tuple[str, ...]
 
     def text(self) -> str:
-        """The table, and where it is."""
-        named = ", ".join(path.name for path in self.submission)
-        where = f"for the server, in {self.run / 'submission'}: {named}" if named else ""
-        return "\n".join([*self.lines, *([where] if where else []), f"saved in {self.run}"])
+        """The table, and where the files are."""
+        names = ", ".join(path.name for path in self.submission)
+        server = [f"for the server, in {self.run / 'submission'}: {names}"] if names else []
+        return "\n".join([*self.lines, *server, f"saved in {self.run}"])
 
 
 def glue(config: GlueConfig) -> GlueResult:
-    """Train each task, write the table after each.
+    """Train each task, and write the table after each.
 
     Raises:
-        ConfigError, InputError: a task or file that is not there, before anything is trained.
+        ConfigError, InputError: a task or file that does not exist, before anything is trained.
         BothwaysError: as :func:`bothways.finetune`; what was finished before is kept.
     """
     start = time.monotonic()
-    say = Console(markup=False, highlight=False, soft_wrap=True).print
-    tasks, notes = _choose(config)
+    say = line_printer()
+    tasks, notes = _choose_tasks(config)
     for note in notes:
         say(note)
     shape = load_model(config.model).model.config
     results: dict[str, FinetuneResult] = {}
-    with Jobs(config.jobs) as jobs:
-        # Processes are given the runs of all tasks at once, and read each task's data themselves.
-        names = list(tasks)
-        begun = {n: begin(_without_missing(tasks[n]), jobs) for n in names if jobs.several}
-        for name in names:
-            say(f"--- {name} ({len(results) + 1} of {len(names)})")
-            own = begun.get(name) or begin(_without_missing(tasks[name]), jobs)
-            results[name] = own()
-            done = {n: tasks[n] for n in results}
-            found = _write(config, done, results, shape, notes, time.monotonic() - start)
-    return found
+    with SeedRunner(config.jobs) as runner:
+        prepared = {}
+        if runner.parallel:  # workers train the seeds of all tasks at once
+            for name, recipe in tasks.items():
+                prepared[name] = prepare(_without_missing_files(recipe), runner)
+        for number, (name, recipe) in enumerate(tasks.items(), 1):
+            say(f"--- {name} ({number} of {len(tasks)})")
+            run = prepared.get(name) or prepare(_without_missing_files(recipe), runner)
+            results[name] = run.result()
+            elapsed = time.monotonic() - start
+            glue_result = _write_table(config, tasks, results, shape, notes, elapsed)
+    return glue_result
 
 
-def _choose(config: GlueConfig) -> tuple[dict[str, FinetuneConfig], list[str]]:
-    """The recipes of the tasks that can be trained, and what is missing, a sentence each."""
+def _choose_tasks(config: GlueConfig) -> tuple[dict[str, FinetuneConfig], list[str]]:
+    """The recipes of the tasks that can be trained, and notes on files that are missing."""
     tasks: dict[str, FinetuneConfig] = {}
     notes = []
     for name in config.tasks or GLUE:
@@ -93,10 +93,10 @@ def _choose(config: GlueConfig) -> tuple[dict[str, FinetuneConfig], list[str]]:
         if needed:
             notes.append(f"{name} is left out: there is no {' and no '.join(needed)}")
         else:
-            notes += [f"{name}: {file} is not there and passed over" for file in missing.values()]
+            notes += [f"{name}: {file} does not exist and is skipped" for file in missing.values()]
             tasks[name] = recipe
     if not tasks:
-        raise InputError("no task of GLUE has its train and dev file here.", path=config.data)
+        raise InputError("no GLUE task has its train and dev file here.", path=config.data)
     folders = [recipe.run for recipe in tasks.values()]
     if len(set(folders)) < len(folders):
         raise ConfigError(f"tasks: {', '.join(tasks)} would share run folders; rename a file.")
@@ -120,40 +120,40 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         "length": config.length,
         "dropout": config.dropout,
     }
-    found = task(name, **{k: v for k, v in changes.items() if v is not None})
+    recipe = task(name, **{k: v for k, v in changes.items() if v is not None})
     for option in ("lr", "batch", "epochs"):
-        if getattr(config, option) is not None and found.search.values[option]:
+        if getattr(config, option) is not None and recipe.search.values[option]:
             raise ConfigError(
                 f"--{option} is given, and the task {name} searches it (search.{option}); leave "
                 "one of them out."
             )
-    return found
+    return recipe
 
 
-def _without_missing(recipe: FinetuneConfig) -> FinetuneConfig:
-    """The recipe without the files besides train and dev that are not there."""
+def _without_missing_files(recipe: FinetuneConfig) -> FinetuneConfig:
+    """The recipe without those of its files, other than train and dev, that do not exist."""
     folder, options = Path(recipe.data), recipe.task
 
-    def there(names: tuple[str, ...]) -> tuple[str, ...]:
+    def existing(names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name for name in names if (folder / name).exists())
 
-    present = dataclasses.replace(
+    options = dataclasses.replace(
         options,
         test=options.test if options.test and (folder / options.test).exists() else None,
-        measure=there(options.measure),
-        predict=there(options.predict),
+        measure=existing(options.measure),
+        predict=existing(options.predict),
     )
-    return dataclasses.replace(recipe, task=present)
+    return dataclasses.replace(recipe, task=options)
 
 
-def _trained(result: FinetuneResult) -> list[SeedResult]:
-    """Every run, of a search those of all settings."""
-    found = [result] if result.search is None else result.search.settings
-    return [seed for one in found for seed in one.seeds]
+def _all_seeds(result: FinetuneResult) -> list[SeedResult]:
+    """Every seed trained; after a search, those of all settings."""
+    settings = [result] if result.search is None else result.search.settings
+    return [seed for setting in settings for seed in setting.seeds]
 
 
-def _chosen(recipe: FinetuneConfig, result: FinetuneResult) -> FinetuneConfig:
-    """The recipe with the setting that a search chose."""
+def _with_chosen_setting(recipe: FinetuneConfig, result: FinetuneResult) -> FinetuneConfig:
+    """The recipe with the setting that a search chose, if there was one."""
     chosen = result.setting if result.search is not None else recipe.setting
     return dataclasses.replace(
         recipe,
@@ -165,7 +165,7 @@ def _chosen(recipe: FinetuneConfig, result: FinetuneResult) -> FinetuneConfig:
     )
 
 
-def _write(
+def _write_table(
     config: GlueConfig,
     tasks: dict[str, FinetuneConfig],
     results: dict[str, FinetuneResult],
@@ -173,17 +173,28 @@ def _write(
     notes: list[str],
     elapsed: float,
 ) -> GlueResult:
-    """Write table, records and submission of what is finished after so many seconds."""
+    """Write the table and the submission of the tasks finished so far.
+
+    Args:
+        config: names the folders.
+        tasks: the recipes by task, with all declared files.
+        results: the results of the finished tasks.
+        shape: of the model.
+        notes: lines below the table.
+        elapsed: seconds since the command started.
+    """
     run = Path(config.run)
     rows = [row for name, r in results.items() for row in rows_of(name, tasks[name], r)]
-    seconds = {name: sum(s.seconds for s in _trained(r)) for name, r in results.items()}
+    seconds = {name: sum(s.seconds for s in _all_seeds(r)) for name, r in results.items()}
     lines = [
         *markdown(rows, seconds),
         "",
-        "Scores are of 100; mean and sample standard deviation over seeds. Minutes are of training "
-        f"and measuring, over all seeds; this command took {elapsed / 60:.1f} in all.",
+        "Scores are in percent: mean and sample standard deviation over seeds. Minutes are for "
+        f"training and measuring all seeds; this command took {elapsed / 60:.1f} minutes.",
         "",
-        *settings([_chosen(tasks[n], r) for n, r in results.items()], shape, config.model),
+        *settings(
+            [_with_chosen_setting(tasks[n], r) for n, r in results.items()], shape, config.model
+        ),
         *(["", *(f"- {note}" for note in notes)] if notes else []),
     ]
     written = [

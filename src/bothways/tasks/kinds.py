@@ -26,8 +26,8 @@ KINDS: dict[str, type[Task[Any, Any]]] = {
 def task_of(loaded: Loaded) -> Task[Any, Any]:
     """The task that a model folder was fine-tuned on.
 
-    Folders of transformers say what their outputs are, not which columns of a file they were
-    trained on: their task has no columns, and no metrics but the kind's.
+    Folders of transformers name their outputs, but not the columns of the files they were trained
+    on, so their task has no columns, and only the metrics of its kind.
 
     Raises:
         ModelError: the folder has no task head, or its files contradict each other.
@@ -36,13 +36,12 @@ def task_of(loaded: Loaded) -> Task[Any, Any]:
     if not model.task_outputs:
         raise ModelError(
             "this model folder has no task head (classification, regression ...); fine-tune it "
-            "first (`bothways finetune`), then predict with the folder that writes."
+            "first (`bothways finetune`), then predict with the model folder that it writes."
         )
     kind = about.get("kind", "classification")
     if kind not in KINDS:
         raise ModelError(
-            f"bothways.json says that the task is of the kind {kind!r}; this version knows "
-            f"{', '.join(KINDS)}."
+            f"bothways.json names the task kind {kind!r}; this version knows {', '.join(KINDS)}."
         )
     task = KINDS[kind](stored_options(about, kind, model.task_outputs))
     if task.outputs != model.task_outputs:
@@ -54,15 +53,15 @@ def task_of(loaded: Loaded) -> Task[Any, Any]:
 
 
 def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOptions:
-    """The options in a model folder, with labels and metrics decided.
+    """The task options stored in a model folder, with labels and metrics decided.
 
     Args:
-        about: bothways.json.
+        about: the content of bothways.json.
         kind: of the task.
-        outputs: of the head; labels that nothing names are numbered.
+        outputs: number of outputs of the head; without label names, labels are numbered.
 
     Raises:
-        ModelError: they are damaged, or of another version.
+        ModelError: the options are damaged, or of another version.
     """
     labels = about.get("labels")
     if not labels and kind in ("classification", "tagging"):
@@ -78,8 +77,8 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
 
 
 def has_head_for(loaded: Loaded, task: Task[Any, Any]) -> bool:
-    """Whether a model folder has a head that was trained on a task of the same kind and labels."""
+    """Whether a model folder has a head for a task of the same kind with the same labels."""
     if not loaded.model.task_outputs or loaded.about.get("kind") != task.options.kind:
         return False
-    own = task_of(loaded)
-    return (own.options.labels, own.outputs) == (task.options.labels, task.outputs)
+    stored = task_of(loaded)
+    return (stored.options.labels, stored.outputs) == (task.options.labels, task.outputs)

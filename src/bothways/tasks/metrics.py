@@ -1,9 +1,9 @@
 """Scores of predictions, by scikit-learn and SciPy.
 
-Where a score is undefined it is reported as 0.0, and the reason is noted: Pearson and Spearman for
-predictions (or gold scores) that are all the same, F1 without a positive prediction or example.
-Matthews is 0.0 there by definition. A model that predicts one class for everything is noted as
-collapsed.
+An undefined score is reported as 0.0 with a note that gives the reason: Pearson and Spearman for
+constant predictions (or gold scores), F1 without a positive prediction or example. Matthews is 0.0
+for constant predictions by definition. A model that predicts one class for every example is noted
+as collapsed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Measurement:
 
     Attributes:
         scores: by metric, the main one first; fractions of 1, not percent.
-        notes: what a reader must know about them: collapse, undefined scores.
-        collapsed: every prediction is the same.
+        notes: what to know about the scores, as sentences: collapse, undefined scores.
+        collapsed: all predictions are the same.
     """
 
     scores: dict[str, float]
@@ -53,7 +53,7 @@ class Measurement:
 
 
 def choose_metrics(kind: Kind, wanted: Sequence[str], classes: int) -> tuple[str, ...]:
-    """The metrics asked for, or the usual ones.
+    """The requested metrics, or the usual ones if none is requested.
 
     Classification: accuracy, with F1 and Matthews for two classes. Regression: Pearson, Spearman.
 
@@ -67,15 +67,15 @@ def choose_metrics(kind: Kind, wanted: Sequence[str], classes: int) -> tuple[str
 
 
 def check_metrics(wanted: Sequence[str], known: Sequence[str], what: str) -> tuple[str, ...]:
-    """The metrics asked for.
+    """The requested metrics.
 
     Args:
-        wanted: their names.
-        known: those there are.
-        what: of which they are, for the message.
+        wanted: names of metrics.
+        known: the names that exist.
+        what: what they are metrics for, for the message.
 
     Raises:
-        ConfigError: one that is not known, or is named twice.
+        ConfigError: an unknown metric, or one named twice.
     """
     for name in wanted:
         if name not in known:
@@ -95,10 +95,10 @@ def measure_classes(
 
     Args:
         metrics: from :func:`choose_metrics`.
-        predicted: int [N], places in ``labels``.
+        predicted: int [N], indices into ``labels``.
         gold: int [N].
-        labels: the classes; F1 of two is that of the second, of more the mean over the classes
-            (macro).
+        labels: the classes; F1 of two classes is that of the second, of more it is the mean over
+            all (macro).
     """
     scores = {name: _CLASSIFICATION[name](predicted, gold, len(labels)) for name in metrics}
     notes = []
@@ -106,7 +106,7 @@ def measure_classes(
     if collapsed:
         notes.append(f"collapsed: {labels[predicted[0]]!r} for all {len(gold):,} examples")
     if "f1" in metrics and len(labels) == 2 and not (predicted == 1).any() and not gold.any():
-        notes.append(f"f1 is undefined (no {labels[1]!r} in data or predictions); given as 0")
+        notes.append(f"f1 is undefined (no {labels[1]!r} in data or predictions); reported as 0")
     return Measurement(scores, tuple(notes), collapsed)
 
 
@@ -119,18 +119,21 @@ def measure_scores(metrics: Sequence[str], predicted: Values, gold: Values) -> M
         gold: float [N].
     """
     collapsed = len(gold) > 1 and _constant(predicted)
-    if len(gold) < 2 or collapsed or _constant(gold):
-        which = "fewer than two examples" if len(gold) < 2 else "all predictions are the same"
-        if len(gold) > 1 and not collapsed:
-            which = "all scores in the data are the same"
-        note = f"{' and '.join(metrics)} undefined ({which}); given as 0"
-        note = f"collapsed: {note}" if collapsed else note
-        return Measurement(dict.fromkeys(metrics, 0.0), (note,), collapsed)
-    return Measurement({name: _REGRESSION[name](predicted, gold) for name in metrics})
+    if len(gold) < 2:
+        reason = "fewer than two examples"
+    elif collapsed:
+        reason = "all predictions are the same"
+    elif _constant(gold):
+        reason = "all scores in the data are the same"
+    else:
+        return Measurement({name: _REGRESSION[name](predicted, gold) for name in metrics})
+    note = f"{' and '.join(metrics)} undefined ({reason}); reported as 0"
+    note = f"collapsed: {note}" if collapsed else note
+    return Measurement(dict.fromkeys(metrics, 0.0), (note,), collapsed)
 
 
 def _constant(values: Values) -> bool:
-    # Predictions that differ by rounding alone have no correlation worth a name.
+    # A correlation of predictions that differ only by rounding is meaningless.
     spread = float(np.ptp(values.astype(np.float64)))
     return spread <= 1e-6 * max(1e-30, float(np.abs(values).max()))
 

@@ -1,8 +1,7 @@
-"""What fine-tuning gave: scores over the runs of a setting, and the table of them."""
+"""Results of fine-tuning: scores over the seeds of a setting and over settings, as tables."""
 
 from __future__ import annotations
 
-import io
 import math
 import statistics
 from collections import defaultdict
@@ -11,27 +10,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from bothways.config import Restart
+from bothways.tasks.console import table_text
 from bothways.tasks.metrics import Measurement
-
-_WIDTH = 100
 
 
 @dataclass(frozen=True)
 class SeedResult:
-    """One seed's result.
+    """The result of one seed.
 
     Attributes:
         seed: the seed.
         measurement: scores on dev after the last epoch.
         folder: where model and predictions are.
-        seconds: of training, measuring and drawing weights.
+        seconds: for initialising, training and measuring.
         further: scores on the files of ``task.measure``, by the file's name.
-        order: seed of the data order, where it has one of its own.
-        head: seed of the new weights, where they have one of their own.
+        order: separate seed of the data order, if there is one.
+        head: separate seed of the new weights, if there is one.
     """
 
     seed: int
@@ -44,12 +39,12 @@ class SeedResult:
 
     @property
     def restart(self) -> Restart:
-        """What was drawn."""
+        """The seeds of this run."""
         return Restart(self.seed, self.order, self.head)
 
     @property
     def name(self) -> str:
-        """For tables, such as ``seed 0``."""
+        """The name in tables, such as ``seed 0``."""
         return self.restart.name
 
     @property
@@ -59,13 +54,13 @@ class SeedResult:
 
     def record(self) -> dict[str, Any]:
         """As JSON-able data."""
-        own = {"order": self.order, "head": self.head}
+        separate_seeds = {"order": self.order, "head": self.head}
         return {
             "seed": self.seed,
-            **{name: seed for name, seed in own.items() if seed is not None},
+            **{name: seed for name, seed in separate_seeds.items() if seed is not None},
             **self.measurement.record(),
             "seconds": self.seconds,
-            "further": {name: more.record() for name, more in self.further.items()},
+            "further": {name: scores.record() for name, scores in self.further.items()},
         }
 
     @staticmethod
@@ -75,14 +70,13 @@ class SeedResult:
         Raises:
             KeyError, ValueError, TypeError: the record is damaged.
         """
-        found = Measurement.from_record(record)
-        more = record.get("further", {})
+        further = record.get("further", {})
         return SeedResult(
             int(record["seed"]),
-            found,
+            Measurement.from_record(record),
             folder,
             float(record["seconds"]),
-            {str(k): Measurement.from_record(v) for k, v in more.items()},
+            {str(k): Measurement.from_record(v) for k, v in further.items()},
             order=record.get("order"),
             head=record.get("head"),
         )
@@ -94,11 +88,12 @@ class FinetuneResult:
 
     Attributes:
         run: the run folder.
-        task: its name.
+        task: name of the task.
         metrics: the main one first.
-        seeds: its runs, in the order asked for.
-        baseline: scores of the commonest class (or the mean score) of the training file.
-        dev_examples: how many examples were measured on.
+        seeds: the results of its seeds, in the order of the config.
+        baseline: scores of a constant prediction: the majority class (or the mean score) of the
+            training file.
+        dev_examples: number of examples in the dev file.
         notes: what was cut or empty.
         setting: learning rate, batch, epochs, bias correction.
         search: the search that chose this setting, if there was one.
@@ -116,7 +111,7 @@ class FinetuneResult:
 
     @property
     def name(self) -> str:
-        """Of the run folder: in a search, that of the setting."""
+        """Name of the run folder; in a search it names the setting."""
         return self.run.name
 
     @property
@@ -131,7 +126,7 @@ class FinetuneResult:
 
     @property
     def collapsed(self) -> tuple[SeedResult, ...]:
-        """The runs that give the same answer to everything."""
+        """The seeds whose model predicts the same for every example."""
         return tuple(s for s in self.seeds if s.measurement.collapsed)
 
     def mean(self, metric: str | None = None) -> float:
@@ -144,28 +139,28 @@ class FinetuneResult:
         return statistics.stdev(values) if len(values) > 1 else math.nan
 
     def spread(self) -> dict[str, dict[str, float]]:
-        """How far each source of chance moves the main metric, where seeds of the data order or of
-        the new weights were given apart from ``seeds``.
+        """How much each source of randomness varies the main metric, if the data order or the new
+        weights have seeds of their own.
 
         Returns:
             For each source with two or more values: their number, and the sample standard deviation
-            of their means over everything else. ``seed`` is dropout, and what has no seed of its
-            own.
+            of their means over everything else. ``seed`` stands for dropout, and for a source
+            without a seed of its own.
         """
-        found: dict[str, dict[str, float]] = {}
+        spread: dict[str, dict[str, float]] = {}
         if all(s.order is None and s.head is None for s in self.seeds):
-            return found
+            return spread
         for source in ("seed", "order", "head"):
             groups: dict[int | None, list[float]] = defaultdict(list)
             for run, score in zip(self.seeds, self.scores[self.metrics[0]], strict=True):
                 groups[getattr(run, source)].append(score)
             if len(groups) > 1:
                 means = [statistics.fmean(scores) for scores in groups.values()]
-                found[source] = {"values": len(groups), "std": statistics.stdev(means)}
-        return found
+                spread[source] = {"values": len(groups), "std": statistics.stdev(means)}
+        return spread
 
     def cells(self) -> list[list[str]]:
-        """Scores of each run under a header."""
+        """Scores of each seed, under a header."""
         rows = [["", *self.metrics, "seconds"]]
         for seed in self.seeds:
             mark = " (collapsed)" if seed.measurement.collapsed else ""
@@ -174,44 +169,43 @@ class FinetuneResult:
         return rows
 
     def summary(self) -> list[list[str]]:
-        """Mean, deviation, best run and baseline, in the columns of :meth:`cells`."""
+        """Mean, deviation, best seed and baseline, in the columns of :meth:`cells`."""
         rows = [
             ["mean", *_shown([self.mean(m) for m in self.metrics])],
             ["standard deviation", *_shown([self.std(m) for m in self.metrics])],
         ]
-        sound = [s.measurement.scores for s in self.seeds if not s.measurement.collapsed]
-        if 0 < len(sound) < len(self.seeds):
-            means = [statistics.fmean(scores[m] for scores in sound) for m in self.metrics]
-            rows.append([f"mean of the {len(sound)} not collapsed", *_shown(means)])
+        healthy = [s.measurement.scores for s in self.seeds if not s.measurement.collapsed]
+        if 0 < len(healthy) < len(self.seeds):
+            means = [statistics.fmean(scores[m] for scores in healthy) for m in self.metrics]
+            rows.append([f"mean of the {len(healthy)} not collapsed", *_shown(means)])
         best = [self.best.measurement.scores[m] for m in self.metrics]
         rows.append([f"best ({self.best.name})", *_shown(best)])
-        rows.append(
-            ["baseline: always the same", *_shown([self.baseline[m] for m in self.metrics])]
-        )
+        baseline = [self.baseline[m] for m in self.metrics]
+        rows.append(["baseline: constant prediction", *_shown(baseline)])
         return [[*row, ""] for row in rows]
 
     def lines(self) -> list[str]:
-        """What is to be said below the table: runs that collapsed, sources of the spread, notes."""
-        said = []
+        """The lines below the table: collapsed seeds, sources of variation, notes."""
+        lines = []
         if self.collapsed:
             names = ", ".join(s.name for s in self.collapsed)
-            said.append(f"collapsed, {len(self.collapsed)} of {len(self.seeds)}: {names}")
-        for source, found in self.spread().items():
-            named = {"seed": "seeds", "order": "data orders", "head": "new heads"}[source]
-            said.append(
+            lines.append(f"collapsed, {len(self.collapsed)} of {len(self.seeds)}: {names}")
+        for source, spread in self.spread().items():
+            plural = {"seed": "seeds", "order": "data orders", "head": "new heads"}[source]
+            lines.append(
                 f"standard deviation of {self.metrics[0]} between the means of "
-                f"{found['values']:.0f} {named}: {found['std']:.4f}"
+                f"{spread['values']:.0f} {plural}: {spread['std']:.4f}"
             )
-        own = [f"{s.name}: {note}" for s in self.seeds for note in s.measurement.notes]
-        return [*said, *own, *self.notes]
+        seed_notes = [f"{s.name}: {note}" for s in self.seeds for note in s.measurement.notes]
+        return [*lines, *seed_notes, *self.notes]
 
     def table(self) -> str:
-        """Scores by run with mean, deviation, best and baseline, as text; after a search, the table
-        of its settings first."""
+        """Scores by seed with mean, deviation, best and baseline, as text; after a search, the
+        table of its settings first."""
         title = f"{self.task}: {self.dev_examples:,} dev examples"
-        shown = print_table(self.cells(), title, self.summary())
-        own = "\n".join([shown, *self.lines(), f"saved in {self.run}"])
-        return own if self.search is None else f"{self.search.table()}\n\n{own}"
+        table = table_text(self.cells(), title, self.summary())
+        text = "\n".join([table, *self.lines(), f"saved in {self.run}"])
+        return text if self.search is None else f"{self.search.table()}\n\n{text}"
 
     def report(self) -> dict[str, Any]:
         """As JSON-able data, for report.json."""
@@ -236,12 +230,12 @@ class FinetuneResult:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search over settings gave.
+    """The result of a search over settings.
 
     Attributes:
         run: the folder of the search; each setting has a run folder in it.
-        settings: the results of the settings, in the order asked for.
-        select: the rule: ``mean`` over the runs of a setting, or the ``best`` single run.
+        settings: the results of the settings, in the order of the config.
+        select: the rule: ``mean`` over the seeds of a setting, or the ``best`` single seed.
         diverged: settings without a result: name and reason.
     """
 
@@ -252,18 +246,18 @@ class SearchResult:
 
     @property
     def by_mean(self) -> FinetuneResult:
-        """The setting with the highest mean of the main metric over its runs, collapsed ones
+        """The setting with the highest mean of the main metric over its seeds, collapsed ones
         included; the first of equals."""
         return max(self.settings, key=lambda s: s.mean())
 
     @property
     def by_best(self) -> FinetuneResult:
-        """The setting of the best single run; the first of equals."""
+        """The setting of the best single seed; the first of equals."""
         return max(self.settings, key=lambda s: s.best.measurement.scores[s.metrics[0]])
 
     @property
     def chosen(self) -> FinetuneResult:
-        """By the rule."""
+        """The setting chosen by the rule."""
         return self.by_mean if self.select == "mean" else self.by_best
 
     @property
@@ -273,29 +267,29 @@ class SearchResult:
 
     @property
     def collapsed(self) -> list[str]:
-        """Runs that collapsed: setting and seed."""
+        """The seeds that collapsed, named by setting and seed."""
         return [f"{s.name} {run.name}" for s in self.settings for run in s.collapsed]
 
     def options(self) -> dict[str, dict[str, dict[str, float]]]:
-        """For each option that was varied and each of its values: the number of runs, their mean
-        of the main metric over everything else, their best, and how many collapsed."""
-        found: dict[str, dict[str, dict[str, float]]] = {}
+        """For each option that was varied and each of its values: the number of seeds trained,
+        their mean and best of the main metric, and how many collapsed."""
+        summaries: dict[str, dict[str, dict[str, float]]] = {}
         for option in self.chosen.setting:
             groups: dict[Any, list[FinetuneResult]] = defaultdict(list)
             for setting in self.settings:
                 groups[setting.setting[option]].append(setting)
             if len(groups) > 1:
-                found[option] = {
-                    setting_value(value): _over(results) for value, results in groups.items()
+                summaries[option] = {
+                    setting_value(value): _summarize(results) for value, results in groups.items()
                 }
-        return found
+        return summaries
 
     def cells(self) -> list[list[str]]:
-        """The settings by mean under a header: scores of the main metric, and who collapsed."""
+        """The settings by mean, under a header: scores of the main metric, and collapsed seeds."""
         metric = self.chosen.metrics[0]
         options = [o for o in self.chosen.setting if o in self.options()]
-        head = [*(o.replace("_", " ") for o in options), f"mean {metric}", "deviation", "best"]
-        rows = [[*head, "runs", "collapsed", "chosen by"]]
+        names = [option.replace("_", " ") for option in options]
+        rows = [[*names, f"mean {metric}", "deviation", "best", "runs", "collapsed", "chosen by"]]
         for result in self.ranked:
             chosen = [rule for rule in ("mean", "best") if result is getattr(self, f"by_{rule}")]
             scores = (result.mean(), result.std(), result.best.measurement.scores[metric])
@@ -311,14 +305,14 @@ class SearchResult:
         return rows
 
     def lines(self) -> list[str]:
-        """What is to be said below the table of settings."""
+        """The lines below the table of settings."""
         runs = sum(len(s.seeds) for s in self.settings)
         minutes = sum(run.seconds for s in self.settings for run in s.seeds) / 60
         rule = {"mean": "mean over seeds", "best": "best single run"}[self.select]
-        said = [
+        lines = [
             f"{len(self.settings)} settings, {runs} runs, {minutes:.1f} minutes of training and "
-            f"measuring; chosen on dev by the {rule}: {self.chosen.name} (the best of several on "
-            "dev is above what new data will give)",
+            f"measuring; chosen on dev by the {rule}: {self.chosen.name} (its dev score is "
+            "optimistic, because it is the best of several)",
             f"collapsed: {', '.join(self.collapsed)}" if self.collapsed else "no run collapsed",
         ]
         for option, values in self.options().items():
@@ -327,17 +321,16 @@ class SearchResult:
                 f"{v['collapsed']:.0f} of {v['runs']:.0f} collapsed"
                 for value, v in values.items()
             ]
-            said.append(f"{option.replace('_', ' ')} {'; '.join(shown)}")
-        return [*said, *(f"{name} has no result: {why}" for name, why in self.diverged)]
+            lines.append(f"{option.replace('_', ' ')} {'; '.join(shown)}")
+        return [*lines, *(f"{name} has no result: {why}" for name, why in self.diverged)]
 
     def table(self) -> str:
         """The settings by mean, as text."""
         title = f"{self.chosen.task}: search over {len(self.settings)} settings"
-        shown = print_table(self.cells(), title)
-        return "\n".join([shown, *self.lines(), f"saved in {self.run}"])
+        return "\n".join([table_text(self.cells(), title), *self.lines(), f"saved in {self.run}"])
 
     def report(self) -> dict[str, Any]:
-        """As JSON-able data: what was chosen as a run without a search has it, and ``search``."""
+        """As JSON-able data: the report of the chosen setting, with the key ``search``."""
         return {
             **self.chosen.report(),
             "models": [s.model.relative_to(self.run).as_posix() for s in self.chosen.seeds],
@@ -358,38 +351,15 @@ class SearchResult:
 
 
 def setting_value(value: Any) -> str:
-    """As it was given: ``5e-05``, ``16``, ``true``."""
+    """A value of an option as text: ``5e-05``, ``16``, ``true``."""
     return str(value).lower()
-
-
-def print_table(
-    rows: Sequence[Sequence[str]], title: str, summary: Sequence[Sequence[str]] = ()
-) -> str:
-    """A table as text, for a terminal of 100 columns.
-
-    Args:
-        rows: the header first; the first column is names, the others are set to the right.
-        title: above it.
-        summary: rows below a line.
-    """
-    table = Table(title=title, title_style="")
-    for place, name in enumerate(rows[0]):
-        table.add_column(name, justify="right" if place else "left")
-    for row in rows[1:]:
-        table.add_row(*row)
-    table.add_section()
-    for row in summary:
-        table.add_row(*row)
-    text = io.StringIO()
-    Console(file=text, width=_WIDTH, markup=False, highlight=False).print(table)
-    return text.getvalue().rstrip("\n")
 
 
 def _shown(scores: Sequence[float]) -> list[str]:
     return ["-" if math.isnan(score) else f"{score:.4f}" for score in scores]
 
 
-def _over(results: list[FinetuneResult]) -> dict[str, float]:
+def _summarize(results: list[FinetuneResult]) -> dict[str, float]:
     scores = [score for result in results for score in result.scores[result.metrics[0]]]
     return {
         "runs": len(scores),
@@ -400,5 +370,5 @@ def _over(results: list[FinetuneResult]) -> dict[str, float]:
 
 
 def _short(report: dict[str, Any]) -> dict[str, Any]:
-    """What a search's report has of a setting's."""
+    """The part of a setting's report that is repeated in that of the search."""
     return {name: report[name] for name in ("mean", "std", "best_seed", "seeds")}

@@ -30,9 +30,9 @@ from bothways.tasks.answers import (
     total,
 )
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.panels import Each, Mistake, Panel, confusion_panel
 from bothways.tasks.passages import PassagePart, encode_questions
 from bothways.tasks.questions import Questions, read_questions
+from bothways.tasks.report_panels import ExampleScores, Mistake, Panel, confusion_panel
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -276,9 +276,9 @@ class SpanTask(Task[Questions, list[Answered]]):
             found.append(Mistake(q, shown, gold, texts[q] or "no answer", weight, words))
         return found
 
-    def each(self, part: Part[Questions], predictions: list[Answered]) -> Each:
+    def example_scores(self, part: Part[Questions], predictions: list[Answered]) -> ExampleScores:
         """F1."""
-        return Each("f1", self._scores(part, self.texts(predictions))[1])
+        return ExampleScores("f1", self._scores(part, self.texts(predictions))[1])
 
     def table(self, part: Part[Questions], predictions: list[Answered]) -> list[list[str]]:
         """id, answer, its probability, and the gold answers if known; white space made single."""

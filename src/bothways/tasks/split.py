@@ -1,7 +1,7 @@
-"""One labelled file into two: to train on and to measure on.
+"""Splits one labelled file in two: to train on and to measure on.
 
-A hash of the text decides, so the same example goes to the same side in every file, copies stay
-together, and neither the order of lines nor what else is in the file matters.
+A hash of the text decides, so the same example goes to the same split in every file, copies stay
+together, and neither the order of lines nor the rest of the file matters.
 """
 
 from __future__ import annotations
@@ -18,59 +18,58 @@ from bothways.tasks.readers import json_items, json_object, listed, nearest, tex
 
 _TABLES = (".tsv", ".txt")
 _JSON = (".jsonl", ".json")
+_SPLITS = ("train", "dev")
 
 
 def split(options: SplitConfig) -> list[str]:
     """Write ``train`` and ``dev`` for `bothways split`.
 
     Returns:
-        Lines that say how many examples went where.
+        Lines with the number of examples in each file.
 
     Raises:
-        InputError: the file cannot be read as asked, or one side would be empty.
-        ConfigError: there are such files already, or the column is not there.
+        InputError: the file cannot be read as requested, or one split would be empty.
+        ConfigError: the files exist already, or the column does not.
     """
     path, out = Path(options.file), Path(options.out)
     ending = path.suffix.lower()
     if ending not in (*_TABLES, *_JSON):
         raise InputError(
-            f"files with the endings {', '.join((*_TABLES, *_JSON))} can be parted, not "
+            f"only files with the suffixes {', '.join((*_TABLES, *_JSON))} can be split, not "
             f"{ending or 'this'!r}.",
             path=path,
         )
-    targets = {name: out / f"{name}{'.jsonl' if ending in _JSON else ending}" for name in _PARTS}
+    targets = {name: out / f"{name}{'.jsonl' if ending in _JSON else ending}" for name in _SPLITS}
     for target in targets.values():
         if target.exists():
             raise ConfigError(f"{target} exists already; choose a new folder for --out.")
-    head = ""
-    parts: dict[str, list[str]] = {name: [] for name in _PARTS}
+    header = ""
+    splits: dict[str, list[str]] = {name: [] for name in _SPLITS}
     examples = _table(path, options) if ending in _TABLES else _objects(path, options)
     for key, line in examples:
         if key is None:
-            head = line + "\n"
+            header = line + "\n"
         else:
-            parts["train" if _below(key, options.share) else "dev"].append(line)
-    for name, lines in parts.items():
+            splits["train" if _in_train(key, options.share) else "dev"].append(line)
+    for name, lines in splits.items():
         if not lines:
             raise InputError(f"no example would go to {name}; change --share.", path=path)
     out.mkdir(parents=True, exist_ok=True)
-    for name, lines in parts.items():
-        write_text(targets[name], head + "\n".join(lines) + "\n")
-    return [f"{len(lines):,} examples: {targets[name]}" for name, lines in parts.items()]
+    for name, lines in splits.items():
+        write_text(targets[name], header + "\n".join(lines) + "\n")
+    return [f"{len(lines):,} examples: {targets[name]}" for name, lines in splits.items()]
 
 
-_PARTS = ("train", "dev")
-
-
-def _below(key: str, share: float) -> bool:
+def _in_train(key: str, share: float) -> bool:
+    """Whether the hash of a key is among the first ``share`` of all hashes."""
     digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, person=b"bothways split")
     return int.from_bytes(digest.digest(), "little") < share * 2**64
 
 
 def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | None, str]]:
-    """What decides, and the line, of each; the line of column names first, decided by nothing."""
+    """Each example as (key to hash, line), after (None, line) of the column names, if any."""
     lines = [line for _, line in text_lines(path)]
-    at = None
+    column = None
     names = lines[0].split("\t")
     if options.by is not None and options.header:
         columns = [name.strip() for name in names]
@@ -79,13 +78,13 @@ def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | None, str]]
                 f"{path} must have the column {options.by!r} once; its columns are "
                 f"{listed(columns)}.{nearest(options.by, columns)}"
             )
-        at = columns.index(options.by)
+        column = columns.index(options.by)
     elif options.by is not None:
         if not (options.by.isascii() and options.by.isdigit() and int(options.by) < len(names)):
             raise ConfigError(
                 f"--by {options.by}: without a header, columns are numbers, 0 to {len(names) - 1}."
             )
-        at = int(options.by)
+        column = int(options.by)
     if options.header:
         yield None, lines[0]
     for number, line in enumerate(lines[options.header :], 1 + options.header):
@@ -96,11 +95,11 @@ def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | None, str]]
                 path=path,
                 line=number,
             )
-        yield (line if at is None else values[at]), line
+        yield (line if column is None else values[column]), line
 
 
 def _objects(path: Path, options: SplitConfig) -> Iterator[tuple[str, str]]:
-    """What decides, and the object on a line of its own, of each."""
+    """Each example as (key to hash, JSON object on one line)."""
     if path.suffix.lower() == ".jsonl":
         items = ((n, json_object(line, path, n), line) for n, line in text_lines(path))
     else:

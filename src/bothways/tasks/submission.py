@@ -1,8 +1,8 @@
-"""Predictions in the form that GLUE's evaluation server reads.
+"""Predictions in the format of GLUE's evaluation server.
 
-A file a task, named as the server wants it: a header ``index<TAB>prediction``, then a line for each
-example of the test file with its number from 0 and the label as the training file writes it, or the
-score. (https://gluebenchmark.com, its FAQ, and the sample submission there.)
+One file per task, named as the server requires: a header ``index<TAB>prediction``, then for each
+example of the test file a line with its number from 0 and the label as the training file writes it,
+or the score. (https://gluebenchmark.com, its FAQ, and the sample submission there.)
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from pathlib import Path
 from bothways.config import TaskOptions
 from bothways.errors import RunError
 from bothways.files import write_text
-from bothways.tasks.further import part_name
+from bothways.tasks.extra_files import part_name
 from bothways.tasks.report import SeedResult
 
 
 def submission_rows(table: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The first two columns of predictions as :meth:`Task.table` gives them."""
+    """The first two columns of predictions, from the rows of :meth:`Task.table`."""
     return [[row[0], row[1]] for row in table]
 
 
 def write_submission(
     options: TaskOptions, data: Path, seed: SeedResult, folder: Path
 ) -> list[Path]:
-    """The server's files of a task, from predictions that a seed has made.
+    """Write a task's files for the server, from the predictions of one seed.
 
     Args:
         options: the task; ``submission`` names the files, for ``test`` and ``predict`` in turn.
-        data: the folder that the task's files are in; what is not there is passed over.
-        seed: whose predictions.
+        data: the folder of the task's files; test files that do not exist are skipped.
+        seed: the seed whose predictions are written.
         folder: to write to.
 
     Returns:
-        The files written; none for a task without test file or without names.
+        The files written; none for a task without a test file or without ``submission``.
 
     Raises:
         RunError: the seed's folder lacks its predictions.
     """
-    made = {"test": options.test or "", **{part_name(name): name for name in options.predict}}
+    predicted = {"test": options.test or "", **{part_name(name): name for name in options.predict}}
     written = []
-    for name, (stem, file) in zip(options.submission, made.items(), strict=False):
+    for name, (stem, file) in zip(options.submission, predicted.items(), strict=False):
         if not file or not (data / file).exists():
             continue
         source = seed.folder / f"{stem}_predictions.tsv"
@@ -50,7 +50,7 @@ def write_submission(
         except OSError as error:
             raise RunError(
                 f"{source} cannot be read ({error.strerror}); remove the folder {seed.folder} and "
-                "run the command again to train this seed anew."
+                "run the command again to train this seed again."
             ) from None
         rows = submission_rows([line.split("\t") for line in lines])
         write_text(folder / name, "".join("\t".join(row) + "\n" for row in rows))

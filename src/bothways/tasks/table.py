@@ -1,7 +1,7 @@
-"""A table over tasks: our scores over seeds, published ones beside them, and the average of both.
+"""A table over tasks: our scores over seeds next to published ones, and the average of both.
 
-The average is that of the paper's table 1: of each task its first metric, MNLI with two rows, WNLI
-left out. Ours and the published one are over the same rows, and rows that are missing are named.
+The average is that of the paper's table 1: the first metric of each task, MNLI with two rows, WNLI
+left out. Ours and the published one are over the same rows, and missing rows are named.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 from bothways.config import FinetuneConfig, ModelConfig
 from bothways.errors import RunError
 from bothways.tasks.catalogue import GLUE, task
-from bothways.tasks.further import part_name
+from bothways.tasks.extra_files import part_name
 from bothways.tasks.report import FinetuneResult
 
 MODELS = ("BERT-base", "BERT-large")
-"""Whose published scores get a column."""
-_OUT_OF_AVERAGE = ("wnli",)
+"""The models whose published scores get a column."""
+_NOT_IN_AVERAGE = ("wnli",)
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class Row:
     """A task on one of its files.
 
     Attributes:
-        task: as asked for: a declared name, or a file.
+        task: as requested: a declared name, or a file.
         title: the task's name for reports.
-        file: what was measured on: the file's name without its ending.
+        file: the file measured on: its name without suffix.
         metric: the task's first.
-        scores: of each seed, of 100.
-        collapsed: how many seeds give one answer for everything.
-        examples: measured on.
-        baseline: score of the answer that needs no text, of 100; None if not known.
-        published: by model, of 100; on the test file of this row.
-        published_dev: by model, on this very file.
+        scores: of each seed, in percent.
+        collapsed: how many seeds predict the same for every example.
+        examples: number of examples measured on, if known.
+        baseline: score of a constant prediction, in percent; None if not known.
+        published: published scores by model, in percent, on the test file of this row.
+        published_dev: the same on this very file.
     """
 
     task: str
@@ -54,7 +54,7 @@ class Row:
 
     @property
     def mean(self) -> float:
-        """Over the seeds."""
+        """Mean over the seeds."""
         return statistics.fmean(self.scores)
 
     @property
@@ -65,13 +65,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Average:
-    """The average as in the paper's table 1, over the rows that are there.
+    """The average of the paper's table 1, over the rows that we have.
 
     Attributes:
-        ours: None without any row.
+        ours: our average; None without any row.
         published: by model, over the same rows.
-        rows: of the average, as "task file".
-        missing: rows of the paper's that are not there.
+        rows: the rows averaged, as "task file".
+        missing: rows of the paper's average that we do not have.
     """
 
     ours: float | None
@@ -81,15 +81,15 @@ class Average:
 
 
 def rows_of(name: str, config: FinetuneConfig, result: FinetuneResult) -> list[Row]:
-    """The rows of a finished task: its dev file, and each more that was measured.
+    """The rows of a finished task: its dev file, and each further file that was measured.
 
     Args:
-        name: the task, as asked for.
-        config: its recipe, with all the files that the task is declared to have.
-        result: of fine-tuning.
+        name: the task, as requested.
+        config: its recipe, with all files of the declaration.
+        result: the result of fine-tuning.
 
     Raises:
-        RunError: some seeds were measured on a file when it had another name.
+        RunError: some seeds were measured on a file that had another name then.
     """
     options, metric = config.task, result.metrics[0]
     measured = [part_name(f) for f in (options.dev, *options.measure)]
@@ -98,14 +98,14 @@ def rows_of(name: str, config: FinetuneConfig, result: FinetuneResult) -> list[R
     for i, file in enumerate(measured):
         lacking = [s for s in result.seeds if i and file not in s.further]
         if len(lacking) == len(result.seeds):
-            continue  # the file was not there
+            continue  # the file did not exist
         if lacking:
             raise RunError(
                 f"{lacking[0].folder} was measured on {', '.join(lacking[0].further) or 'no file'} "
-                f"beside dev, and not on {file}, which has been renamed since. Name it as before, "
-                "or remove that folder and run the command again."
+                f"in addition to dev, but not on {file}: it has been renamed since. Give the file "
+                "its old name, or remove that folder and run the command again."
             )
-        found = [s.further[file] if i else s.measurement for s in result.seeds]
+        measurements = [s.further[file] if i else s.measurement for s in result.seeds]
         test = predicted[i] if i < len(predicted) else ""
         rows.append(
             Row(
@@ -113,8 +113,8 @@ def rows_of(name: str, config: FinetuneConfig, result: FinetuneResult) -> list[R
                 title=options.name,
                 file=file,
                 metric=metric,
-                scores=tuple(100 * m.scores[metric] for m in found),
-                collapsed=sum(m.collapsed for m in found),
+                scores=tuple(100 * m.scores[metric] for m in measurements),
+                collapsed=sum(m.collapsed for m in measurements),
                 examples=None if i else result.dev_examples,
                 baseline=None if i else 100 * result.baseline[metric],
                 published=_published(config, metric, test),
@@ -125,50 +125,50 @@ def rows_of(name: str, config: FinetuneConfig, result: FinetuneResult) -> list[R
 
 
 def _published(config: FinetuneConfig, metric: str, split: str) -> dict[str, float]:
-    found = [r for r in config.task.reference if r.metric == metric and r.split == split]
-    return {r.model: r.score for r in found}
+    references = config.task.reference
+    return {r.model: r.score for r in references if r.metric == metric and r.split == split}
 
 
 def average(rows: Sequence[Row]) -> Average:
-    """The average of table 1 over the rows of GLUE's tasks that are there."""
-    inside = [row for row in rows if row.task in GLUE and row.task not in _OUT_OF_AVERAGE]
-    there = {(row.task, row.file) for row in inside}
-    wanted = []
+    """The average of the paper's table 1 over those of its rows that are given."""
+    averaged = [row for row in rows if row.task in GLUE and row.task not in _NOT_IN_AVERAGE]
+    present = {(row.task, row.file) for row in averaged}
+    expected = []
     for name in GLUE:
         options = task(name).task
-        if name not in _OUT_OF_AVERAGE:
-            wanted += [(name, Path(f).stem) for f in (options.dev, *options.measure)]
+        if name not in _NOT_IN_AVERAGE:
+            expected += [(name, Path(f).stem) for f in (options.dev, *options.measure)]
     published = {
-        model: statistics.fmean(row.published[model] for row in inside)
+        model: statistics.fmean(row.published[model] for row in averaged)
         for model in MODELS
-        if inside and all(model in row.published for row in inside)
+        if averaged and all(model in row.published for row in averaged)
     }
     return Average(
-        ours=statistics.fmean(row.mean for row in inside) if inside else None,
+        ours=statistics.fmean(row.mean for row in averaged) if averaged else None,
         published=published,
-        rows=tuple(f"{row.task} {row.file}" for row in inside),
-        missing=tuple(f"{name} {file}" for name, file in wanted if (name, file) not in there),
+        rows=tuple(f"{row.task} {row.file}" for row in averaged),
+        missing=tuple(f"{name} {file}" for name, file in expected if (name, file) not in present),
     )
 
 
 def markdown(rows: Sequence[Row], seconds: dict[str, float]) -> list[str]:
-    """The rows, the average and what it lacks, as lines of Markdown.
+    """The rows, the average and what is missing from it, as lines of Markdown.
 
     Args:
         rows: of all tasks.
-        seconds: of each task, over its seeds.
+        seconds: of training and measuring all seeds, by task.
     """
-    own = [model for model in MODELS if any(model in row.published_dev for row in rows)]
+    with_dev = [model for model in MODELS if any(model in row.published_dev for row in rows)]
     header = [
-        *("task", "measured on", "metric", "here", "always the same"),
-        *(f"{model}, this file" for model in own),
+        *("task", "measured on", "metric", "here", "constant prediction"),
+        *(f"{model}, this file" for model in with_dev),
         *(f"{model}, test" for model in MODELS),
         *("seeds", "minutes"),
     ]
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for row in rows:
         spread = "" if math.isnan(row.std) else f" ± {row.std:.1f}"
-        fallen = f" ({row.collapsed} collapsed)" if row.collapsed else ""
+        collapsed = f" ({row.collapsed} collapsed)" if row.collapsed else ""
         baseline = "" if row.baseline is None else f"{row.baseline:.1f}"
         cells = [
             row.title,
@@ -176,31 +176,31 @@ def markdown(rows: Sequence[Row], seconds: dict[str, float]) -> list[str]:
             row.metric,
             f"{row.mean:.1f}{spread}",
             baseline,
-            *(_figure(row.published_dev, model) for model in own),
-            *(_figure(row.published, model) for model in MODELS),
-            f"{len(row.scores)}{fallen}",
+            *(_score(row.published_dev, model) for model in with_dev),
+            *(_score(row.published, model) for model in MODELS),
+            f"{len(row.scores)}{collapsed}",
             "" if row.examples is None else f"{seconds[row.task] / 60:.1f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    found = average(rows)
-    if found.ours is not None:
+    means = average(rows)
+    if means.ours is not None:
         cells = [
-            f"**average** of {len(found.rows)}",
+            f"**average** of {len(means.rows)}",
             *("", ""),
-            f"{found.ours:.1f}",
-            *[""] * (1 + len(own)),
-            *(_figure(found.published, model) for model in MODELS),
+            f"{means.ours:.1f}",
+            *[""] * (1 + len(with_dev)),
+            *(_score(means.published, model) for model in MODELS),
             "",
             f"{sum(seconds.values()) / 60:.1f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
         lines += ["", "The average is that of the paper's table 1 (WNLI left out)."]
-        if found.missing:
-            lines[-1] += f" Missing from it here: {', '.join(found.missing)}."
+        if means.missing:
+            lines[-1] += f" Missing from it here: {', '.join(means.missing)}."
     return lines
 
 
-def _figure(scores: dict[str, float], model: str) -> str:
+def _score(scores: dict[str, float], model: str) -> str:
     return f"{scores[model]:.1f}" if model in scores else ""
 
 
@@ -209,16 +209,16 @@ def _dropout(config: FinetuneConfig, shape: ModelConfig) -> float:
 
 
 def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) -> list[str]:
-    """What the two sides of the table differ in, as lines of Markdown.
+    """Our settings next to those of the paper, as lines of Markdown.
 
     Args:
-        configs: the tasks' recipes, of a search with the setting that was chosen.
+        configs: the tasks' recipes; after a search, with the setting that was chosen.
         shape: of the model.
-        model: its folder or name.
+        model: folder or name of the model.
     """
 
-    def values(*found: Any) -> str:
-        return ", ".join(dict.fromkeys(map(str, found)))
+    def distinct(*values: Any) -> str:
+        return ", ".join(dict.fromkeys(map(str, values)))
 
     rows = [
         (
@@ -226,24 +226,28 @@ def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) 
             f"{model}: {shape.layers} layers, hidden {shape.hidden}",
             "base: 12 layers, hidden 768; large: 24 layers, hidden 1024",
         ),
-        ("scores are of", "dev files", "the server's test files (or dev, where it says so)"),
-        ("epochs", values(*(c.epochs for c in configs)), "3"),
-        ("batch", values(*(c.batch for c in configs)), "32"),
+        ("scores are for", "dev files", "the server's test files (or dev, where it says so)"),
+        ("epochs", distinct(*(c.epochs for c in configs)), "3"),
+        ("batch", distinct(*(c.batch for c in configs)), "32"),
         (
             "learning rate",
-            values(*(f"{c.optimizer.lr:g}" for c in configs)),
+            distinct(*(f"{c.optimizer.lr:g}" for c in configs)),
             "the best on dev of 5e-05, 4e-05, 3e-05, 2e-05",
         ),
-        ("dropout", values(*(_dropout(c, shape) for c in configs)), "0.1"),
-        ("longest sequence", values(*(c.length for c in configs)), "128 in the released commands"),
+        ("dropout", distinct(*(_dropout(c, shape) for c in configs)), "0.1"),
+        (
+            "longest sequence",
+            distinct(*(c.length for c in configs)),
+            "128 in the released commands",
+        ),
         (
             "bias correction",
-            values(*("on" if c.optimizer.bias_correction else "off" for c in configs)),
+            distinct(*("on" if c.optimizer.bias_correction else "off" for c in configs)),
             "off",
         ),
         (
             "seeds",
-            values(*(" ".join(map(str, c.seeds)) for c in configs)),
+            distinct(*(" ".join(map(str, c.seeds)) for c in configs)),
             "base: not stated; large: several restarts, the best on dev",
         ),
     ]
@@ -253,7 +257,7 @@ def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) 
 
 def record(rows: Sequence[Row], seconds: dict[str, float]) -> dict[str, Any]:
     """The table as JSON-able data."""
-    found = average(rows)
+    means = average(rows)
     return {
         "rows": [
             {
@@ -271,10 +275,10 @@ def record(rows: Sequence[Row], seconds: dict[str, float]) -> dict[str, Any]:
             for row in rows
         ],
         "average": {
-            "ours": found.ours,
-            "published": found.published,
-            "rows": list(found.rows),
-            "missing": list(found.missing),
+            "ours": means.ours,
+            "published": means.published,
+            "rows": list(means.rows),
+            "missing": list(means.missing),
         },
         "seconds": seconds,
     }

@@ -22,8 +22,8 @@ from bothways.config import Scheme, TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.conll import DOCUMENT, Sentences, read_sentences
 from bothways.tasks.metrics import Measurement, check_metrics
-from bothways.tasks.panels import Each, Mistake, Panel
 from bothways.tasks.readers import listed, nearest
+from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
 from bothways.tasks.schemes import (
     OUTSIDE,
     EntityScores,
@@ -283,12 +283,12 @@ class TaggingTask(Task[Sentences, Tags]):
             f"{start + 1} {space.join(words[start:end])}: {t}" for t, start, end in phrases(tags)
         ]
 
-    def each(self, part: Part[Sentences], predictions: Tags) -> Each | None:
+    def example_scores(self, part: Part[Sentences], predictions: Tags) -> ExampleScores | None:
         """The share of right tags in each sentence."""
         assert part.rows.tags is not None, "the file was read without tags"
         pairs = zip(predictions, part.rows.tags, strict=True)
         right = [np.mean([o == t for o, t in zip(*row, strict=True)]) for row in pairs]
-        return Each("accuracy of tags", np.array(right, dtype=np.float64))
+        return ExampleScores("accuracy of tags", np.array(right, dtype=np.float64))
 
     def table(self, part: Part[Sentences], predictions: Tags) -> list[list[str]]:
         """A CoNLL file: word, tag in the file if it has one, predicted tag; with the file's

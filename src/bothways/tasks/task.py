@@ -1,10 +1,10 @@
-"""What fine-tuning, prediction and measuring need to know of a task, whatever its kind.
+"""The interface of a task: what fine-tuning, prediction and measuring use, whatever its kind.
 
-A kind of task (texts, choices, tags, answers) is a subclass: it reads its files, says how examples
-become sequences and which tokens the head reads, and what the head's outputs mean. Everything else
-(training, seeds, folders) is the same for all and does not know the kind.
+Each kind of task (texts, choices, tags, answers) is a subclass. It reads its files, encodes
+examples as sequences, selects the tokens that the head reads, and interprets the head's outputs.
+Everything else (training, seeds, folders) is the same for all kinds.
 
-R tokens read of all items, C outputs of the head.
+R tokens that the head reads, over all items, C outputs of the head.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bothways.model.heads import Bert
 from bothways.model.losses import class_loss, place_loss, regression_loss
 from bothways.tasks.examples import Examples, TaskBatch
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.panels import Each, Mistake, Panel
+from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.engine import Loss
 
@@ -35,7 +35,7 @@ HeadKind = Literal["classes", "tags", "spans"]
 
 
 class Labelled(Protocol):
-    """The examples of a file as they were written there, in its order."""
+    """The examples of a file as they are written there, in its order."""
 
     @property
     def path(self) -> Path:
@@ -53,9 +53,9 @@ class Part(Generic[R]):
     """A file of a task, encoded.
 
     Attributes:
-        rows: as written.
-        examples: as the model reads them, with targets if the file was read with labels.
-        notes: what was cut, empty or passed over, a sentence each.
+        rows: the examples as written.
+        examples: the examples as token sequences, with targets if the file was read with labels.
+        notes: what was cut, empty or skipped, as sentences.
     """
 
     rows: R
@@ -64,43 +64,43 @@ class Part(Generic[R]):
 
 
 class Task(ABC, Generic[R, P]):
-    """A task with everything its files leave open decided.
+    """A task whose labels and metrics are decided.
 
-    ``R`` are the rows of its files, ``P`` its predictions for a file.
+    ``R`` is the type of the rows of a file, ``P`` that of the predictions for a file.
 
     Args:
-        options: labels and metrics filled in, so that they alone define the task; they are stored
-            in the model folder.
+        options: with labels and metrics filled in, so that they alone define the task. They are
+            stored in the model folder.
     """
 
     loss: LossKind
-    """What a row of outputs is trained on: a class, a score, or one place among the item's rows."""
+    """What a row of outputs is trained to predict: a class, a score, or one of the item's rows."""
     head: HeadKind
-    """Which head of the model gives the outputs."""
+    """Which head of the model computes the outputs."""
     needs_columns: bool = True
-    """Its files have columns that the options name."""
+    """Whether its files have columns that the options must name."""
 
     def __init__(self, options: TaskOptions):
         self.options = options
 
     @property
     def name(self) -> str:
-        """For reports."""
+        """The name in reports."""
         return self.options.name
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The main one first."""
+        """Names of the metrics, the main one first."""
         return self.options.metrics
 
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """C."""
+        """Number of outputs of the head, C."""
 
     @property
     def pair(self) -> bool:
-        """Needs a second segment."""
+        """Whether examples have a second segment."""
         return False
 
     @classmethod
@@ -109,8 +109,8 @@ class Task(ABC, Generic[R, P]):
         """Read a file.
 
         Raises:
-            InputError: it cannot be read as asked; file and line or id are named.
-            ConfigError: options that fit no file.
+            InputError: it cannot be read as requested; file and line or id are named.
+            ConfigError: options that cannot apply to any file.
         """
 
     @classmethod
@@ -120,25 +120,25 @@ class Task(ABC, Generic[R, P]):
 
         Args:
             options: the task as configured.
-            train: its training file; labels are found there where the options name none.
+            train: its training file, from which labels are collected if the options name none.
 
         Raises:
             ConfigError: options that do not make a task.
-            InputError: training examples that do not.
+            InputError: training examples that do not make one.
         """
 
     @abstractmethod
     def encode(self, tokenizer: Tokenizer, rows: R, *, length: int) -> Part[R]:
-        """Rows as the model reads them, with targets if they are labelled.
+        """Encode rows as token sequences, with targets if they are labelled.
 
         Raises:
-            InputError: an unknown label, a score that is no number, an answer not in its text.
+            InputError: an unknown label, a score that is not a number, an answer not in its text.
             LengthError: ``length`` leaves no room for a text.
         """
 
     @abstractmethod
     def decode(self, part: Part[R], outputs: Outputs) -> P:
-        """What the head's outputs [R, C] say of each example."""
+        """Predictions from the head's outputs [R, C]."""
 
     @abstractmethod
     def measure(self, part: Part[R], predictions: P) -> Measurement:
@@ -146,20 +146,20 @@ class Task(ABC, Generic[R, P]):
 
     @abstractmethod
     def baseline(self, train: Part[R], dev: Part[R]) -> Measurement:
-        """Scores on dev of the answer that needs no text, such as the commonest class."""
+        """Scores on dev of a constant prediction, such as the majority class."""
 
     @abstractmethod
     def table(self, part: Part[R], predictions: P) -> list[list[str]]:
-        """Predictions as rows of text under a header, one row an example, for TSV files."""
+        """Predictions as rows of text under a header, one row per example, for TSV files."""
 
     def write(self, path: Path, part: Part[R], predictions: P) -> None:
-        """Write predictions: a TSV under a header, a line an example. A kind may have a form of its
-        own beside that, or instead of it where the name asks for it.
+        """Write predictions: a TSV file with a header and a line per example. A kind may write a
+        format of its own as well, or instead if the suffix of the path requests it.
 
         Args:
-            path: replaced whole.
+            path: the file to write or replace.
             part: the file predicted.
-            predictions: as decoded.
+            predictions: from :meth:`decode`.
 
         Raises:
             DiskError: it could not be written.
@@ -168,7 +168,7 @@ class Task(ABC, Generic[R, P]):
         write_text(path, "\n".join(lines) + "\n")
 
     def tuned(self, part: Part[R], outputs: Outputs) -> Self:  # noqa: ARG002
-        """The task with what is chosen on dev after training, such as a threshold."""
+        """The task with what is tuned on dev after training, such as a threshold."""
         return self
 
     def panels(self, part: Part[R], predictions: P) -> list[Panel]:  # noqa: ARG002
@@ -176,16 +176,23 @@ class Task(ABC, Generic[R, P]):
         return []
 
     def errors(self, part: Part[R], predictions: P) -> list[Mistake]:  # noqa: ARG002
-        """What was predicted wrongly in a labelled file, for a reader; the report ranks them by
+        """The examples of a labelled file that were predicted wrongly; the report ranks them by
         weight and shows the worst."""
         return []
 
-    def each(self, part: Part[R], predictions: P) -> Each | None:  # noqa: ARG002
-        """A measure of every example of a labelled file, for its mean by length; None: no such."""
+    def example_scores(self, part: Part[R], predictions: P) -> ExampleScores | None:  # noqa: ARG002
+        """A metric for every example of a labelled file, which a report averages by length; None
+        if the kind has no such metric."""
         return None
 
     def new_model(self, shape: ModelConfig, *, seed: int, lstm: int = 0) -> Bert:
-        """A model with new weights and this task's head, on a BiLSTM of so many units if any."""
+        """A newly initialised model with the head of this task.
+
+        Args:
+            shape: of the encoder.
+            seed: keys the initialisation.
+            lstm: units of a BiLSTM between encoder and head; 0 for none.
+        """
         return Bert(
             shape,
             classes=self.outputs if self.head == "classes" else 0,
@@ -197,7 +204,12 @@ class Task(ABC, Generic[R, P]):
 
 
 def task_loss(kind: LossKind, targets: int) -> Loss[TaskBatch]:
-    """The loss of a part of a step that has this many targets."""
+    """The loss of a micro-batch, as its share of a step.
+
+    Args:
+        kind: what a row of outputs is trained to predict.
+        targets: number of targets in the whole step.
+    """
 
     def loss(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
         outputs_RC = read_outputs(model, batch, dtype)
@@ -214,6 +226,6 @@ def task_loss(kind: LossKind, targets: int) -> Loss[TaskBatch]:
 
 
 def read_outputs(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> Tensor:
-    """The task head's outputs [R, C] for the tokens that are read."""
+    """The outputs [R, C] of the task head."""
     x_RH = model.task_states(batch.inputs, batch.at, dtype=dtype, reads=batch.found)
     return model.task_logits(x_RH)

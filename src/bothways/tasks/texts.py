@@ -26,15 +26,15 @@ from bothways.tasks.metrics import (
     measure_classes,
     measure_scores,
 )
-from bothways.tasks.panels import (
-    Each,
+from bothways.tasks.readers import Rows, broken_note, listed, nearest, read_rows
+from bothways.tasks.report_panels import (
+    ExampleScores,
     Mistake,
     Panel,
     calibration_panel,
     confusion_panel,
     scatter_panel,
 )
-from bothways.tasks.readers import Rows, broken_note, listed, nearest, read_rows
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -195,10 +195,10 @@ class ClassificationTask(TextTask):
             found.append(Mistake(n, self.shown(part.rows, n), *labels, sure, words))
         return found
 
-    def each(self, part: Part[Rows], predictions: Outputs) -> Each:
+    def example_scores(self, part: Part[Rows], predictions: Outputs) -> ExampleScores:
         """Whether the label is right."""
         right = predictions.argmax(-1) == self.gold(part)
-        return Each("accuracy", right.astype(np.float64))
+        return ExampleScores("accuracy", right.astype(np.float64))
 
 
 class RegressionTask(TextTask):
@@ -265,10 +265,10 @@ class RegressionTask(TextTask):
             for n in np.flatnonzero(off).tolist()
         ]
 
-    def each(self, part: Part[Rows], predictions: Outputs) -> Each:
+    def example_scores(self, part: Part[Rows], predictions: Outputs) -> ExampleScores:
         """How far the score is off."""
         off = np.abs(predictions[:, 0].astype(np.float64) - self.gold(part))
-        return Each("mean absolute error", off)
+        return ExampleScores("mean absolute error", off)
 
 
 def check_columns(options: TaskOptions) -> None:

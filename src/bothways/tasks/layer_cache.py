@@ -1,4 +1,4 @@
-"""An encoder's layers as features: computed once, kept on disk, read by a BiLSTM.
+"""The hidden states of an encoder as features: computed once, kept on disk, read by a BiLSTM.
 
 R words read, L layers and the embeddings below them, H hidden size.
 """
@@ -24,7 +24,7 @@ from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 _ARRAY, _ABOUT = "layers.npy", "features.json"
 
 
-def keep_layers(
+def cached_layers(
     folder: Path,
     model: Bert,
     examples: Examples,
@@ -33,42 +33,42 @@ def keep_layers(
     dtype: torch.dtype,
     say: Callable[[str], None],
 ) -> NDArray[np.float16]:
-    """The hidden states of the tokens that are read, in every layer; computed if not there.
+    """The hidden states of the words of a file, in every layer; computed unless they are on disk.
 
     Args:
-        folder: where they are kept, replaced if it holds those of something else.
+        folder: where they are kept; replaced if it has another fingerprint.
         model: the encoder.
-        examples: the file.
-        fingerprint: of all that the features depend on.
+        examples: the file, encoded.
+        fingerprint: of everything the hidden states depend on.
         dtype: arithmetic of the layers.
-        say: told before the work begins, with what it takes.
+        say: called with a line before computing starts.
 
     Returns:
         float16 [R, L + 1, H], the embeddings first, mapped from disk.
 
     Raises:
-        DiskError: no room for them.
+        DiskError: the disk has too little room.
         ModelError: a hidden state is not finite, or too large for 16 bits.
     """
     if _fingerprint(folder) != fingerprint:
         shape = (len(examples.places), model.config.layers + 1, model.config.hidden)
         size = np.prod(shape) * 2 / 2**20
         say(
-            f"{folder.name}: computing {shape[0]:,} words' {shape[1]} layers from "
+            f"{folder.name}: computing {shape[1]} layers for {shape[0]:,} words from "
             f"{examples.bounds[-1]:,} tokens ({size:,.0f} MiB in {folder})"
         )
         with new_folder(folder) as partial, explain_disk_errors(folder):
             array = open_memmap(partial / _ARRAY, mode="w+", dtype=np.float16, shape=shape)
-            _take_room(partial / _ARRAY)
+            _reserve_space(partial / _ARRAY)
             _compute(array, model, examples, dtype)
             array.flush()
             write_json(partial / _ABOUT, {"fingerprint": fingerprint, "shape": shape})
-    found: NDArray[np.float16] = np.load(folder / _ARRAY, mmap_mode="r")
-    return found
+    layers: NDArray[np.float16] = np.load(folder / _ARRAY, mmap_mode="r")
+    return layers
 
 
-def _take_room(file: Path) -> None:
-    """Have the disk say now if it is too full: a write to a mapped file could not."""
+def _reserve_space(file: Path) -> None:
+    """Raise OSError now if the disk is too full: writing to a mapped file could not report it."""
     if hasattr(os, "posix_fallocate"):
         with file.open("r+b") as opened:
             os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
@@ -76,8 +76,8 @@ def _take_room(file: Path) -> None:
 
 def _fingerprint(folder: Path) -> str | None:
     try:
-        found = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))["fingerprint"]
-        return str(found) if (folder / _ARRAY).exists() else None
+        fingerprint = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))["fingerprint"]
+        return str(fingerprint) if (folder / _ARRAY).exists() else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -90,21 +90,21 @@ def _compute(
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
         batch = examples.batch(indices, max_positions=model.config.positions).to(model.device)
         states = model.encoder.hidden_states(batch.inputs, dtype=dtype)
-        read = torch.stack([x_TH.index_select(0, batch.at) for x_TH in states], 1)
-        found = read.to(torch.float16).cpu().numpy()
-        if not np.isfinite(found).all():
+        words = torch.stack([x_TH.index_select(0, batch.at) for x_TH in states], 1)
+        features = words.to(torch.float16).cpu().numpy()
+        if not np.isfinite(features).all():
             raise ModelError(
                 "a hidden state is not finite in 16 bits; the model's weights are damaged."
             )
-        for n, rows in zip(indices, np.split(found, batch.bounds[1:-1]), strict=True):
+        for n, rows in zip(indices, np.split(features, batch.bounds[1:-1]), strict=True):
             array[examples.rows[n] : examples.rows[n + 1]] = rows
 
 
 def chosen_layers(choice: LayerChoice, layers: int) -> slice:
-    """The layers that a choice reads, the embeddings being number 0.
+    """The layers that a choice stands for; the embeddings are number 0.
 
     Raises:
-        ConfigError: the encoder has not as many.
+        ConfigError: the encoder has too few layers.
     """
     chosen = {
         "embeddings": slice(0, 1),

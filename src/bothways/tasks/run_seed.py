@@ -1,7 +1,7 @@
-"""One run of fine-tuning: a model made, trained, measured and saved.
+"""One seed of a fine-tuning run: a model is made, trained, measured and saved.
 
-A run's folder holds the model folder, scores (``metrics.json``, ``metrics.jsonl``) and predictions.
-It is finished when its scores are there.
+The seed's folder holds the model folder, scores (``metrics.json``, ``metrics.jsonl``) and
+predictions. The seed is finished when its scores have been written.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from bothways.model.folder import Loaded, save_model
 from bothways.model.heads import Bert
 from bothways.tasks.checkpoint import FOLDER as CHECKPOINT
 from bothways.tasks.checkpoint import Checkpoint
-from bothways.tasks.data import Data, Opened
-from bothways.tasks.epochs import Epochs
-from bothways.tasks.further import measure_further
+from bothways.tasks.epochs import SeedTraining
+from bothways.tasks.extra_files import measure_extra_files
 from bothways.tasks.kinds import has_head_for
 from bothways.tasks.predict import predict_outputs, write_predictions
 from bothways.tasks.report import SeedResult
+from bothways.tasks.run_setup import OpenedRun
 from bothways.tasks.runpage import DEV_REPORT, describe
 from bothways.tasks.task import Task
+from bothways.tasks.task_files import FinetuningData
 from bothways.training.monitor import METRICS
 
 SCORES = "metrics.json"
 
 
 def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed: int) -> Bert:
-    """The encoder with a new output layer, or with the folder's if :func:`keeps_head` says so;
-    other heads are dropped.
+    """The encoder with a new task head, or with that of the model folder (:func:`keeps_head`).
 
-    Weights that the model folder lacked (a pooler) are drawn by the seed too, and with
-    ``from_scratch`` all are.
+    Other heads are dropped. Weights that the model folder lacked (a pooler) are newly initialised
+    too, and with ``from_scratch`` all are.
 
     Args:
-        loaded: what to start from.
-        config: for dropout, ``lstm`` and ``from_scratch``.
-        task: says which head.
-        seed: keys what is drawn.
+        loaded: the starting model.
+        config: for dropout, ``lstm``, ``kernels``, ``recompute`` and ``from_scratch``.
+        task: decides the head.
+        seed: keys the initialisation.
     """
     shape = loaded.model.config
     if config.dropout is not None:
@@ -53,9 +53,9 @@ def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed
     model.shared.fast = config.kernels == "fast"
     model.shared.recompute = config.recompute
     if not config.from_scratch:
-        theirs = loaded.model.encoder.state_dict()
-        known = {n: v for n, v in theirs.items() if f"encoder.{n}" not in loaded.fresh}
-        model.encoder.load_state_dict(known, strict=False)
+        state = loaded.model.encoder.state_dict()
+        pretrained = {n: v for n, v in state.items() if f"encoder.{n}" not in loaded.fresh}
+        model.encoder.load_state_dict(pretrained, strict=False)
     if keeps_head(loaded, config, task):
         assert model.task_head is not None
         assert loaded.model.task_head is not None
@@ -66,13 +66,13 @@ def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed
 
 
 def keeps_head(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any]) -> bool:
-    """Whether to go on with the head that the model folder has, as with its encoder.
+    """Whether training starts from the model folder's task head, as it does from its encoder.
 
     Raises:
-        ConfigError: that is asked for, and the folder has none of this kind and these labels.
+        ConfigError: that is requested, but the folder has no head for this kind and these labels.
     """
     if config.head == "keep" and config.from_scratch:
-        raise ConfigError("head is keep, but from_scratch draws all weights; leave one out.")
+        raise ConfigError("head is keep, but from_scratch initialises all weights; leave one out.")
     if config.head == "new" or config.from_scratch:
         return False
     fits = has_head_for(loaded, task) and loaded.model.lstm_units == config.lstm
@@ -81,65 +81,65 @@ def keeps_head(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any]) -> 
             "head is keep, but the model folder has no head that was fine-tuned on a task of this "
             f"kind and these labels with lstm {config.lstm}; set head to new."
         )
-    kept = fits and (config.head == "keep" or task.loss == "place")
-    if kept and config.head_seeds:
+    keeps = fits and (config.head == "keep" or task.loss == "place")
+    if keeps and config.head_seeds:
         raise ConfigError(
-            "head_seeds draw new heads, but this run goes on with the model folder's; set head to "
-            "new, or leave head_seeds out."
+            "head_seeds draw new heads, but this run continues from the model folder's head; set "
+            "head to new, or leave head_seeds out."
         )
-    return kept
+    return keeps
 
 
 def train_seed(
-    config: FinetuneConfig, loaded: Loaded, data: Data, run: Opened, restart: Restart
+    config: FinetuneConfig, loaded: Loaded, data: FinetuningData, run: OpenedRun, restart: Restart
 ) -> SeedResult:
-    """Train, measure and save one run, or go on from its checkpoint; what its folder held besides
-    is replaced."""
+    """Train, measure and save one seed, from its checkpoint if there is one.
+
+    Anything else in its folder is replaced.
+    """
     folder = run.folder / restart.folder
+    dtype = run.precision.dtype
     checkpoint = _checkpoint(config, run, restart)
-    _clear(folder, checkpoint, restart)
+    _clear_folder(folder, checkpoint, restart)
     start = time.monotonic()
     model = new_model(loaded, config, data.task, restart.head_seed).to(run.device.torch)
-    progress, outputs = Epochs(config, model, data, run, restart, checkpoint).train()
+    progress, outputs = SeedTraining(config, model, data, run, restart, checkpoint).train()
     task = data.task.tuned(data.dev, outputs)
-    found = task.decode(data.dev, outputs)
-    scores = task.measure(data.dev, found)
-    more = measure_further(data.further, task, model, folder, dtype=run.precision.dtype)
+    predictions = task.decode(data.dev, outputs)
+    measurement = task.measure(data.dev, predictions)
+    extra = measure_extra_files(data.extra, task, model, folder, dtype=dtype)
     result = SeedResult(
         restart.seed,
-        scores,
+        measurement,
         folder,
         round(progress.seconds + time.monotonic() - start, 2),
-        more,
+        extra,
         order=restart.order,
         head=restart.head,
     )
     save_model(folder / "model", model, loaded.tokenizer, _about(config, task, run, result))
-    write_predictions(folder / "dev_predictions.tsv", task, data.dev, found)
-    write_json(folder / DEV_REPORT, describe(task, data.dev, found))
+    write_predictions(folder / "dev_predictions.tsv", task, data.dev, predictions)
+    write_json(folder / DEV_REPORT, describe(task, data.dev, predictions))
     if data.test is not None:
-        outputs = predict_outputs(model, data.test.examples, dtype=run.precision.dtype)
-        found = task.decode(data.test, outputs)
-        write_predictions(folder / "test_predictions.tsv", task, data.test, found)
-    # Written last: a seed is finished when its scores are there.
-    write_json(
-        folder / SCORES,
-        {
-            "fingerprint": run.fingerprint,
-            "precision": run.precision.name,
-            "threads": run.threads,
-            "device": run.device.name,
-            "kernels": config.kernels,
-            "epochs": [epoch.scores for epoch in progress.measured],
-            **result.record(),
-        },
-    )
+        outputs = predict_outputs(model, data.test.examples, dtype=dtype)
+        predictions = task.decode(data.test, outputs)
+        write_predictions(folder / "test_predictions.tsv", task, data.test, predictions)
+    scores = {
+        "fingerprint": run.fingerprint,
+        "precision": run.precision.name,
+        "threads": run.threads,
+        "device": run.device.name,
+        "kernels": config.kernels,
+        "epochs": [epoch.scores for epoch in progress.measured],
+        **result.record(),
+    }
+    write_json(folder / SCORES, scores)  # written last: it marks the seed as finished
     checkpoint.remove()
     return result
 
 
-def _checkpoint(config: FinetuneConfig, run: Opened, restart: Restart) -> Checkpoint:
-    """Where the run's state in training is kept, for processes that compute the same."""
+def _checkpoint(config: FinetuneConfig, run: OpenedRun, restart: Restart) -> Checkpoint:
+    """The checkpoint of a seed; only a process with the same arithmetic may continue from it."""
     key = {
         "recipe": run.fingerprint,
         "run": restart.name,
@@ -149,16 +149,16 @@ def _checkpoint(config: FinetuneConfig, run: Opened, restart: Restart) -> Checkp
     return Checkpoint(run.folder / restart.folder, key, config.checkpoint_minutes)
 
 
-def _clear(folder: Path, checkpoint: Checkpoint, restart: Restart) -> None:
-    """Leave in a run's folder what it goes on from."""
+def _clear_folder(folder: Path, checkpoint: Checkpoint, restart: Restart) -> None:
+    """Remove everything from a seed's folder except a usable checkpoint and its records."""
     if problem := checkpoint.problem():
-        print(f"{restart.name}: {problem}; it starts again from its beginning", flush=True)
+        print(f"{restart.name}: {problem}; training starts again from the beginning", flush=True)
         checkpoint.remove()
-    kept = {CHECKPOINT, METRICS} if (folder / CHECKPOINT).exists() else set()
+    keep = {CHECKPOINT, METRICS} if (folder / CHECKPOINT).exists() else set()
     with explain_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
-            if path.name in kept:
+            if path.name in keep:
                 continue
             if path.is_dir():
                 shutil.rmtree(path)
@@ -167,7 +167,7 @@ def _clear(folder: Path, checkpoint: Checkpoint, restart: Restart) -> None:
 
 
 def read_seed(folder: Path, restart: Restart, fingerprint: str) -> SeedResult | None:
-    """A finished run's result; None if it was not finished."""
+    """The result of a seed; None if it is not finished, or was trained by another recipe."""
     try:
         record = json.loads((folder / SCORES).read_text(encoding="utf-8"))
         result = SeedResult.from_record(record, folder)
@@ -178,11 +178,12 @@ def read_seed(folder: Path, restart: Restart, fingerprint: str) -> SeedResult | 
 
 
 def _about(
-    config: FinetuneConfig, task: Task[Any, Any], run: Opened, result: SeedResult
+    config: FinetuneConfig, task: Task[Any, Any], run: OpenedRun, result: SeedResult
 ) -> dict[str, Any]:
-    """What bothways.json says of a fine-tuned model."""
+    """The content of bothways.json for a fine-tuned model."""
     options = to_dict(task.options)
-    for item in dataclasses.fields(task.options):  # paths and the like, and what stands beside
+    for item in dataclasses.fields(task.options):
+        # Paths and the like do not define the task; kind and labels have keys of their own below.
         if item.metadata.get("kind") == "free" or item.name in ("kind", "labels"):
             del options[item.name]
     return {

@@ -1,4 +1,4 @@
-"""What a run of fine-tuning works with: the files of its task, encoded, and its folder."""
+"""Reads, checks and encodes the files of a task for fine-tuning."""
 
 from __future__ import annotations
 
@@ -8,67 +8,40 @@ from typing import Any
 
 from bothways.config import FinetuneConfig
 from bothways.model.folder import Loaded
-from bothways.tasks.further import Further, check_files, read_further
+from bothways.tasks.extra_files import ExtraFiles, check_files, read_extra_files
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.predict import check_length, check_segments
 from bothways.tasks.task import Part, Task
-from bothways.training.device import Device
-from bothways.training.precision import Choice
-from bothways.training.runfolder import Hold
+
+# A larger share of [UNK] means that the vocabulary is for another language or script.
+_MANY_UNKNOWN = 0.05
 
 
 @dataclass(frozen=True)
-class Data:
-    """The files of a task, encoded.
+class FinetuningData:
+    """A task and its files, encoded.
 
     Attributes:
-        task: what is predicted.
-        train, dev: labelled.
-        test: unlabelled; None if there is no test file.
-        further: more files to measure on and to predict.
+        task: the task, with labels and metrics decided.
+        train, dev: labelled files.
+        test: the unlabelled test file, if there is one.
+        extra: more files to measure on and to predict.
     """
 
     task: Task[Any, Any]
     train: Part[Any]
     dev: Part[Any]
     test: Part[Any] | None
-    further: Further = field(default_factory=Further)
+    extra: ExtraFiles = field(default_factory=ExtraFiles)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was cut or empty, a sentence each."""
-        parts = [self.train, self.dev, *([self.test] if self.test else []), *self.further.parts]
+        """What was cut or empty in each file, as sentences."""
+        parts = [self.train, self.dev, *([self.test] if self.test else []), *self.extra.parts]
         return tuple(note for part in parts for note in part.notes)
 
 
-# More than what any vocabulary leaves out of text of its language.
-_MANY_UNKNOWN = 0.05
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A run folder ready for work.
-
-    Attributes:
-        folder: the run folder.
-        fingerprint: of everything the results depend on.
-        precision: what the layers compute in.
-        threads: CPU threads.
-        device: what computes.
-        alone: no other process shows its progress on the same terminal.
-        hold: keeps other commands out of the folder.
-    """
-
-    folder: Path
-    fingerprint: str
-    precision: Choice
-    threads: int
-    device: Device
-    alone: bool = True
-    hold: Hold | None = None
-
-
-def load_data(config: FinetuneConfig, loaded: Loaded) -> Data:
+def load_data(config: FinetuneConfig, loaded: Loaded) -> FinetuningData:
     """Read, check and encode the task's files.
 
     Raises:
@@ -86,13 +59,13 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> Data:
     def encode(rows: Any) -> Part[Any]:
         return task.encode(loaded.tokenizer, rows, length=config.length)
 
-    further = read_further(task, options, encode)
+    extra = read_extra_files(task, options, encode)
     encoded = encode(train)
     unknown = float((encoded.examples.tokens == loaded.tokenizer.unk_id).mean())
     if unknown > _MANY_UNKNOWN:
         note = (
             f"{Path(options.train).name}: {unknown:.0%} of the tokens are [UNK]: the vocabulary of "
-            f"{config.model} is for other text"
+            f"{config.model} does not suit this text"
         )
         encoded = replace(encoded, notes=(*encoded.notes, note))
-    return Data(task, encoded, encode(dev), None if test is None else encode(test), further)
+    return FinetuningData(task, encoded, encode(dev), None if test is None else encode(test), extra)

@@ -1,7 +1,7 @@
-"""What a report shows of a model's predictions beside its scores, as plain data.
+"""What a report shows about a model's predictions in addition to the scores, as plain data.
 
-A kind of task says what there is to show (:meth:`Task.panels`, :meth:`Task.errors`,
-:meth:`Task.each`); it is kept with each run (``dev_report.json``) and drawn by
+Each kind of task provides it (:meth:`Task.panels`, :meth:`Task.errors`,
+:meth:`Task.example_scores`). It is saved with each seed (``dev_report.json``) and drawn by
 :mod:`bothways.tasks.runpage`.
 
 N examples, L labels.
@@ -21,7 +21,7 @@ from bothways.page import shorten
 Cell = str | int | float
 
 SHOWN_ERRORS = 50
-"""Errors kept for a report."""
+"""How many errors are kept for a report."""
 _SHOWN_TEXT = 600
 _SHOWN_LABELS = 20
 _SHOWN_POINTS = 2000
@@ -32,10 +32,10 @@ class Panel:
     """A table of a report, and how it is drawn.
 
     Attributes:
-        title: above it.
+        title: above the table.
         header: names of the columns.
-        rows: the cells; texts and numbers.
-        note: a sentence below it; may be empty.
+        rows: the cells, texts or numbers.
+        note: a sentence below the table; may be empty.
         chart: ``table``; ``heat``: a table whose numbers are shaded within their row; ``scatter``:
             the second column over the first, as a picture instead of a table.
     """
@@ -49,14 +49,14 @@ class Panel:
 
 @dataclass(frozen=True)
 class Mistake:
-    """An example that was predicted wrongly, for a reader.
+    """An example that was predicted wrongly, as a report shows it.
 
     Attributes:
-        example: its place in the file, from 0, as in the file of predictions.
-        texts: (name, text) of what the model read.
-        gold: what is right.
-        predicted: what the model said.
-        weight: how bad it is; the worst are shown first.
+        example: its index in the file, from 0, as in the file of predictions.
+        texts: (name, text) of its inputs.
+        gold: the gold label or answer.
+        predicted: the predicted one.
+        weight: how bad the error is; the worst are shown first.
         shown: the weight in words, such as ``probability 0.98``.
     """
 
@@ -69,8 +69,8 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Each:
-    """A measure of single examples, which a report averages by length.
+class ExampleScores:
+    """A metric per example, which a report averages by length.
 
     Attributes:
         name: of its mean, such as ``accuracy`` or ``mean absolute error``.
@@ -92,10 +92,10 @@ def worst(mistakes: Sequence[Mistake], limit: int = SHOWN_ERRORS) -> list[dict[s
 
 
 def confusion_panel(predicted: NDArray[Any], gold: NDArray[Any], labels: Sequence[str]) -> Panel:
-    """Gold labels against predicted ones; of more than 20 labels, the commonest confusions.
+    """Gold labels against predicted ones; for more than 20 labels, the most frequent confusions.
 
     Args:
-        predicted: int [N], places in ``labels``.
+        predicted: int [N], indices into ``labels``.
         gold: int [N].
         labels: the classes.
     """
@@ -109,13 +109,15 @@ def confusion_panel(predicted: NDArray[Any], gold: NDArray[Any], labels: Sequenc
         return Panel("Confusion matrix", header, tuple(rows), "Number of examples.", "heat")
     np.fill_diagonal(counts_LL, 0)
     order = np.argsort(-counts_LL, axis=None, kind="stable")[:_SHOWN_LABELS]
-    pairs = [divmod(int(place), len(labels)) for place in order]
-    found = tuple((labels[g], labels[p], int(counts_LL[g, p])) for g, p in pairs if counts_LL[g, p])
-    return Panel("Commonest confusions", ("gold", "predicted", "examples"), found)
+    pairs = [divmod(int(index), len(labels)) for index in order]
+    confusions = tuple(
+        (labels[g], labels[p], int(counts_LL[g, p])) for g, p in pairs if counts_LL[g, p]
+    )
+    return Panel("Most frequent confusions", ("gold", "predicted", "examples"), confusions)
 
 
 def calibration_panel(probabilities: NDArray[np.float64], right: NDArray[np.bool_]) -> Panel:
-    """How often the predicted label is right, by its probability in ten bins.
+    """How often the predicted label is right, by its probability, in ten bins.
 
     Args:
         probabilities: of the predicted labels, [N].
@@ -124,20 +126,23 @@ def calibration_panel(probabilities: NDArray[np.float64], right: NDArray[np.bool
     bins = np.minimum((probabilities * 10).astype(np.int64), 9)
     rows: list[tuple[Cell, ...]] = []
     error = 0.0
-    for place in np.unique(bins).tolist():
-        here = bins == place
-        said, found = float(probabilities[here].mean()), float(right[here].mean())
-        error += abs(said - found) * float(here.mean())
-        rows.append((f"{place / 10:.1f} to {(place + 1) / 10:.1f}", int(here.sum()), said, found))
-    header = ("probability of the label given", "examples", "mean probability", "right")
+    for i in np.unique(bins).tolist():
+        inside = bins == i
+        confidence, accuracy = float(probabilities[inside].mean()), float(right[inside].mean())
+        error += abs(confidence - accuracy) * float(inside.mean())
+        rows.append(
+            (f"{i / 10:.1f} to {(i + 1) / 10:.1f}", int(inside.sum()), confidence, accuracy)
+        )
+    header = ("predicted probability", "examples", "mean probability", "accuracy")
     note = (
-        f"Expected calibration error {error:.4f} (0 if a label given with 80 % is right in 80 %)."
+        f"Expected calibration error {error:.4f} (0 if labels with probability 80 % are right in "
+        "80 % of cases)."
     )
     return Panel("Calibration", header, tuple(rows), note)
 
 
 def scatter_panel(predicted: NDArray[Any], gold: NDArray[Any]) -> Panel:
-    """Predicted scores over those of the data; every k-th of more than 2,000.
+    """Predicted against gold scores; a regular sample of at most 2,000 examples.
 
     Args:
         predicted: float [N].
@@ -150,28 +155,29 @@ def scatter_panel(predicted: NDArray[Any], gold: NDArray[Any]) -> Panel:
     return Panel("Predicted against gold scores", ("gold", "predicted"), rows, note, "scatter")
 
 
-def length_panel(lengths: NDArray[np.int64], each: Each, bins: int = 5) -> Panel:
-    """A measure's mean by the length of the examples, in bins of about as many examples.
+def length_panel(lengths: NDArray[np.int64], scores: ExampleScores, bins: int = 5) -> Panel:
+    """The mean of a metric by the length of the examples, in bins of about equal size.
 
     Args:
         lengths: tokens of each example as the model read it, [N].
-        each: the measure.
-        bins: how many at most; examples of one length are never parted.
+        scores: the metric.
+        bins: how many at most; examples of equal length share a bin.
     """
     ends = np.unique(np.quantile(lengths, np.arange(1, bins + 1) / bins, method="lower"))
-    places = np.searchsorted(ends, lengths)
+    bin_of = np.searchsorted(ends, lengths)
     rows: list[tuple[Cell, ...]] = []
-    for place in range(len(ends)):
-        here = lengths[places == place]
-        shown = f"{here.min():,} to {here.max():,}" if here.min() < here.max() else f"{here[0]:,}"
-        rows.append((shown, len(here), float(each.values[places == place].mean())))
+    for i in range(len(ends)):
+        inside = lengths[bin_of == i]
+        low, high = inside.min(), inside.max()
+        tokens = f"{low:,} to {high:,}" if low < high else f"{low:,}"
+        rows.append((tokens, len(inside), float(scores.values[bin_of == i].mean())))
     return Panel(
-        f"{each.name.capitalize()} by length", ("tokens", "examples", each.name), tuple(rows)
+        f"{scores.name.capitalize()} by length", ("tokens", "examples", scores.name), tuple(rows)
     )
 
 
 def panel_record(panel: Panel) -> dict[str, Any]:
-    """As JSON-able data; NumPy's numbers become Python's."""
+    """A panel as JSON-able data; NumPy scalars become Python numbers."""
     rows = [[c.item() if isinstance(c, np.generic) else c for c in row] for row in panel.rows]
     return {**asdict(panel), "rows": rows}
 

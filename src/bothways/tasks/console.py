@@ -1,0 +1,50 @@
+"""Lines and tables for the terminal.
+
+rich is imported by the functions, because `bothways finetune --help` imports this module.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+
+
+def line_printer() -> Callable[[str], None]:
+    """A function that prints lines as they are: no markup, no highlighting, no wrapping."""
+    from rich.console import Console
+
+    return Console(markup=False, highlight=False, soft_wrap=True).print
+
+
+def table_text(
+    rows: Sequence[Sequence[str]],
+    title: str | None = None,
+    summary: Sequence[Sequence[str]] = (),
+    *,
+    left_columns: int = 1,
+    width: int = 100,
+) -> str:
+    """A table as text.
+
+    Args:
+        rows: the header first.
+        title: above the table.
+        summary: rows below a line at the end.
+        left_columns: how many columns, from the first, are aligned left; the others are aligned
+            right.
+        width: of the terminal; longer cells are wrapped.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_style="")
+    for column, name in enumerate(rows[0]):
+        table.add_column(name, justify="left" if column < left_columns else "right")
+    for row in rows[1:]:
+        table.add_row(*row)
+    table.add_section()
+    for row in summary:
+        table.add_row(*row)
+    text = io.StringIO()
+    Console(file=text, width=width, markup=False, highlight=False).print(table)
+    return text.getvalue().rstrip("\n")

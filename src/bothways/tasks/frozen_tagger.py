@@ -1,0 +1,350 @@
+"""The feature-based approach: a BiLSTM tagger on the layers of a frozen encoder.
+
+Devlin et al. 2019, section 5.3 and Table 7. The hidden states of all words are computed once for
+all choices of layers (``features/`` in the run folder). Each choice and seed has a folder of its
+own with its scores; those that are finished are kept when the same command runs again.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bothways.config import FeaturesConfig, LayerChoice, digest
+from bothways.errors import ConfigError, DivergenceError
+from bothways.files import write_json
+from bothways.model.folder import Loaded, load_model
+from bothways.model.losses import class_loss
+from bothways.model.recurrent import FeatureTagger
+from bothways.randomness import Purpose, derived_seed
+from bothways.tasks.console import line_printer, table_text
+from bothways.tasks.examples import step_batches
+from bothways.tasks.extra_files import file_digests
+from bothways.tasks.layer_cache import cached_layers, chosen_layers
+from bothways.tasks.metrics import Measurement
+from bothways.tasks.predict import check_length, write_predictions
+from bothways.tasks.run_setup import check_required, model_digest, open_run_with_precision
+from bothways.tasks.tagging import TaggedPart, TaggingTask
+from bothways.tasks.task import Outputs
+from bothways.training.monitor import Monitor
+from bothways.training.optimizer import make_optimizer
+from bothways.training.precision import Choice, choose_precision, set_threads
+from bothways.training.runfolder import Run
+from bothways.training.schedules import learning_rate
+
+# Dev F1 on CoNLL-2003 in percent, BERT-base, cased: Devlin et al. 2019, Table 7, feature-based.
+PAPER: dict[LayerChoice, float] = {
+    "embeddings": 91.0,
+    "second-to-last": 95.6,
+    "last": 94.9,
+    "sum-last-four": 95.9,
+    "concat-last-four": 96.1,
+    "sum-all": 95.5,
+}
+_PAPER_NOTE = (
+    "paper: dev F1 on CoNLL-2003 with BERT-base and a two-layer 768-dimensional BiLSTM (Devlin "
+    "et al. 2019, Table 7, feature-based rows); fine-tuned BERT-base reaches 96.4 on dev and 92.4 "
+    "on test"
+)
+_SCORES = "metrics.json"
+_PREDICT_WORDS = 8192
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """A file of the task with the hidden states of its words.
+
+    Attributes:
+        part: the file, encoded.
+        layers: float16 [R, L + 1, H].
+    """
+
+    part: TaggedPart
+    layers: NDArray[np.float16]
+
+    def inputs(self, sentences: NDArray[np.int64], layers: slice) -> tuple[torch.Tensor, list[int]]:
+        """The words of these sentences, float32 [T, layers, H], and the sentences' lengths."""
+        rows = self.part.reading.rows
+        states = [self.layers[rows[s] : rows[s + 1], layers] for s in sentences]
+        return torch.from_numpy(np.concatenate(states)).float(), [len(x) for x in states]
+
+    def targets(self, sentences: NDArray[np.int64]) -> torch.Tensor:
+        """The tags of the words of these sentences, int64 [T]."""
+        rows, gold = self.part.reading.rows, self.part.examples.gold
+        return torch.from_numpy(np.concatenate([gold[rows[s] : rows[s + 1]] for s in sentences]))
+
+
+@dataclass(frozen=True)
+class FeaturesResult:
+    """Scores of each choice of layers.
+
+    Attributes:
+        run: the run folder.
+        task: name of the task.
+        metric: the main one.
+        dev: scores of the metric over the seeds, by choice.
+        test: the same on the test file; empty without one.
+        notes: what was skipped or found in the files.
+    """
+
+    run: Path
+    task: str
+    metric: str
+    dev: dict[str, list[float]]
+    test: dict[str, list[float]]
+    notes: tuple[str, ...]
+
+    def table(self) -> str:
+        """Each choice with the score of the paper, in percent, as text."""
+        rows = [["layers", "dev", *(["test"] if self.test else []), "dev, paper"]]
+        for choice, scores in self.dev.items():
+            test = [_percent(self.test[choice])] if self.test else []
+            rows.append([choice, _percent(scores), *test, f"{PAPER[choice]:.1f}"])  # type: ignore[index]
+        table = table_text(rows, f"{self.task}: {self.metric} in percent")
+        return "\n".join([table, _PAPER_NOTE, *self.notes, f"saved in {self.run}"])
+
+
+def _percent(scores: list[float]) -> str:
+    mean = f"{100 * statistics.fmean(scores):.2f}"
+    return f"{mean} ± {100 * statistics.stdev(scores):.2f}" if len(scores) > 1 else mean
+
+
+def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
+    """Train and measure every choice of layers with every seed; finished ones are kept.
+
+    Raises:
+        ConfigError: options that do not make a task, or layers that the encoder does not have.
+        InputError, ModelError, LengthError: files or a folder that cannot be read as requested.
+        RunError: the run folder was made by another recipe, or training diverged
+            (:class:`DivergenceError`).
+        DiskError: features or results cannot be written.
+    """
+    check_required(config)
+    if config.task.measure or config.task.predict:
+        raise ConfigError(
+            "task.measure and task.predict are for finetune; features has dev and test."
+        )
+    say = line_printer()
+    loaded = load_model(config.model)
+    layers = {choice: chosen_layers(choice, loaded.model.config.layers) for choice in config.layers}
+    task, parts = _load(config, loaded)
+    run, precision = _open_run(config, loaded)
+    folder, fingerprint = run.folder, digest(run.record["recipe"])
+    say(f"{task.name}: {len(parts['train'].rows):,} training sentences, {precision.reason}")
+    notes = tuple(note for part in parts.values() for note in part.notes)
+    for note in notes:
+        say(note)
+    files = _add_features(parts, loaded, folder / "features", fingerprint, precision.dtype, say)
+    metric = task.metrics[0]
+    dev: dict[str, list[float]] = {choice: [] for choice in config.layers}
+    test: dict[str, list[float]] = {c: [] for c in config.layers} if "test" in files else {}
+    for choice in config.layers:
+        for seed in config.seeds:
+            seed_folder = folder / choice / f"seed-{seed}"
+            scores = _read_scores(seed_folder, fingerprint)
+            if scores is None:
+                training = TaggerTraining(
+                    config, task, files, choice, layers[choice], seed, seed_folder
+                )
+                scores = training.train()
+                write_json(seed_folder / _SCORES, {"fingerprint": fingerprint, **scores})
+            else:
+                say(f"{choice} seed {seed}: finished before, kept")
+            dev[choice].append(scores["dev"][metric])
+            if test:
+                test[choice].append(scores["test"][metric])
+    write_json(folder / "report.json", {"metric": metric, "dev": dev, "test": test})
+    return FeaturesResult(folder, task.name, metric, dev, test, notes)
+
+
+def _load(config: FeaturesConfig, loaded: Loaded) -> tuple[TaggingTask, dict[str, TaggedPart]]:
+    """The task and its encoded files, by name."""
+    check_length(loaded.model, config.length)
+    options = config.task
+    train = TaggingTask.read(Path(options.train), options, labelled=True)
+    task = TaggingTask.define(options, train)
+    files = {"train": train, "dev": TaggingTask.read(Path(options.dev), options, labelled=True)}
+    if options.test:
+        files["test"] = TaggingTask.read(Path(options.test), options, labelled=True)
+    return task, {
+        name: task.encode(loaded.tokenizer, rows, length=config.length)
+        for name, rows in files.items()
+    }
+
+
+def _add_features(
+    parts: dict[str, TaggedPart],
+    loaded: Loaded,
+    folder: Path,
+    fingerprint: str,
+    dtype: torch.dtype,
+    say: Callable[[str], None],
+) -> dict[str, FeatureFile]:
+    """The files with their hidden states, which are computed unless the folder has them."""
+    files = {}
+    for name, part in parts.items():
+        layers = cached_layers(
+            folder / name,
+            loaded.model,
+            part.examples,
+            fingerprint=fingerprint,
+            dtype=dtype,
+            say=say,
+        )
+        files[name] = FeatureFile(part, layers)
+    return files
+
+
+def _open_run(config: FeaturesConfig, loaded: Loaded) -> tuple[Run, Choice]:
+    """Create or continue the run folder; files and encoder count by content."""
+    return open_run_with_precision(
+        config,
+        lambda: choose_precision(config.precision),
+        verb="features",
+        inputs={**file_digests(config.task), "model": model_digest(loaded, weights=True)},
+        numerics={"threads": set_threads(config.threads)},
+    )
+
+
+def _read_scores(folder: Path, fingerprint: str) -> dict[str, dict[str, float]] | None:
+    """Scores of a choice and seed that is finished; None if it is not."""
+    try:
+        record: dict[str, Any] = json.loads((folder / _SCORES).read_text(encoding="utf-8"))
+        return record if record["fingerprint"] == fingerprint else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+class TaggerTraining:
+    """The training of one BiLSTM tagger: one choice of layers with one seed.
+
+    Args:
+        config: options of the BiLSTM and of training.
+        task: the task, with labels decided.
+        files: train, dev and perhaps test, with their hidden states.
+        choice: the choice of layers.
+        layers: the layers it stands for.
+        seed: keys initialisation, order of the data and dropout.
+        folder: where records and predictions are written.
+    """
+
+    def __init__(
+        self,
+        config: FeaturesConfig,
+        task: TaggingTask,
+        files: dict[str, FeatureFile],
+        choice: LayerChoice,
+        layers: slice,
+        seed: int,
+        folder: Path,
+    ):
+        self.config, self.task, self.files, self.layers = config, task, files, layers
+        self.seed, self.folder, self.name = seed, folder, f"{choice} seed {seed}"
+        self.sentences = len(files["train"].part.rows)
+        self.steps_per_epoch = -(-self.sentences // config.batch)
+        self.total_steps = self.steps_per_epoch * config.epochs
+        self.model = FeatureTagger(
+            layers.stop - layers.start,
+            files["train"].layers.shape[2],
+            config.hidden,
+            task.outputs,
+            summed=choice.startswith("sum"),
+            dropout=config.dropout,
+            seed=seed,
+        )
+        self.optimizer = make_optimizer(self.model, config.optimizer)
+
+    def train(self) -> dict[str, Any]:
+        """Train to the end.
+
+        Returns:
+            The content of metrics.json: the scores of the last epoch, by file, notes, layer weights
+            and seconds.
+
+        Raises:
+            DivergenceError: the gradient is not finite.
+            DiskError: records or predictions cannot be written.
+        """
+        start = time.monotonic()
+        metric = self.task.metrics[0]
+        measured = dict[str, Measurement]()
+        with Monitor(self.folder, self.total_steps, self.name) as monitor:
+            for epoch in range(self.config.epochs):
+                loss = self._train_epoch(epoch)
+                last = epoch + 1 == self.config.epochs
+                for name in ("dev", "test") if last else ("dev",):
+                    if name in self.files:
+                        measured[name] = self._measure(name)
+                scores = {f"dev_{k}": v for k, v in measured["dev"].scores.items()}
+                step = (epoch + 1) * self.steps_per_epoch
+                monitor.log(step, {"epoch": epoch + 1, "loss": loss, **scores})
+            shown = ", ".join(f"{name} {m.scores[metric]:.4f}" for name, m in measured.items())
+            monitor.say(f"{self.name}: {metric} on {shown}")
+        layer_sum = self.model.sum
+        return {
+            **{name: measurement.scores for name, measurement in measured.items()},
+            "notes": {name: list(measurement.notes) for name, measurement in measured.items()},
+            "layer_weights": None if layer_sum is None else layer_sum.weights.softmax(0).tolist(),
+            "seconds": round(time.monotonic() - start, 2),
+        }
+
+    def _train_epoch(self, epoch: int) -> float:
+        """One pass over the training sentences; the mean loss."""
+        batches = step_batches(self.sentences, self.config.batch, seed=self.seed, epoch=epoch)
+        first = epoch * self.steps_per_epoch
+        losses = [self._step(step, batch) for step, batch in enumerate(batches, first)]
+        return float(np.mean(losses))
+
+    def _step(self, step: int, sentences: NDArray[np.int64]) -> float:
+        """One optimizer step; its loss."""
+        model, optimizer, options = self.model, self.optimizer, self.config.optimizer
+        model.train()
+        model.shared.dropout.reseed(derived_seed(self.seed, Purpose.DROPOUT, step, 0))
+        x_TLH, lengths = self.files["train"].inputs(sentences, self.layers)
+        total, _ = class_loss(model(x_TLH, lengths), self.files["train"].targets(sentences))
+        loss = total / len(x_TLH)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
+        if not torch.isfinite(norm):
+            raise DivergenceError(
+                f"step {step + 1}: the gradient is {norm.item()}; training diverged. Lower "
+                "optimizer.lr, in a new run folder (--run)."
+            )
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, self.total_steps, options)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return float(loss.detach())
+
+    def _measure(self, name: str) -> Measurement:
+        """Write the predictions for a file, and measure them."""
+        part = self.files[name].part
+        predictions = self.task.decode(part, self._outputs(self.files[name]))
+        write_predictions(self.folder / f"{name}_predictions.conll", self.task, part, predictions)
+        return self.task.measure(part, predictions)
+
+    @torch.inference_mode()
+    def _outputs(self, file: FeatureFile) -> Outputs:
+        """The outputs for all words of a file, float32 [R, C]; sentences of similar length are
+        computed together."""
+        self.model.eval()
+        rows = file.part.reading.rows
+        outputs = np.zeros((int(rows[-1]), self.model.output.out_features), dtype=np.float32)
+        lengths = np.diff(rows)
+        order = np.argsort(-lengths, kind="stable")
+        cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // _PREDICT_WORDS)) + 1
+        for sentences in np.split(order, cuts):
+            x_TLH, sizes = file.inputs(sentences, self.layers)
+            y_TC = self.model(x_TLH, sizes).numpy()
+            for s, y in zip(sentences, np.split(y_TC, np.cumsum(sizes)[:-1]), strict=True):
+                outputs[rows[s] : rows[s + 1]] = y
+        return outputs

@@ -1,0 +1,118 @@
+"""Steps before training that fine-tuning and the feature-based approach share.
+
+Required options are checked, the starting model is fingerprinted, and the run folder is opened with
+its precision.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bothways.config import FeaturesConfig, FinetuneConfig
+from bothways.errors import ConfigError
+from bothways.model.folder import Loaded
+from bothways.training.device import Device
+from bothways.training.precision import Choice
+from bothways.training.runfolder import Hold, Run, open_run
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """A run folder of fine-tuning, ready for training.
+
+    Attributes:
+        folder: the run folder.
+        fingerprint: of everything the results depend on.
+        precision: arithmetic of the layers.
+        threads: CPU threads.
+        device: the device to train on.
+        alone: no other process shows its progress on the same terminal.
+        hold: keeps other commands out of the folder.
+    """
+
+    folder: Path
+    fingerprint: str
+    precision: Choice
+    threads: int
+    device: Device
+    alone: bool = True
+    hold: Hold | None = None
+
+
+def check_required(config: FinetuneConfig | FeaturesConfig) -> None:
+    """Check that the options which have no default are given.
+
+    Raises:
+        ConfigError: one is missing.
+    """
+    for name, value, meaning in (
+        ("model", config.model, "the model folder to start from"),
+        ("run", config.run, "the folder to write to"),
+        ("task.train", config.task.train, "the training file"),
+        ("task.dev", config.task.dev, "the file to measure on"),
+    ):
+        if not value:
+            raise ConfigError(f"{name} is missing: {meaning}.")
+
+
+def model_digest(loaded: Loaded, *, weights: bool, head: bool = False) -> str:
+    """A digest of a starting model: shape and vocabulary, and the weights that are used.
+
+    Args:
+        loaded: the model.
+        weights: include the weights of the encoder.
+        head: include the weights of the task head.
+    """
+    content = hashlib.sha256()
+    shape = dataclasses.asdict(loaded.model.config)
+    content.update(json.dumps([shape, loaded.tokenizer.fingerprint]).encode())
+    model = loaded.model
+    modules = ((model.encoder, weights), (model.lstm, head), (model.task_head, head))
+    for module, included in modules:
+        if module is None or not included:
+            continue
+        for name, value in module.state_dict().items():
+            content.update(name.encode())
+            content.update(value.contiguous().numpy())
+    return content.hexdigest()[:16]
+
+
+def open_run_with_precision(
+    config: FinetuneConfig | FeaturesConfig,
+    choose: Callable[[], Choice],
+    *,
+    verb: str,
+    inputs: Mapping[str, str],
+    numerics: Mapping[str, Any],
+    without: Collection[str] = (),
+) -> tuple[Run, Choice]:
+    """Create or continue a run folder.
+
+    Args:
+        config: names the folder.
+        choose: chooses the precision, perhaps by a measurement; called for a new run only.
+        verb, inputs, without: as for :func:`bothways.training.runfolder.open_run`.
+        numerics: what is recorded next to the precision, because it may change rounding.
+
+    Returns:
+        The run folder, and the precision chosen now or recorded when the run began.
+    """
+    choose_once = cache(choose)
+
+    def resolve() -> dict[str, Any]:
+        return {"precision": choose_once().name, **numerics}
+
+    run = open_run(config.run, config, verb=verb, inputs=inputs, resolve=resolve, without=without)
+    return run, choose_once() if run.new else recorded_precision(run.resolved["precision"])
+
+
+def recorded_precision(name: Any) -> Choice:
+    """The precision of a run that is continued."""
+    return Choice(name, f"{name}: as when this run began")
