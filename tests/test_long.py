@@ -209,7 +209,7 @@ def test_documents_are_learned_beyond_the_length(
         assert (
             "40 of 40 examples were cut to 16 tokens" in notes[0]
             if long == "cut"
-            else "40 of 40 texts are longer than 16 tokens, read in" in notes[0]
+            else "40 of 40 texts are longer than 16 tokens and are read in" in notes[0]
         )
     assert found["windows"] > 0.85 > found["cut"]
     folder = tmp_path / "run-windows/seed-0"

@@ -123,7 +123,7 @@ class Epochs:
         ahead = 0 if device.type == "cpu" else 2  # a CPU has enough to do
         for i, parts in zip(own, run_ahead(make, own, ahead=ahead, device=device), strict=True):
             step = epoch * len(steps) + i
-            loss = task_loss(self.data.task.loss, examples.counted(steps[i]))
+            loss = task_loss(self.data.task.loss, examples.count_targets(steps[i]))
             recent.append(trainer.step(step, parts, loss))
             if (step + 1) % every == 0 and i + 1 < len(steps):
                 trainer.check()

@@ -1,8 +1,8 @@
-"""Classification of texts longer than the encoder: read in windows, whose outputs are combined.
+"""Classification of texts longer than the encoder, by combining the outputs of their windows.
 
-A window is an item like any other (``Examples.owners`` says whose). In training each window has the
-label of its text, so that a long text counts as often as it has windows; what a text is said to be
-is decided from all of them.
+Each window is an item (``Examples.owners`` says of which text). In training each window has the
+label of its text, so a long text counts as often as it has windows; the prediction for a text
+combines those for all its windows.
 
 N texts, W windows of all of them, C outputs of the head.
 """
@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.config import WindowOptions
-from bothways.tasks.examples import CHUNK, Examples, check_room, joined
+from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.windows import Window, cut_windows
 from bothways.tokenization.tokenizer import Tokenizer
 
 Segments = tuple[list[int], ...]
-"""The pieces of A, or of A and B, without [CLS] and [SEP]."""
+"""Ids of the pieces of A, or of A and B, without [CLS] and [SEP]."""
 
 
 def encode_windows(
@@ -34,53 +34,36 @@ def encode_windows(
 ) -> Examples:
     """Encode texts or pairs, those beyond the limit in several windows.
 
-    Of a pair the text with more pieces (B if they have as many) is cut into windows, and the other
-    stands in each of them; of the other only the first half of the room is kept, and
-    ``Examples.cut`` counts the pairs in which that was too little.
+    The text of a pair with more pieces (B if they are equal) is cut into windows, and each window
+    also shows the other text, of which at most half of the room is kept; ``Examples.cut`` counts
+    the pairs that lost something by this.
 
     Args:
         tokenizer: the model's.
         a: the (first) texts.
         b: the second texts, as many; None for single texts.
         length: limit of a window in tokens, [CLS] and [SEP] included.
-        stride: pieces from the start of a window to that of the next; half of the window's room if
-            not given.
+        stride: pieces from the start of a window to the start of the next; half of the window's
+            room if not given.
 
     Raises:
         LengthError: the limit leaves no room for a text.
-        InputError: something that is no text.
+        InputError: something that is not a text.
     """
     check_room(length, pair=b is not None)
-    tokens: list[NDArray[np.int32]] = []
-    segments: list[NDArray[np.int8]] = []
-    lengths: list[int] = []
+    sequences = SequenceBuilder(tokenizer)
     owners: list[int] = []
     cut = 0
     for start in range(0, len(a), CHUNK):
-        part = slice(start, start + CHUNK)
-        first = tokenizer.encode_plain(a[part])
-        second = None if b is None else tokenizer.encode_plain(b[part])
-        rows, kinds = [], []
-        for n, own in enumerate(first, start):
-            text: Segments = (own,) if second is None else (own, second[n - start])
-            windows, whole = _windows(text, length, stride)
-            cut += not whole
+        chunk = slice(start, start + CHUNK)
+        texts = [tokenizer.encode_plain(column[chunk]) for column in (a, b) if column is not None]
+        for n, segments in enumerate(zip(*texts, strict=True), start):
+            windows, complete = _windows(segments, length, stride)
+            cut += not complete
             for window in windows:
-                ids = [[*pieces, tokenizer.sep_id] for pieces in window]
-                ids[0].insert(0, tokenizer.cls_id)
-                rows.append([id for segment in ids for id in segment])
-                kinds.append([kind for kind, segment in enumerate(ids) for _ in segment])
+                sequences.add(*window)
                 owners.append(n)
-        tokens.append(joined(rows, np.int32))
-        segments.append(joined(kinds, np.int8))
-        lengths.extend(map(len, rows))
-    return Examples.of_sequences(
-        np.concatenate([np.zeros(0, np.int32), *tokens]),
-        np.concatenate([np.zeros(0, np.int8), *segments]),
-        np.cumsum([0, *lengths], dtype=np.int64),
-        owners=np.array(owners, dtype=np.int64),
-        cut=cut,
-    )
+    return sequences.examples(owners=np.array(owners, dtype=np.int64), cut=cut)
 
 
 def _windows(text: Segments, length: int, stride: int | None) -> tuple[list[Segments], bool]:
@@ -90,12 +73,14 @@ def _windows(text: Segments, length: int, stride: int | None) -> tuple[list[Segm
         return [text], True
     if len(text) == 1:
         return [(text[0][s:e],) for s, e in _cut(text[0], room, stride)], True
-    second = len(text[1]) >= len(text[0])
-    longer, shorter = (text[1], text[0]) if second else text
+    second_is_longer = len(text[1]) >= len(text[0])
+    longer, shorter = (text[1], text[0]) if second_is_longer else text
     kept = shorter[: room // 2]
-    windows = [longer[s:e] for s, e in _cut(longer, room - len(kept), stride)]
-    found: list[Segments] = [(kept, w) if second else (w, kept) for w in windows]
-    return found, len(kept) == len(shorter)
+    windows: list[Segments] = []
+    for start, end in _cut(longer, room - len(kept), stride):
+        shown = longer[start:end]
+        windows.append((kept, shown) if second_is_longer else (shown, kept))
+    return windows, len(kept) == len(shorter)
 
 
 def _cut(pieces: list[int], room: int, stride: int | None) -> list[Window]:
@@ -105,22 +90,22 @@ def _cut(pieces: list[int], room: int, stride: int | None) -> list[Window]:
 def pool_windows(
     outputs_WC: NDArray[Any], examples: Examples, pooling: WindowOptions
 ) -> NDArray[Any]:
-    """One row for each text, from those of its windows.
+    """Combine the outputs of each text's windows.
 
     Args:
-        outputs_WC: a row for each item.
-        examples: whose ``owners`` say which text an item is a window of.
-        pooling: how.
+        outputs_WC: one row per window.
+        examples: their ``owners`` say which text a window belongs to.
+        pooling: how to combine.
 
     Returns:
-        [N, C], of the same dtype; where no text has several windows, the rows as they are.
+        [N, C], of the same dtype; unchanged if no text has several windows.
     """
     firsts = examples.firsts
     if pooling.pooling == "first" or len(firsts) == len(examples):
         return outputs_WC[firsts]
     if pooling.pooling == "max":
-        found: NDArray[Any] = np.maximum.reduceat(outputs_WC, firsts)
-        return found
+        maximum: NDArray[Any] = np.maximum.reduceat(outputs_WC, firsts)
+        return maximum
     counts = np.diff([*firsts, len(examples)])[:, np.newaxis]
     sums = np.add.reduceat(outputs_WC.astype(np.float64), firsts)
     mean: NDArray[Any] = (sums / counts).astype(outputs_WC.dtype)
@@ -128,16 +113,20 @@ def pool_windows(
 
 
 def windows_note(name: str, examples: Examples, length: int, pooling: str) -> list[str]:
-    """Sentences about texts in several windows and pairs that were cut all the same."""
+    """Notes on texts read in several windows, and on pairs that were cut nevertheless."""
     texts = len(examples.firsts)
     several = examples.several
     notes = []
     if several:
         windows = len(examples) - texts + several
-        how = {"mean": "the mean of their", "max": "the highest of their", "first": "the first's"}
+        how = {
+            "mean": "their outputs are averaged",
+            "max": "their highest outputs count",
+            "first": "only the first window's outputs count",
+        }
         notes.append(
-            f"{name}: {several:,} of {texts:,} texts are longer than {length} tokens, read in "
-            f"{windows:,} windows; {how[pooling]} outputs decide"
+            f"{name}: {several:,} of {texts:,} texts are longer than {length} tokens and are read "
+            f"in {windows:,} windows; {how[pooling]}"
         )
     if examples.cut:
         notes.append(
