@@ -23,7 +23,7 @@ from bothways.tasks.finetune import finetune
 from bothways.tasks.predict import evaluate_file
 from bothways.tasks.schemes import phrases
 from bothways.tasks.tagging import TaggedPart, TaggingTask
-from bothways.tasks.words import read_words
+from bothways.tasks.words import encode_sentences
 from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
 from bothways.use import load
 from model_examples import small_bert, small_config, small_tokenizer
@@ -113,8 +113,9 @@ def test_every_word_is_read_once_and_in_order(
     sentences: list[list[int]], length: int, documents: bool
 ) -> None:
     words = [[f"w{i}" for i in own] for own in sentences]
-    reading = read_words(TOKENIZER, words, [0] * len(words) if documents else None, length=length)
-    examples = reading.examples
+    document_of = [0] * len(words) if documents else None
+    encoded = encode_sentences(TOKENIZER, words, document_of, length=length)
+    examples = encoded.examples
     assert examples.lengths.max() <= length
     read = [TOKENIZER.piece(int(i)) for i in examples.tokens[examples.places]]
     assert read == [word for own in words for word in own]
@@ -137,9 +138,9 @@ def test_a_long_sentence_is_read_where_most_stands_around(tmp_path: Path) -> Non
 
 def test_a_huge_sentence_is_read_whole() -> None:
     words = [f"w{i % 60}" for i in range(20_000)]
-    reading = read_words(TOKENIZER, [words, ["w1"]], [0, 0], length=40)
-    examples = reading.examples
-    assert (reading.long, len(examples.places)) == (1, 20_001)
+    encoded = encode_sentences(TOKENIZER, [words, ["w1"]], [0, 0], length=40)
+    examples = encoded.examples
+    assert (encoded.long, len(examples.places)) == (1, 20_001)
     assert len(examples) < 20_001 / 18
 
 
@@ -147,7 +148,7 @@ def test_words_of_which_nothing_is_left_are_read_as_unknown(tmp_path: Path) -> N
     # A zero-width space is removed by normalisation.
     task, part = encode(tmp_path, "w1 B-X\n\u200b\u200b O\nw2 B-X\n", tagging())
     assert shown(TOKENIZER, part) == [("[CLS] w1 [UNK] w2 [SEP]", "w1 [UNK] w2")]
-    assert any("1 of 3 words after normalisation" in note for note in part.notes)
+    assert any("leaves nothing of 1 of 3 words" in note for note in part.notes)
     assert task.decode(part, perfect(task, part)) == part.rows.tags
 
 
@@ -163,7 +164,7 @@ def test_characters_share_pieces(tmp_path: Path) -> None:
     ]
     # The space within an entity belongs to it, the one outside does not.
     assert task.decode(part, perfect(task, part)) == part.rows.tags
-    assert any("3 of 8 words begin within a piece" in note for note in part.notes)
+    assert any("3 of 8 words are spaces or begin inside a piece" in note for note in part.notes)
 
 
 def test_a_sentence_of_nothing_but_spaces_has_tags(tmp_path: Path) -> None:
@@ -376,7 +377,7 @@ def test_it_learns_and_writes_what_it_measured(trained: Path) -> None:
     gold = read_sentences(trained / "dev.conll", TaggingOptions(), labelled=True)
     assert (written.words, written.documents) == (gold.words, gold.documents)
     task = TaggingTask(TaskOptions(kind="tagging", labels=("O", "B-X", "I-X"), metrics=("f1",)))
-    part = TaggedPart(gold, None, reading=None)  # type: ignore[arg-type]
+    part = TaggedPart(gold, None, encoded=None)  # type: ignore[arg-type]
     assert written.tags is not None
     assert task.measure(part, written.tags).scores["f1"] == found.scores["f1"]
 

@@ -73,13 +73,13 @@ class LayerFile:
 
     def words(self, sentences: NDArray[np.int64], chosen: slice) -> tuple[torch.Tensor, list[int]]:
         """float32 [T, layers chosen, H] of these sentences, and how many words each has."""
-        rows = self.part.reading.rows
+        rows = self.part.encoded.rows
         found = [self.layers[rows[s] : rows[s + 1], chosen] for s in sentences]
         return torch.from_numpy(np.concatenate(found)).float(), [len(own) for own in found]
 
     def targets(self, sentences: NDArray[np.int64]) -> torch.Tensor:
         """int64 [T]."""
-        rows, gold = self.part.reading.rows, self.part.examples.gold
+        rows, gold = self.part.encoded.rows, self.part.examples.gold
         return torch.from_numpy(np.concatenate([gold[rows[s] : rows[s + 1]] for s in sentences]))
 
 
@@ -323,7 +323,7 @@ def _measure(
 def _outputs(model: FeatureTagger, file: LayerFile, chosen: slice) -> Outputs:
     """float32 [R, C], sentences of like length together."""
     model.eval()
-    rows = file.part.reading.rows
+    rows = file.part.encoded.rows
     outputs = np.zeros((int(rows[-1]), model.output.out_features), dtype=np.float32)
     lengths = np.diff(rows)
     order = np.argsort(-lengths, kind="stable")
