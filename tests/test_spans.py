@@ -24,7 +24,7 @@ from bothways.model.heads import Bert
 from bothways.tasks.finetune import finetune
 from bothways.tasks.kinds import task_of
 from bothways.tasks.passages import PassagePart
-from bothways.tasks.predict import evaluate_file, predict_outputs, read_part
+from bothways.tasks.predict import encode_file, evaluate_file, predict_outputs
 from bothways.tasks.questions import Gold, Questions
 from bothways.tasks.spans import Answer, Answered, SpanTask, best_places, span_scores
 from model_examples import padded, small_config, small_tokenizer
@@ -296,7 +296,7 @@ def test_errors_show_question_and_passage_around_both_answers() -> None:
 def test_transformers_gives_the_same_outputs(tuned: FinetuneConfig) -> None:
     transformers = pytest.importorskip("transformers")
     loaded = load_model(model_of(tuned))
-    _, part = read_part(loaded, tuned.task.dev, labelled=True)
+    _, part = encode_file(loaded, tuned.task.dev, labelled=True)
     outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
     bounds = part.examples.bounds
     tokens, segments = (
@@ -466,7 +466,7 @@ def test_folders_of_transformers_answer(tmp_path: Path) -> None:
     path = squad_file(
         tmp_path / "q.json", [{"context": "w2", "qas": [{"id": "a", "question": "w1"}]}]
     )
-    task, part = read_part(load_model(tmp_path / "m"), path, labelled=False)
+    task, part = encode_file(load_model(tmp_path / "m"), path, labelled=False)
     assert isinstance(part, PassagePart)
     outputs = np.zeros((len(part.examples.places), 2), np.float32)
     assert task.texts(task.decode(part, outputs)) == ["w2"]

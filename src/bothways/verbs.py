@@ -22,22 +22,22 @@ from bothways.pretraining.plan import unfit
 from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task as declared_task
-from bothways.tasks.kinds import task_of
-from bothways.tasks.predict import (
-    Prediction,
-    evaluate_file,
-    outputs_of,
-    predict_choices,
-    read_part,
-    write_predictions,
-)
-from bothways.tasks.schemes import OUTSIDE
-from bothways.tasks.submission import submission_rows
-from bothways.tasks.vectors import (
+from bothways.tasks.embeddings import (
     check_format,
     embed_texts,
     write_vectors,
 )
+from bothways.tasks.kinds import task_of
+from bothways.tasks.predict import (
+    Prediction,
+    encode_file,
+    evaluate_file,
+    outputs_of,
+    predict_choices,
+    write_predictions,
+)
+from bothways.tasks.schemes import OUTSIDE
+from bothways.tasks.submission import submission_rows
 from bothways.training.precision import choose_precision, set_threads
 from bothways.use import Model, load, put
 from bothways.use_options import (
@@ -115,7 +115,7 @@ def _predict_file(loaded: Loaded, options: PredictOptions) -> list[str]:
     columns = None if options.task is None else declared_task(options.task).task
     if options.submission and loaded.model.tagger is not None:
         raise ConfigError("--submission is for one prediction an example; a tagger gives many.")
-    task, part = read_part(loaded, options.file or "", labelled=False, options=columns)
+    task, part = encode_file(loaded, options.file or "", labelled=False, options=columns)
     for note in part.notes:
         _note(note)
     dtype = choose_precision(options.precision, loaded.model.device).dtype
