@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_text
-from bothways.tasks.readers import json_items, json_object, listed, nearest, text_lines
+from bothways.tasks.readers import did_you_mean, json_items, json_object, listed, text_lines
 from bothways.use_options import SplitOptions
 
 _TABLES = (".tsv", ".txt")
@@ -77,7 +77,7 @@ def _table(path: Path, options: SplitOptions) -> Iterator[tuple[str | None, str]
         if columns.count(options.by) != 1:
             raise ConfigError(
                 f"{path} must have the column {options.by!r} once; its columns are "
-                f"{listed(columns)}.{nearest(options.by, columns)}"
+                f"{listed(columns)}.{did_you_mean(options.by, columns)}"
             )
         at = columns.index(options.by)
     elif options.by is not None:
@@ -110,7 +110,7 @@ def _objects(path: Path, options: SplitOptions) -> Iterator[tuple[str, str]]:
         if key is None:
             raise InputError(
                 f"key {options.by!r} is missing; the keys are {listed(list(item))}."
-                f"{nearest(options.by or '', item)}",
+                f"{did_you_mean(options.by or '', item)}",
                 path=path,
                 line=number,
             )

@@ -34,7 +34,7 @@ from bothways.tasks.panels import (
     confusion_panel,
     scatter_panel,
 )
-from bothways.tasks.readers import Rows, broken_note, listed, nearest, read_rows
+from bothways.tasks.readers import Rows, broken_note, did_you_mean, listed, read_rows
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -145,7 +145,7 @@ class ClassificationTask(TextTask):
             if label not in places:
                 raise InputError(
                     f"unknown label {label!r}; the labels are {listed(self.labels)} (task.labels, "
-                    f"or what the training file has).{nearest(label, self.labels)}",
+                    f"or what the training file has).{did_you_mean(label, self.labels)}",
                     path=rows.path,
                     line=line,
                 )
