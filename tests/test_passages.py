@@ -82,7 +82,7 @@ def test_what_is_trained_on_is_the_answer(
 
 
 def covered(part: PassagePart) -> set[int]:
-    first, end = part.texts[0]
+    first, end = part.passage_bounds[0]
     spans = zip(part.starts[first:end].tolist(), part.ends[first:end].tolist(), strict=True)
     return {at for start, stop in spans for at in range(start, stop)}
 
@@ -113,7 +113,7 @@ def test_the_layout_of_a_window() -> None:
     assert examples.gold.tolist() == [[7, 8], [4, 5]]
     assert examples.owners.tolist() == [0, 0]
     assert len(examples.places) == len(examples.tokens)
-    assert part.texts.tolist() == [[4, 11], [4, 11]]
+    assert part.passage_bounds.tolist() == [[4, 11], [4, 11]]
     best = [shown[n].split()[i] for n, i in np.argwhere(part.best.reshape(2, 12)).tolist()]
     assert best == ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]
     assert (

@@ -26,7 +26,7 @@ from bothways.tasks.kinds import task_of
 from bothways.tasks.passages import PassagePart
 from bothways.tasks.predict import encode_file, evaluate_file, predict_outputs
 from bothways.tasks.questions import Gold, Questions
-from bothways.tasks.spans import Answer, Answered, SpanTask, best_places, span_scores
+from bothways.tasks.spans import Answer, Answered, SpanTask, best_spans, span_scores
 from model_examples import padded, small_config, small_tokenizer
 from question_examples import squad_file, word_questions
 
@@ -106,7 +106,7 @@ def test_all_answers_of_a_window(pieces: int, longest: int, seed: int) -> None:
     assert scores.shape == (pieces, longest)
     found = {(int(i), int(i + n)): float(scores[i, n]) for i, n in np.argwhere(scores > -np.inf)}
     assert found == expected
-    rows, columns = best_places(scores, 5)
+    rows, columns = best_spans(scores, 5)
     top = [expected[int(i), int(i + n)] for i, n in zip(rows, columns, strict=True)]
     assert top == sorted(expected.values(), reverse=True)[:5]
 
@@ -124,7 +124,7 @@ def decoded(passage: str, scores: dict[str, tuple[float, float]], **options: obj
     outputs = np.zeros((len(part.examples.places), 2), np.float32)
     words = passage.split()
     for word, values in scores.items():
-        outputs[0 if word == "[CLS]" else part.texts[0, 0] + words.index(word)] = values
+        outputs[0 if word == "[CLS]" else part.passage_bounds[0, 0] + words.index(word)] = values
     return task.decode(part, outputs)[0]
 
 
@@ -169,7 +169,7 @@ def test_over_windows() -> None:
     options = TaskOptions(kind="spans", spans=SpanOptions(no_answer=True, stride=3))
     task = SpanTask.define(options, rows)
     part = task.encode(small_tokenizer(VOCABULARY), rows, length=11)
-    assert part.texts.tolist() == [[3, 10], [3, 10]]  # words 0 to 6, and 3 to 9
+    assert part.passage_bounds.tolist() == [[3, 10], [3, 10]]  # words 0 to 6, and 3 to 9
     outputs = np.zeros((22, 2), np.float32)
     outputs[0], outputs[11] = 2.5, 1.0
     outputs[3 + 6, 0] = 9.0  # the last word of the first window, which the second shows better
@@ -199,7 +199,7 @@ def test_options_that_fit_no_file() -> None:
     task = SpanTask.define(TaskOptions(kind="spans"), rows)
     assert task.metrics == ("f1", "exact_match")
     none = dataclasses.replace(rows, answers=[()])
-    with pytest.raises(InputError, match="question 'q' has no answer, but this task"):
+    with pytest.raises(InputError, match="question 'q' has no answer, but all questions"):
         task.encode(small_tokenizer(VOCABULARY), none, length=64)
 
 
@@ -362,7 +362,7 @@ def test_tuning_finds_the_threshold() -> None:
     assert tuned.options.spans.threshold == 4.0
     found = tuned.measure(part, tuned.decode(part, outputs))
     assert found.scores["f1"] == 1.0
-    assert "threshold of no answer 4.000; at 0: f1 0.6667" in found.notes[0]
+    assert "no-answer threshold 4.000; at 0: f1 0.6667" in found.notes[0]
     fixed = dataclasses.replace(task.options.spans, tune=False)
     same = SpanTask(dataclasses.replace(task.options, spans=fixed))
     assert same.tuned(part, outputs) is same
@@ -453,7 +453,7 @@ def test_the_verbs(
 def test_other_models_do_not_answer(start: Path, tuned: FinetuneConfig) -> None:
     with pytest.raises(ModelError, match="no task head"):
         bw.load(start).answer("w1", "w2")
-    with pytest.raises(ModelError, match="'spans', which is not predicted for"):
+    with pytest.raises(ModelError, match="'spans', which does not predict"):
         bw.load(model_of(tuned)).predict(["w1"])
 
 
@@ -469,4 +469,4 @@ def test_folders_of_transformers_answer(tmp_path: Path) -> None:
     task, part = encode_file(load_model(tmp_path / "m"), path, labelled=False)
     assert isinstance(part, PassagePart)
     outputs = np.zeros((len(part.examples.places), 2), np.float32)
-    assert task.texts(task.decode(part, outputs)) == ["w2"]
+    assert task.final_answers(task.decode(part, outputs)) == ["w2"]

@@ -51,14 +51,14 @@ class PassagePart(Part[Questions]):
     """A file of questions, encoded.
 
     Attributes:
-        texts: int64 [N, 2]; among the window's tokens the first one of the passage, and the one
-            after its last.
+        passage_bounds: int64 [N, 2]; among the window's tokens, the first one of the passage and
+            the one after its last.
         starts, ends: int32 [R]; the characters of the passage that a token covers; 0 for tokens
             outside the passage.
         best: bool [R]; whether this window is the one with the most context around this token.
     """
 
-    texts: NDArray[np.int64]
+    passage_bounds: NDArray[np.int64]
     starts: NDArray[np.int32]
     ends: NDArray[np.int32]
     best: NDArray[np.bool_]
@@ -100,7 +100,7 @@ def encode_questions(
         rows,
         examples,
         tuple(notes),
-        texts=np.array(windows.texts, np.int64),
+        passage_bounds=np.array(windows.passage_bounds, np.int64),
         starts=np.concatenate(windows.starts),
         ends=np.concatenate(windows.ends),
         best=np.concatenate(windows.best),
@@ -209,7 +209,7 @@ class _WindowBuilder:
     def __init__(self, tokenizer: Tokenizer):
         self._sequences = SequenceBuilder(tokenizer)
         self._owners: list[int] = []
-        self.texts: list[tuple[int, int]] = []
+        self.passage_bounds: list[tuple[int, int]] = []
         self.targets: list[tuple[int, int]] = []
         self.starts: list[NDArray[np.int32]] = []
         self.ends: list[NDArray[np.int32]] = []
@@ -233,7 +233,7 @@ class _WindowBuilder:
             window = slice(start, end)
             self._sequences.add(query, passage.ids[window])
             self._owners.append(question)
-            self.texts.append((len(before), len(before) + end - start))
+            self.passage_bounds.append((len(before), len(before) + end - start))
             self.targets.append(_window_target(answer, start, end, len(before)))
             self.starts += [before, passage.starts[window], after]
             self.ends += [before, passage.ends[window], after]

@@ -170,7 +170,7 @@ def answer_question(
     rows = Questions(Path("question"), [passage], ["1"], [question], [0])
     part = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
     predictions = task.decode(part, outputs_of(loaded, task, part.examples, dtype=dtype))
-    (final,) = task.texts(predictions)
+    (final,) = task.final_answers(predictions)
     return sorted(predictions[0].answers, key=lambda answer: answer.text != final)
 
 
