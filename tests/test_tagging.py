@@ -21,7 +21,7 @@ from bothways.model.heads import Bert
 from bothways.tasks.conll import read_sentences
 from bothways.tasks.finetune import finetune
 from bothways.tasks.predict import evaluate_file
-from bothways.tasks.schemes import phrases
+from bothways.tasks.schemes import entity_spans
 from bothways.tasks.tagging import TaggedPart, TaggingTask
 from bothways.tasks.words import encode_sentences
 from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
@@ -456,5 +456,5 @@ def test_a_tagger_of_transformers_tags(tmp_path: Path) -> None:
     with torch.no_grad():
         logits = theirs(ids).logits[0, 1:-1]
     best = [config.id2label[int(i)] for i in logits.argmax(-1)]
-    assert phrases(best) == phrases(found.tags)
+    assert entity_spans(best) == entity_spans(found.tags)
     np.testing.assert_allclose(found.probabilities, logits.softmax(-1).max(-1).values, atol=1e-5)

@@ -15,7 +15,7 @@ from pathlib import Path
 from bothways.config import Scheme, TaggingOptions
 from bothways.errors import InputError
 from bothways.tasks.readers import listed, text_lines
-from bothways.tasks.schemes import breaks, find_scheme
+from bothways.tasks.schemes import find_scheme, scheme_violations
 
 DOCUMENT = "-DOCSTART-"
 
@@ -170,7 +170,7 @@ def _with_scheme(sentences: Sentences, options: TaggingOptions) -> Sentences:
     scheme: Scheme = find_scheme(sentences.tags) if options.scheme == "auto" else options.scheme
     broken = 0
     for tags, lines in zip(sentences.tags, sentences.lines, strict=True):
-        breaking = breaks(tags, scheme)
+        breaking = scheme_violations(tags, scheme)
         broken += len(breaking)
         if breaking and options.broken == "refuse":
             word = breaking[0]

@@ -20,7 +20,7 @@ from bothways.tasks.conll import Sentences
 from bothways.tasks.kinds import task_of
 from bothways.tasks.passages import include_trailing_marks
 from bothways.tasks.predict import choose_length, outputs_of
-from bothways.tasks.schemes import phrases
+from bothways.tasks.schemes import entity_spans
 from bothways.tasks.tagging import TaggingTask, encoded_sentences
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -107,7 +107,7 @@ def tag_text(
     rows = encoded_sentences(part).sentences[0].row_of_words(len(words))
     probabilities = tuple(row_probabilities[rows].tolist())
     entities = []
-    for entity_type, first, last in phrases(tags) if task.learned != "none" else []:
+    for entity_type, first, last in entity_spans(tags) if task.learned != "none" else []:
         start, end = spans[first][0], spans[last - 1][1]
         probability = min(probabilities[first:last])
         entities.append(

@@ -23,7 +23,7 @@ OUTSIDE = "O"
 _PREFIXES = ("B", "I", "E", "S")
 
 
-class Phrase(NamedTuple):
+class EntitySpan(NamedTuple):
     """An entity: the words ``start`` to ``end - 1`` of a sentence."""
 
     type: str
@@ -31,20 +31,20 @@ class Phrase(NamedTuple):
     end: int
 
 
-def parse(tag: str) -> tuple[str, str]:
+def parse_tag(tag: str) -> tuple[str, str]:
     """Prefix and type of a tag; a tag without a known prefix is outside."""
     prefix, _, entity_type = tag.partition("-")
     return (prefix, entity_type) if prefix in _PREFIXES else (OUTSIDE, "")
 
 
-def phrases(tags: Sequence[str]) -> list[Phrase]:
+def entity_spans(tags: Sequence[str]) -> list[EntitySpan]:
     """The entities that conlleval sees in the tags of a sentence, in order."""
-    entities: list[Phrase] = []
+    entities: list[EntitySpan] = []
     start = 0
-    parsed = [(OUTSIDE, ""), *map(parse, tags), (OUTSIDE, "")]
+    parsed = [(OUTSIDE, ""), *map(parse_tag, tags), (OUTSIDE, "")]
     for word, (previous, current) in enumerate(pairwise(parsed)):
         if _ends_between(previous, current):
-            entities.append(Phrase(previous[1], start, word))
+            entities.append(EntitySpan(previous[1], start, word))
         if _starts_between(previous, current):
             start = word
     return entities
@@ -64,7 +64,7 @@ def _starts_between(previous: tuple[str, str], current: tuple[str, str]) -> bool
     return current[0] in "BS" or previous[0] in ("E", "S", OUTSIDE) or previous[1] != current[1]
 
 
-def write_tags(entities: Iterable[Phrase], words: int, scheme: Scheme) -> list[str]:
+def write_tags(entities: Iterable[EntitySpan], words: int, scheme: Scheme) -> list[str]:
     """Tags for the words of a sentence.
 
     Args:
@@ -73,7 +73,7 @@ def write_tags(entities: Iterable[Phrase], words: int, scheme: Scheme) -> list[s
         scheme: one that marks entities.
     """
     tags = [OUTSIDE] * words
-    previous = Phrase("", -1, -1)
+    previous = EntitySpan("", -1, -1)
     for entity in entities:
         entity_type, start, end = entity
         suffix = f"-{entity_type}" if entity_type else ""
@@ -93,12 +93,12 @@ def scheme_tags(types: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
     return (OUTSIDE, *(prefix + suffix for suffix in suffixes for prefix in prefixes))
 
 
-def breaks(tags: Sequence[str], scheme: Scheme) -> list[int]:
+def scheme_violations(tags: Sequence[str], scheme: Scheme) -> list[int]:
     """The words whose tag the scheme does not allow after the tag before it."""
     if scheme == "none":
         return []
     breaking = []
-    parsed = [(OUTSIDE, ""), *map(parse, tags), (OUTSIDE, "")]
+    parsed = [(OUTSIDE, ""), *map(parse_tag, tags), (OUTSIDE, "")]
     for word, (previous, current) in enumerate(pairwise(parsed)):
         unknown = word < len(tags) and current[0] == OUTSIDE and tags[word] != OUTSIDE
         if unknown or not _allowed(previous, current, scheme):
@@ -128,12 +128,12 @@ def find_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     breaking: Counter[Scheme] = Counter()
     for tags in sentences:
         seen.update(tags)
-        breaking["iob2"] += len(breaks(tags, "iob2"))
-        breaking["iob1"] += len(breaks(tags, "iob1"))
+        breaking["iob2"] += len(scheme_violations(tags, "iob2"))
+        breaking["iob1"] += len(scheme_violations(tags, "iob1"))
     has_prefixes = any(tag[1:2] == "-" and tag[0] in _PREFIXES for tag in seen)
     if not has_prefixes and not seen <= {OUTSIDE, *_PREFIXES}:
         return "none"
-    if any(parse(tag)[0] in ("E", "S") for tag in seen):
+    if any(parse_tag(tag)[0] in ("E", "S") for tag in seen):
         return "bioes"
     return min(("iob2", "iob1"), key=lambda scheme: breaking[scheme])
 
@@ -180,7 +180,7 @@ def score_entities(
     """
     counts: dict[str, Counter[str]] = {name: Counter() for name in ("right", "predicted", "gold")}
     for predicted_tags, gold_tags in zip(predicted, gold, strict=True):
-        predicted_entities, gold_entities = phrases(predicted_tags), phrases(gold_tags)
+        predicted_entities, gold_entities = entity_spans(predicted_tags), entity_spans(gold_tags)
         counts["predicted"].update(entity.type for entity in predicted_entities)
         counts["gold"].update(entity.type for entity in gold_entities)
         counts["right"].update(

@@ -27,9 +27,9 @@ from bothways.tasks.readers import did_you_mean, listed
 from bothways.tasks.schemes import (
     OUTSIDE,
     EntityScores,
-    Phrase,
-    parse,
-    phrases,
+    EntitySpan,
+    entity_spans,
+    parse_tag,
     scheme_tags,
     score_entities,
     write_tags,
@@ -72,7 +72,7 @@ class TaggingTask(Task[Sentences, Tags]):
     @property
     def learned(self) -> Scheme:
         """The scheme of :attr:`labels`; ``none`` if they mark no entities."""
-        prefixes = {parse(tag)[0] for tag in self.labels}
+        prefixes = {parse_tag(tag)[0] for tag in self.labels}
         if self.options.tagging.scheme == "none" or prefixes == {OUTSIDE}:
             return "none"
         return "bioes" if prefixes & {"E", "S"} else "iob2"
@@ -131,7 +131,7 @@ class TaggingTask(Task[Sentences, Tags]):
             tags = rows.tags[s]
             row_tags = [tags[w] for w in sentence.word]
             if self.learned != "none":
-                entities = _entities_over_rows(phrases(tags), sentence)
+                entities = _entities_over_rows(entity_spans(tags), sentence)
                 row_tags = write_tags(entities, len(sentence.word), self.learned)
             for word, tag in zip(sentence.word.tolist(), row_tags, strict=True):
                 if tag not in class_of:
@@ -277,7 +277,8 @@ class TaggingTask(Task[Sentences, Tags]):
         if self.learned == "none":
             return [f"{i + 1} {word}: {tags[i]}" for i, word in enumerate(words)]
         return [
-            f"{start + 1} {space.join(words[start:end])}: {t}" for t, start, end in phrases(tags)
+            f"{start + 1} {space.join(words[start:end])}: {t}"
+            for t, start, end in entity_spans(tags)
         ]
 
     def each(self, part: Part[Sentences], predictions: Tags) -> Each | None:
@@ -321,7 +322,7 @@ def _find_labels(train: Sentences, learn: Scheme) -> tuple[str, ...]:
                 path=train.path,
             )
     else:
-        types = {phrase.type for tags in train.tags for phrase in phrases(tags)}
+        types = {span.type for tags in train.tags for span in entity_spans(tags)}
         labels = scheme_tags(types, learn)
     if len(labels) < 2:
         raise InputError(
@@ -335,14 +336,14 @@ def _choose_metrics(task: TaggingTask) -> tuple[str, ...]:
     return check_metrics(task.options.metrics or known, known, "these tags")
 
 
-def _entities_over_rows(entities: Sequence[Phrase], sentence: WordPieces) -> list[Phrase]:
+def _entities_over_rows(entities: Sequence[EntitySpan], sentence: WordPieces) -> list[EntitySpan]:
     """Entities over all words as entities over the words that are read; an entity none of whose
     words is read is lost."""
     over_rows = []
     for entity_type, start, end in entities:
         first, last = np.searchsorted(sentence.word, [start, end]).tolist()
         if first < last:
-            over_rows.append(Phrase(entity_type, first, last))
+            over_rows.append(EntitySpan(entity_type, first, last))
     return over_rows
 
 
@@ -357,8 +358,8 @@ def _tags_of_words(
     if learned == "none":
         return [row_tags[i] for i in sentence.row_of_words(words)]
     entities = [
-        Phrase(p.type, int(sentence.word[p.start]), int(sentence.word_end[p.end - 1]))
-        for p in phrases(row_tags)
+        EntitySpan(span.type, int(sentence.word[span.start]), int(sentence.word_end[span.end - 1]))
+        for span in entity_spans(row_tags)
     ]
     return write_tags(entities, words, scheme)
 
