@@ -14,7 +14,7 @@ from bothways.config import SpanOptions
 from bothways.errors import InputError, LengthError
 from bothways.model.batch import IGNORE
 from bothways.tasks.passages import PassagePart, encode_questions
-from bothways.tasks.questions import Gold, Questions
+from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzßéñ0123456789.,()'漢字仮한국어가나"
@@ -37,7 +37,7 @@ SPACE = st.sampled_from([" ", "  ", "\n", "\t", "\u00a0", "\u3000", "\u2028", " 
 
 
 def asked(passage: str, *answers: tuple[str, int], question: str = "a") -> Questions:
-    gold = [tuple(Gold(*answer) for answer in answers)]
+    gold = [tuple(GoldAnswer(*answer) for answer in answers)]
     return Questions(Path("q.json"), [passage], ["q"], [question], [0], gold)
 
 

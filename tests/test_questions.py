@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
-from bothways.tasks.questions import Gold, read_questions
+from bothways.tasks.questions import GoldAnswer, read_questions
 from question_examples import question, squad_file
 
 CONTEXT = "The café opened in 1999. It closed soon."
@@ -34,7 +34,11 @@ def test_both_versions_are_read(tmp_path: Path) -> None:
     assert rows.texts == ["When?", "What?", "Who?"]
     assert rows.passages == [CONTEXT, "xy"]
     assert rows.passage_of == [0, 1, 1]
-    assert rows.answers == [(Gold("1999", 19), Gold("in 1999", 16)), (Gold("x", 0),), ()]
+    assert rows.answers == [
+        (GoldAnswer("1999", 19), GoldAnswer("in 1999", 16)),
+        (GoldAnswer("x", 0),),
+        (),
+    ]
     assert rows.gold == [("1999", "in 1999"), ("x",), ()]
     assert rows.some_unanswerable
 

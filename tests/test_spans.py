@@ -25,8 +25,8 @@ from bothways.tasks.finetune import finetune
 from bothways.tasks.kinds import task_of
 from bothways.tasks.passages import PassagePart
 from bothways.tasks.predict import encode_file, evaluate_file, predict_outputs
-from bothways.tasks.questions import Gold, Questions
-from bothways.tasks.spans import Answer, Answered, SpanTask, best_spans, span_scores
+from bothways.tasks.questions import GoldAnswer, Questions
+from bothways.tasks.spans import Answer, RankedAnswers, SpanTask, best_spans, span_scores
 from model_examples import padded, small_config, small_tokenizer
 from question_examples import squad_file, word_questions
 
@@ -112,7 +112,7 @@ def test_all_answers_of_a_window(pieces: int, longest: int, seed: int) -> None:
 
 
 def rows_of(passage: str, *golds: str) -> Questions:
-    gold = tuple(Gold(text, passage.index(text)) for text in golds)
+    gold = tuple(GoldAnswer(text, passage.index(text)) for text in golds)
     return Questions(Path("q.json"), [passage], ["q"], ["w1"], [0], [gold] if golds else None)
 
 
@@ -135,7 +135,7 @@ def test_the_best_answers_with_probabilities() -> None:
     assert [a.score for a in others] == [3.0, 3.0]
     weights = np.exp([5.0, 3.0, 3.0])
     assert [a.probability for a in found.answers] == pytest.approx(weights / weights.sum())  # type: ignore[attr-defined]
-    assert found.odds == 0.0  # type: ignore[attr-defined]
+    assert found.null_odds == 0.0  # type: ignore[attr-defined]
 
 
 def test_equal_words_are_one_answer() -> None:
@@ -148,7 +148,7 @@ def test_no_answer_competes_at_cls() -> None:
     outputs = {"[CLS]": (2.0, 2.5), "w1": (3.0, 1.0)}
     found = decoded("w1 w2", outputs, no_answer=True)
     assert [(a.text, a.score) for a in found.answers][:2] == [("", 4.5), ("w1", 4.0)]  # type: ignore[attr-defined]
-    assert found.odds == 0.5  # type: ignore[attr-defined]
+    assert found.null_odds == 0.5  # type: ignore[attr-defined]
     assert found.best == "w1"  # type: ignore[attr-defined]
     assert "" not in [a.text for a in decoded("w1 w2", outputs, no_answer=False).answers]  # type: ignore[attr-defined]
 
@@ -176,7 +176,7 @@ def test_over_windows() -> None:
     outputs[11 + 3 + 2] = 3.0  # word 5, at its best in the second window
     (found,) = task.decode(part, outputs)
     assert (found.best, found.answers[0].score) == ("w15", 6.0)
-    assert found.odds == 2.0 - 6.0
+    assert found.null_odds == 2.0 - 6.0
     assert "w16" not in [a.text for a in found.answers if a.score > 3]
 
 
@@ -264,15 +264,15 @@ def test_the_page_shows_which_questions_are_hard(
 def test_errors_show_question_and_passage_around_both_answers() -> None:
     passage = f"{'x ' * 400}Anna sold the boat to Ben. {'y ' * 400}"
     at = {name: passage.index(name) for name in ("Anna", "the boat", "Ben")}
-    answers = [(Gold("Anna", at["Anna"]),), (Gold("the boat", at["the boat"]),), ()]
+    answers = [(GoldAnswer("Anna", at["Anna"]),), (GoldAnswer("the boat", at["the boat"]),), ()]
     asked = ["Who?", "", "Where?"]
     rows = Questions(Path("d.json"), [passage], ["a", "b", "c"], asked, [0] * 3, answers)
     task = SpanTask(TaskOptions(kind="spans", metrics=("f1",), spans=SpanOptions(no_answer=True)))
     said = ("Ben", "the  Boat.", "Ben")
 
-    def answered(text: str) -> Answered:
+    def answered(text: str) -> RankedAnswers:
         place = passage.find(text)
-        return Answered((Answer(text, place, place + len(text), 1.0, 0.75),), text, -1.0)
+        return RankedAnswers((Answer(text, place, place + len(text), 1.0, 0.75),), text, -1.0)
 
     part: Any = SimpleNamespace(rows=rows)
     wrong = task.errors(part, [answered(text) for text in said])
@@ -349,7 +349,7 @@ def test_no_answer_is_learned_and_its_threshold_kept(tuned_v2: FinetuneConfig) -
 def test_tuning_finds_the_threshold() -> None:
     """Two questions with answers, of odds -1 and 3; one without, of odds 5."""
     passages = ["w1 w2", "w3 w4", "w5 w6"]
-    golds = [(Gold("w1", 0),), (Gold("w3", 0),), ()]
+    golds = [(GoldAnswer("w1", 0),), (GoldAnswer("w3", 0),), ()]
     rows = Questions(Path("q.json"), passages, ["a", "b", "c"], ["w9"] * 3, [0, 1, 2], [*golds])
     task = SpanTask.define(TaskOptions(kind="spans"), rows)
     part = task.encode(small_tokenizer(VOCABULARY), rows, length=20)
@@ -357,7 +357,7 @@ def test_tuning_finds_the_threshold() -> None:
     for n, null in enumerate((4.0, 8.0, 10.0)):
         outputs[part.examples.rows[n]] = null / 2
         outputs[part.examples.rows[n] + 3] = 2.5
-    assert [answered.odds for answered in task.decode(part, outputs)] == [-1.0, 3.0, 5.0]
+    assert [answered.null_odds for answered in task.decode(part, outputs)] == [-1.0, 3.0, 5.0]
     tuned = task.tuned(part, outputs)
     assert tuned.options.spans.threshold == 4.0
     found = tuned.measure(part, tuned.decode(part, outputs))

@@ -193,7 +193,7 @@ def test_a_files_tags_are_learned_in_one_scheme_and_written_in_its_own(
     scheme: str, learn: str, tmp_path: Path
 ) -> None:
     task, part = encode(tmp_path, FILES[scheme], tagging(learn=learn))
-    assert task.learned == learn
+    assert task.learned_scheme == learn
     assert task.outputs == (9 if learn == "bioes" else 5)
     found = task.decode(part, perfect(task, part))
     assert found == part.rows.tags
@@ -241,7 +241,11 @@ def test_what_a_report_shows(tmp_path: Path) -> None:
 
 def test_tags_that_mark_nothing(tmp_path: Path) -> None:
     task, part = encode(tmp_path, "w1 DT\nw2 NN\nw2 NN\n\nw3 NN\nw4 VB\nw4 VB\n", tagging())
-    assert (task.learned, task.labels, task.metrics) == ("none", ("DT", "NN", "VB"), ("accuracy",))
+    assert (task.learned_scheme, task.labels, task.metrics) == (
+        "none",
+        ("DT", "NN", "VB"),
+        ("accuracy",),
+    )
     assert task.decode(part, perfect(task, part)) == part.rows.tags
     assert task.measure(part, [["NN"] * 3, ["NN"] * 3]).scores == {"accuracy": 0.5}
     with pytest.raises(ConfigError, match="'f1' is not a metric for these tags"):
@@ -255,7 +259,7 @@ def test_tags_that_only_look_like_those_of_a_scheme(tmp_path: Path) -> None:
     """Begin, middle, end and single, as word segmentation has them, mark no entities."""
     task, part = encode(tmp_path, SEGMENTED, tagging())
     assert task.labels == ("B", "E", "M", "S")
-    assert task.learned == "none"
+    assert task.learned_scheme == "none"
     assert task.metrics == ("accuracy",)
     assert task.decode(part, perfect(task, part)) == [["B", "M", "E", "S"], ["S", "B", "E", "S"]]
     entities = "w1 B-X\nw2 I-X\nw3 O\nw4 O\nw5 O\nw6 O\n"

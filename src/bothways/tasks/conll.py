@@ -28,11 +28,11 @@ class Sentences:
         path: the file.
         words: of each sentence, at least one.
         lines: the line of each word, from 1.
-        tags: of each word, as written; None where the file was read without.
+        tags: of each word, as written; None if the file was read without tags.
         unchecked_tags: the tag column of a file read without labels, as it is, to be written next
             to predictions; None if the file has no such column.
         documents: the number of each sentence's document, not decreasing.
-        scheme: of the tags; None where there are none.
+        scheme: of the tags; None if there are none.
         separator: between columns.
         broken: how many tags break the scheme; they are read as by conlleval.
     """

@@ -107,7 +107,7 @@ def tag_text(
     rows = encoded_sentences(part).sentences[0].row_of_words(len(words))
     probabilities = tuple(row_probabilities[rows].tolist())
     entities = []
-    for entity_type, first, last in entity_spans(tags) if task.learned != "none" else []:
+    for entity_type, first, last in entity_spans(tags) if task.learned_scheme != "none" else []:
         start, end = spans[first][0], spans[last - 1][1]
         probability = min(probabilities[first:last])
         entities.append(

@@ -133,14 +133,14 @@ class Examples:
         return np.searchsorted(self.places, self.bounds[self.items]).astype(np.int64)
 
     @cached_property
-    def firsts(self) -> NDArray[np.int64]:
+    def first_items(self) -> NDArray[np.int64]:
         """The first item of each example, int64 [examples]."""
         return np.flatnonzero(np.diff(self.owners, prepend=-1)).astype(np.int64)
 
     @property
     def several(self) -> int:
         """How many examples have more than one item."""
-        return int((np.diff([*self.firsts, len(self)]) > 1).sum())
+        return int((np.diff([*self.first_items, len(self)]) > 1).sum())
 
     @property
     def gold(self) -> NDArray[Any]:

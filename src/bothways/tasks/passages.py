@@ -16,7 +16,7 @@ from bothways.config import SpanOptions
 from bothways.errors import InputError, LengthError
 from bothways.model.batch import IGNORE
 from bothways.tasks.examples import Examples, SequenceBuilder
-from bothways.tasks.questions import Gold, Questions
+from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tasks.task import Part
 from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.tokenizer import Tokenizer
@@ -108,7 +108,7 @@ def encode_questions(
 
 
 def locate_answer(
-    tokenized: TokenizedText, passage: str, answer: Gold, *, search: bool = False
+    tokenized: TokenizedText, passage: str, answer: GoldAnswer, *, search: bool = False
 ) -> tuple[int, int] | None:
     """The first and the last piece that hold a character of an answer.
 
@@ -190,7 +190,7 @@ class _LocatedAnswers:
         return notes
 
 
-def _misaligned_message(id: str, passage: str, answer: Gold) -> str:
+def _misaligned_message(id: str, passage: str, answer: GoldAnswer) -> str:
     actual = passage[max(0, answer.start) :][: len(answer.text)]
     if actual:
         reason = f"which has {actual[:60]!r} there"

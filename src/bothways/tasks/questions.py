@@ -18,7 +18,7 @@ from bothways.tasks.readers import surrogate_problem
 
 
 @dataclass(frozen=True)
-class Gold:
+class GoldAnswer:
     """An answer as written in a file.
 
     Attributes:
@@ -47,7 +47,7 @@ class Questions:
     ids: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     passage_of: list[int] = field(default_factory=list)
-    answers: list[tuple[Gold, ...]] | None = None
+    answers: list[tuple[GoldAnswer, ...]] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -129,7 +129,7 @@ def _paragraphs(path: Path, content: Any) -> Iterator[tuple[str, Any]]:
             yield f"{where}, paragraph {p}", paragraph
 
 
-def _answers(item: Any, path: Path, where: str) -> tuple[Gold, ...]:
+def _answers(item: Any, path: Path, where: str) -> tuple[GoldAnswer, ...]:
     impossible = item.get("is_impossible", False)
     if impossible is True and "answers" not in item:
         return ()
@@ -143,7 +143,7 @@ def _answers(item: Any, path: Path, where: str) -> tuple[Gold, ...]:
                 "characters).",
                 path=path,
             )
-        answers.append(Gold(_text(answer, "text", path, here), start))
+        answers.append(GoldAnswer(_text(answer, "text", path, here), start))
     if "is_impossible" in item and impossible != (not answers):
         raise InputError(
             f"{where}: is_impossible is {_shown(impossible)}, but it has {len(answers)} answers.",

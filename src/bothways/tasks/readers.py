@@ -343,14 +343,15 @@ def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     decoder = json.JSONDecoder()
     position = _skip_space(text, 0)
     line = 1 + text.count("\n", 0, position)
-    if text[position : position + 1] != "[":
+    if not text.startswith("[", position):
         problem = (
             "is not a JSON list; it must begin with '[' (name a file with one object per line "
             ".jsonl)."
         )
         raise InputError(problem, path=path, line=line)
-    first = True
-    while not (first and text.startswith("]", _skip_space(text, position + 1))):
+    if text.startswith("]", _skip_space(text, position + 1)):
+        return
+    while True:  # position is that of '[' or of a comma
         start = _skip_space(text, position + 1)
         line += text.count("\n", position, start)
         try:
@@ -363,12 +364,11 @@ def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield line, item
         position = _skip_space(text, end)
         line += text.count("\n", start, position)
-        if text[position : position + 1] == "]":
+        if text.startswith("]", position):
             return
-        if text[position : position + 1] != ",":
+        if not text.startswith(",", position):
             problem = "the list breaks off here; ',' or ']' must follow an object."
             raise InputError(problem, path=path, line=line)
-        first = False
 
 
 def _skip_space(text: str, position: int) -> int:

@@ -67,22 +67,22 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Answered:
+class RankedAnswers:
     """The answers found for a question.
 
     Attributes:
         answers: different texts, best first, with "no answer" among them if that is possible.
         best: the text of the best actual answer; empty if the passage is empty.
-        odds: the score of no answer (the lowest over the windows) minus that of the best answer; 0
-            if every question has an answer.
+        null_odds: the score of no answer (the lowest over the windows) minus that of the best
+            answer; 0 if every question has an answer.
     """
 
     answers: tuple[Answer, ...]
     best: str
-    odds: float
+    null_odds: float
 
 
-class SpanTask(Task[Questions, list[Answered]]):
+class SpanTask(Task[Questions, list[RankedAnswers]]):
     """Questions on passages."""
 
     loss = "place"
@@ -140,7 +140,7 @@ class SpanTask(Task[Questions, list[Answered]]):
             )
         return encode_questions(tokenizer, rows, self.options.spans, length=length)
 
-    def decode(self, part: Part[Questions], outputs: Outputs) -> list[Answered]:
+    def decode(self, part: Part[Questions], outputs: Outputs) -> list[RankedAnswers]:
         """The best answers to each question."""
         assert isinstance(part, PassagePart)
         bounds = np.searchsorted(part.examples.owners, np.arange(len(part.rows) + 1))
@@ -151,7 +151,7 @@ class SpanTask(Task[Questions, list[Answered]]):
 
     def _answer(
         self, part: PassagePart, outputs: Outputs, question: int, windows: range
-    ) -> Answered:
+    ) -> RankedAnswers:
         """The best answers over the windows of a question."""
         options = self.options.spans
         scores, tokens, null_scores = [], [], []
@@ -178,15 +178,15 @@ class SpanTask(Task[Questions, list[Answered]]):
             if len(kept) < options.n_best:
                 kept.setdefault(passage[start:end], (start, end, score))
         best = next(iter(kept), "")
-        odds = 0.0
+        null_odds = 0.0
         if self.no_answer or not kept:
             null_score = min(null_scores)
-            odds = null_score - kept[best][2] if kept else 0.0
+            null_odds = null_score - kept[best][2] if kept else 0.0
             kept[""] = (0, 0, null_score)
-        return Answered(_with_probabilities(kept), best, odds)
+        return RankedAnswers(_with_probabilities(kept), best, null_odds)
 
     def final_answers(
-        self, predictions: list[Answered], threshold: float | None = None
+        self, predictions: list[RankedAnswers], threshold: float | None = None
     ) -> list[str]:
         """The final answer to each question: the best one, or an empty text for no answer.
 
@@ -195,7 +195,7 @@ class SpanTask(Task[Questions, list[Answered]]):
             threshold: no answer is given if its odds are higher; the task's if None.
         """
         threshold = self.options.spans.threshold if threshold is None else threshold
-        return ["" if self.no_answer and p.odds > threshold else p.best for p in predictions]
+        return ["" if self.no_answer and p.null_odds > threshold else p.best for p in predictions]
 
     def tuned(self, part: Part[Questions], outputs: Outputs) -> Self:
         """The same task with the threshold for which F1 is highest."""
@@ -204,7 +204,7 @@ class SpanTask(Task[Questions, list[Answered]]):
             return self
         predictions = self.decode(part, outputs)
         threshold = choose_threshold(
-            np.array([answered.odds for answered in predictions]),
+            np.array([answered.null_odds for answered in predictions]),
             self._scores(part, [answered.best for answered in predictions]).f1,
             self._scores(part, ["" for _ in predictions]).f1,
         )
@@ -216,7 +216,7 @@ class SpanTask(Task[Questions, list[Answered]]):
         convention = self.options.spans.convention
         return score_answers(texts, part.rows.gold, convention=convention, no_answer=self.no_answer)
 
-    def measure(self, part: Part[Questions], predictions: list[Answered]) -> Measurement:
+    def measure(self, part: Part[Questions], predictions: list[RankedAnswers]) -> Measurement:
         """F1 and exact match as in the official scripts, as fractions."""
         measured = self._measure(part, self.final_answers(predictions))
         if not self.no_answer or not self.options.spans.threshold:
@@ -241,7 +241,7 @@ class SpanTask(Task[Questions, list[Answered]]):
         """No answer to any question."""
         return self._measure(dev, [""] * len(dev.rows))
 
-    def panels(self, part: Part[Questions], predictions: list[Answered]) -> list[Panel]:
+    def panels(self, part: Part[Questions], predictions: list[RankedAnswers]) -> list[Panel]:
         """Scores by the question's first word and by the length of the answer; and confusions of
         answer with no answer, if questions may have none."""
         texts, gold = self.final_answers(predictions), part.rows.gold
@@ -264,7 +264,7 @@ class SpanTask(Task[Questions, list[Answered]]):
             panels.append(confusion_panel(predicted_none, gold_none, ("answer", "no answer")))
         return panels
 
-    def errors(self, part: Part[Questions], predictions: list[Answered]) -> list[Mistake]:
+    def errors(self, part: Part[Questions], predictions: list[RankedAnswers]) -> list[Mistake]:
         """Answers without an exact match; first those with a high probability and a low F1."""
         texts, rows = self.final_answers(predictions), part.rows
         scores = self._scores(part, texts)
@@ -283,11 +283,11 @@ class SpanTask(Task[Questions, list[Answered]]):
             mistakes.append(Mistake(q, context, gold, texts[q] or "no answer", weight, note))
         return mistakes
 
-    def each(self, part: Part[Questions], predictions: list[Answered]) -> Each:
+    def each(self, part: Part[Questions], predictions: list[RankedAnswers]) -> Each:
         """The F1 of each question."""
         return Each("f1", self._scores(part, self.final_answers(predictions)).f1)
 
-    def table(self, part: Part[Questions], predictions: list[Answered]) -> list[list[str]]:
+    def table(self, part: Part[Questions], predictions: list[RankedAnswers]) -> list[list[str]]:
         """id, prediction, gold answers if known, probability; runs of white space become one
         space."""
         has_gold = part.rows.answers is not None
@@ -300,7 +300,7 @@ class SpanTask(Task[Questions, list[Answered]]):
             rows.append([_one_line(part.rows.ids[q]), _one_line(text), *gold, f"{probability:.6f}"])
         return rows
 
-    def write(self, path: Path, part: Part[Questions], predictions: list[Answered]) -> None:
+    def write(self, path: Path, part: Part[Questions], predictions: list[RankedAnswers]) -> None:
         """SQuAD's official format, an object of question id to answer, and next to it files with
         the n best answers and, if questions may have none, the odds of no answer. If ``path`` is a
         .tsv file, the table is written to it and these files next to it."""
@@ -312,7 +312,7 @@ class SpanTask(Task[Questions, list[Answered]]):
         best = {id: [_record(a) for a in p.answers] for id, p in zip(ids, predictions, strict=True)}
         write_json(path.with_name(f"{path.stem}_nbest.json"), best)
         if self.no_answer:
-            odds = {id: p.odds for id, p in zip(ids, predictions, strict=True)}
+            odds = {id: p.null_odds for id, p in zip(ids, predictions, strict=True)}
             write_json(path.with_name(f"{path.stem}_null_odds.json"), odds)
 
 

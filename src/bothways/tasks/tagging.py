@@ -70,7 +70,7 @@ class TaggingTask(Task[Sentences, Tags]):
         return len(self.labels)
 
     @property
-    def learned(self) -> Scheme:
+    def learned_scheme(self) -> Scheme:
         """The scheme of :attr:`labels`; ``none`` if they mark no entities."""
         prefixes = {parse_tag(tag)[0] for tag in self.labels}
         if self.options.tagging.scheme == "none" or prefixes == {OUTSIDE}:
@@ -123,16 +123,16 @@ class TaggingTask(Task[Sentences, Tags]):
     def _targets(self, rows: Sentences, encoded: EncodedSentences) -> NDArray[np.int64]:
         """The gold label of each word that is read, int64 [rows], as a place in :attr:`labels`."""
         assert rows.tags is not None
-        if self.learned != "none" and rows.scheme == "none":
+        if self.learned_scheme != "none" and rows.scheme == "none":
             self._refuse_without_scheme(rows)
         class_of = {label: i for i, label in enumerate(self.labels)}
         targets: list[int] = []
         for s, sentence in enumerate(encoded.sentences):
             tags = rows.tags[s]
             row_tags = [tags[w] for w in sentence.word]
-            if self.learned != "none":
+            if self.learned_scheme != "none":
                 entities = _entities_over_rows(entity_spans(tags), sentence)
-                row_tags = write_tags(entities, len(sentence.word), self.learned)
+                row_tags = write_tags(entities, len(sentence.word), self.learned_scheme)
             for word, tag in zip(sentence.word.tolist(), row_tags, strict=True):
                 if tag not in class_of:
                     raise InputError(
@@ -153,8 +153,8 @@ class TaggingTask(Task[Sentences, Tags]):
                 if tag != OUTSIDE:
                     raise InputError(
                         f"the tags of this file, such as {tag!r}, mark no entities, but those of "
-                        f"the training file do ({self.learned.upper()}). Write entity tags, or "
-                        "name the column that has them with task.tagging.tag.",
+                        f"the training file do ({self.learned_scheme.upper()}). Write entity tags, "
+                        "or name the column that has them with task.tagging.tag.",
                         path=rows.path,
                         line=line,
                     )
@@ -194,19 +194,21 @@ class TaggingTask(Task[Sentences, Tags]):
         """The tags of every sentence's words, in the scheme of the file, or of the training file
         if the file has no tags."""
         encoded, best = encoded_sentences(part), outputs.argmax(-1)
-        scheme = self.written if part.rows.scheme in (None, "none") else part.rows.scheme
+        scheme = self.written_scheme if part.rows.scheme in (None, "none") else part.rows.scheme
         predictions = []
         for s, (sentence, words) in enumerate(zip(encoded.sentences, part.rows.words, strict=True)):
             rows = slice(*encoded.rows[s : s + 2])
             row_tags = [self.labels[i] for i in best[rows]]
-            predictions.append(_tags_of_words(row_tags, sentence, len(words), scheme, self.learned))
+            predictions.append(
+                _tags_of_words(row_tags, sentence, len(words), scheme, self.learned_scheme)
+            )
         return predictions
 
     @property
-    def written(self) -> Scheme:
+    def written_scheme(self) -> Scheme:
         """The scheme of predictions for a file without tags."""
         write = self.options.tagging.write
-        return self.learned if write == "train" else write
+        return self.learned_scheme if write == "train" else write
 
     def measure(self, part: Part[Sentences], predictions: Tags) -> Measurement:
         """Entity scores and the accuracy of single tags, both as conlleval computes them."""
@@ -222,7 +224,7 @@ class TaggingTask(Task[Sentences, Tags]):
         )
         scores = {"accuracy": right / pairs.total()}
         notes = []
-        if self.learned != "none":
+        if self.learned_scheme != "none":
             total, by_type = score_entities(predictions, gold)
             scores |= {"f1": total.f1, "precision": total.precision, "recall": total.recall}
             notes.append(_type_note(by_type))
@@ -243,7 +245,7 @@ class TaggingTask(Task[Sentences, Tags]):
         """Scores of each entity type, or of each tag if tags mark no entities."""
         gold = part.rows.tags
         assert gold is not None, "the file was read without tags"
-        if self.learned == "none":
+        if self.learned_scheme == "none":
             by_type = _scores_by_tag(predictions, gold)
         else:
             _, by_type = score_entities(predictions, gold)
@@ -274,7 +276,7 @@ class TaggingTask(Task[Sentences, Tags]):
 
     def _describe_tags(self, words: list[str], tags: list[str], space: str) -> list[str]:
         """A line per entity, or per word if tags mark no entities."""
-        if self.learned == "none":
+        if self.learned_scheme == "none":
             return [f"{i + 1} {word}: {tags[i]}" for i, word in enumerate(words)]
         return [
             f"{start + 1} {space.join(words[start:end])}: {t}"
@@ -332,7 +334,7 @@ def _find_labels(train: Sentences, learn: Scheme) -> tuple[str, ...]:
 
 
 def _choose_metrics(task: TaggingTask) -> tuple[str, ...]:
-    known = ("accuracy",) if task.learned == "none" else _ENTITY_METRICS
+    known = ("accuracy",) if task.learned_scheme == "none" else _ENTITY_METRICS
     return check_metrics(task.options.metrics or known, known, "these tags")
 
 
@@ -348,14 +350,14 @@ def _entities_over_rows(entities: Sequence[EntitySpan], sentence: WordPieces) ->
 
 
 def _tags_of_words(
-    row_tags: list[str], sentence: WordPieces, words: int, scheme: Scheme, learned: Scheme
+    row_tags: list[str], sentence: WordPieces, words: int, scheme: Scheme, learned_scheme: Scheme
 ) -> list[str]:
     """Tags of all words, from those of the words that are read.
 
     An entity reaches from its first word to the last one that its pieces reach into, and covers all
     words between them; a tag without a scheme holds until the next word that is read.
     """
-    if learned == "none":
+    if learned_scheme == "none":
         return [row_tags[i] for i in sentence.row_of_words(words)]
     entities = [
         EntitySpan(span.type, int(sentence.word[span.start]), int(sentence.word_end[span.end - 1]))

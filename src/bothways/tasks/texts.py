@@ -19,7 +19,7 @@ from scipy.special import softmax
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples, encode_examples
-from bothways.tasks.long import encode_windows, pool_windows, windows_note
+from bothways.tasks.long_texts import encode_windows, pool_windows, windows_note
 from bothways.tasks.metrics import (
     Measurement,
     choose_metrics,
@@ -96,7 +96,7 @@ class TextTask(Task[Rows, Outputs]):
 
     def gold(self, part: Part[Rows]) -> NDArray[Any]:
         """The target of each text, [N], however many windows it has."""
-        return part.examples.gold[part.examples.firsts]
+        return part.examples.gold[part.examples.first_items]
 
     def pooled(self, examples: Examples, outputs: Outputs) -> Outputs:
         """The outputs for each text, float32 [N, C], from those for all windows."""

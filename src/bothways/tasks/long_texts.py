@@ -100,21 +100,21 @@ def pool_windows(
     Returns:
         [N, C], of the same dtype; unchanged if no text has several windows.
     """
-    firsts = examples.firsts
-    if pooling.pooling == "first" or len(firsts) == len(examples):
-        return outputs_WC[firsts]
+    first_items = examples.first_items
+    if pooling.pooling == "first" or len(first_items) == len(examples):
+        return outputs_WC[first_items]
     if pooling.pooling == "max":
-        maximum: NDArray[Any] = np.maximum.reduceat(outputs_WC, firsts)
+        maximum: NDArray[Any] = np.maximum.reduceat(outputs_WC, first_items)
         return maximum
-    counts = np.diff([*firsts, len(examples)])[:, np.newaxis]
-    sums = np.add.reduceat(outputs_WC.astype(np.float64), firsts)
+    counts = np.diff([*first_items, len(examples)])[:, np.newaxis]
+    sums = np.add.reduceat(outputs_WC.astype(np.float64), first_items)
     mean: NDArray[Any] = (sums / counts).astype(outputs_WC.dtype)
     return mean
 
 
 def windows_note(name: str, examples: Examples, length: int, pooling: str) -> list[str]:
     """Notes on texts read in several windows, and on pairs that were cut nevertheless."""
-    texts = len(examples.firsts)
+    texts = len(examples.first_items)
     several = examples.several
     notes = []
     if several:
