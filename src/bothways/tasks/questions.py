@@ -139,14 +139,15 @@ def _answers(item: Any, path: Path, where: str) -> tuple[GoldAnswer, ...]:
         start = _value(answer, "answer_start", path, here)
         if not isinstance(start, int) or isinstance(start, bool):
             raise InputError(
-                f"{here}: answer_start is {_shown(start)}; it must be a whole number (of "
+                f"{here}: answer_start is {_short_json(start)}; it must be a whole number (of "
                 "characters).",
                 path=path,
             )
         answers.append(GoldAnswer(_text(answer, "text", path, here), start))
     if "is_impossible" in item and impossible != (not answers):
         raise InputError(
-            f"{where}: is_impossible is {_shown(impossible)}, but it has {len(answers)} answers.",
+            f"{where}: is_impossible is {_short_json(impossible)}, but it has {len(answers)} "
+            "answers.",
             path=path,
         )
     return tuple(answers)
@@ -155,8 +156,8 @@ def _answers(item: Any, path: Path, where: str) -> tuple[GoldAnswer, ...]:
 def _value(item: Any, key: str, path: Path, where: str) -> Any:
     if not isinstance(item, dict):
         raise InputError(
-            f"{where} is {_shown(item)}, but an object with the key {key!r} is expected; is this "
-            "a file in SQuAD's format?",
+            f"{where} is {_short_json(item)}, but an object with the key {key!r} is expected; is "
+            "this a file in SQuAD's format?",
             path=path,
         )
     if key not in item:
@@ -168,14 +169,14 @@ def _value(item: Any, key: str, path: Path, where: str) -> Any:
 def _list(item: Any, key: str, path: Path, where: str) -> list[Any]:
     value = _value(item, key, path, where)
     if not isinstance(value, list):
-        raise InputError(f"{where}: {key!r} is {_shown(value)}; it must be a list.", path=path)
+        raise InputError(f"{where}: {key!r} is {_short_json(value)}; it must be a list.", path=path)
     return value
 
 
 def _text(item: Any, key: str, path: Path, where: str) -> str:
     value = _value(item, key, path, where)
     if not isinstance(value, str):
-        raise InputError(f"{where}: {key!r} is {_shown(value)}; it must be a text.", path=path)
+        raise InputError(f"{where}: {key!r} is {_short_json(value)}; it must be a text.", path=path)
     if "\0" in value:
         raise InputError(
             f"{where}: {key!r} holds a NUL character; the file is damaged. If you remove it, note "
@@ -187,6 +188,6 @@ def _text(item: Any, key: str, path: Path, where: str) -> str:
     return value
 
 
-def _shown(value: Any) -> str:
+def _short_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=True)
     return text if len(text) <= 40 else text[:37] + "..."

@@ -83,7 +83,7 @@ class RankedAnswers:
 
 
 class SpanTask(Task[Questions, list[RankedAnswers]]):
-    """Questions on passages."""
+    """An answer, or none, to each question from a passage."""
 
     loss = "place"
     head = "spans"

@@ -150,6 +150,7 @@ def _windows(sentence: WordPieces, start: int, document_size: int, room: int) ->
     """
     size = len(sentence.ids)
     if size <= room:
+        # In the middle of the window, or off it where the document ends on one side.
         spare = room - size
         available_right = document_size - start - size
         centered = spare // 2
