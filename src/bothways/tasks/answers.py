@@ -80,7 +80,7 @@ def score_answers(
     return AnswerScores(exact, f1)
 
 
-def total(values: Scores) -> float:
+def sum_in_order(values: Scores) -> float:
     """The sum, added in order as by the official scripts: the last digits depend on the order."""
     return float(np.cumsum(values)[-1]) if len(values) else 0.0
 
@@ -176,7 +176,7 @@ def _by_answerable(scores: AnswerScores, answers: list[str], rows: Questions) ->
 
 
 def _percent(values: Scores) -> float:
-    return 100.0 * total(values) / len(values)
+    return 100.0 * sum_in_order(values) / len(values)
 
 
 def _read_predictions(path: Path) -> dict[str, str]:

@@ -158,7 +158,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
 
     def decode(self, part: Part[ChoiceRows], outputs: Outputs) -> Probabilities:
         """Probabilities of each example's choices, float64 [K]."""
-        return probabilities(part.examples, outputs)
+        return choice_probabilities(part.examples, outputs)
 
     def measure(self, part: Part[ChoiceRows], predictions: Probabilities) -> Measurement:
         """How often the most probable choice is right."""
@@ -212,7 +212,7 @@ def _most_probable(predictions: Probabilities) -> NDArray[np.int64]:
     return np.array([row.argmax() for row in predictions])
 
 
-def probabilities(examples: Examples, outputs: Outputs) -> Probabilities:
+def choice_probabilities(examples: Examples, outputs: Outputs) -> Probabilities:
     """A softmax over the outputs [R, 1] of each example's choices."""
     scores = np.split(outputs[:, 0].astype(np.float64), examples.rows[1:-1])
     return [softmax(row) for row in scores]

@@ -19,7 +19,7 @@ from bothways.config import TaggingOptions, TaskOptions
 from bothways.errors import InputError, LengthError, ModelError
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
-from bothways.tasks.choice import ChoiceTask, Probabilities, encode_choices, probabilities
+from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.ensemble import Ensemble, combine
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.kinds import task_of
@@ -132,7 +132,7 @@ def predict_choices(
     length = choose_length(loaded, length)
     examples = encode_choices(loaded.tokenizer, contexts, choices, length=length)
     outputs = outputs_of(loaded, task, examples, dtype=dtype)
-    return probabilities(examples, outputs), examples.cut
+    return choice_probabilities(examples, outputs), examples.cut
 
 
 def answer_question(

@@ -29,7 +29,7 @@ from bothways.tasks.answers import (
     choose_threshold,
     no_answer_rates,
     score_answers,
-    total,
+    sum_in_order,
 )
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.panels import Each, Mistake, Panel, confusion_panel
@@ -229,8 +229,8 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
     def _measure(self, part: Part[Questions], texts: list[str]) -> Measurement:
         by_question = self._scores(part, texts)
         scores = {
-            "f1": total(by_question.f1) / len(texts),
-            "exact_match": total(by_question.exact) / len(texts),
+            "f1": sum_in_order(by_question.f1) / len(texts),
+            "exact_match": sum_in_order(by_question.exact) / len(texts),
             **no_answer_rates(texts, part.rows.gold),
         }
         collapsed = len(texts) > 1 and len(set(texts)) == 1
