@@ -277,10 +277,10 @@ def task_for_file(
     if override is None:
         if task.needs_columns and not has_options:
             raise ModelError(
-                "the model folder does not say which columns its task has (bothways.json: "
-                "options), as folders that `bothways finetune` wrote do; name the task (--task "
-                "mrpc, or a .yaml file in the same format), or give the texts themselves to "
-                "`bothways predict`."
+                "the model folder does not say which columns its task has (options in "
+                "bothways.json, which `bothways finetune` writes); name the task (--task mrpc, or "
+                "a .yaml file in the same format), or give the texts themselves to `bothways "
+                "predict`."
             )
         return task, ()
     trained = task.options
