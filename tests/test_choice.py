@@ -152,7 +152,7 @@ def test_choose(loaded: Loaded, run: Path, capsys: pytest.CaptureFixture[str]) -
 def test_choose_refuses(loaded: Loaded) -> None:
     with pytest.raises(InputError, match="text 1 has 1 choices"):
         Model(loaded).choose("w1", ["w2"])
-    with pytest.raises(ModelError, match=r"of the kind 'choice'.*its kind of file"):
+    with pytest.raises(ModelError, match=r"of the kind 'choice'.*a file of its format"):
         Model(loaded).predict(["w1"], ["w2"])
     other = Loaded(small_bert(classes=2), TOKENIZER, {"kind": "classification"})
     with pytest.raises(ModelError, match="'classification', not choice"):
@@ -235,7 +235,7 @@ def test_the_longer_is_cut_first_and_reported(tmp_path: Path) -> None:
     rows = read(tmp_path / "x.jsonl", "\n".join(map(json.dumps, [*SAME, long])))
     part = encoded(rows, length=12)
     assert part.notes == (
-        "x.jsonl: 1 of 3 examples were cut to 12 tokens (of context and choice the longer first)",
+        "x.jsonl: 1 of 3 examples were cut to 12 tokens (the longer of context and choice first)",
     )
     assert np.diff(part.examples.bounds).max() == 12
     last = part.examples.tokens[part.examples.bounds[5] : part.examples.bounds[6]]
@@ -306,10 +306,10 @@ HEAD = "context\tone\ttwo\tlabel\n"
             r":1: .*lacks the column 'two'",
         ),
         ("x.tsv", HEAD + "\tw2\tw3\t0\n \tw2\tw3\t0\n", COLUMNS, "every text in column 'context'"),
-        ("x.tsv", HEAD, COLUMNS, "a header and no example"),
+        ("x.tsv", HEAD, COLUMNS, "has no examples"),
         ("x.csv", 'context,one,two,label\n"w1,w2,w3,0\nw1,w2,w3,0\n', COLUMNS, r"x\.csv:2: a quot"),
         ("x.csv", 'context,one,two,label\nw,w,w,0\n"w1"w,w2,w,0\n', COLUMNS, r"x\.csv:3: a quot"),
-        ("x.jsonl", '{"context": "w", "choices": ["w1"], "label": 0}', LISTS, ":1: has 1 of the"),
+        ("x.jsonl", '{"context": "w", "choices": ["w1"], "label": 0}', LISTS, ":1: has 1 choices"),
         (
             "x.jsonl",
             '{"context": "w", "choices": ["a", ""], "label": 0}',
@@ -358,7 +358,7 @@ def test_broken_lines_can_be_left_out(tmp_path: Path) -> None:
         (replace(COLUMNS, choices=("one", "one")), "'one' is named for 2"),
         (replace(COLUMNS, choices=("one", "label")), "'label' is named for 2"),
         (replace(COLUMNS, text_b="context"), "'context' is named for 2"),
-        (replace(COLUMNS, metrics=("f1",)), "accuracy is measured"),
+        (replace(COLUMNS, metrics=("f1",)), "the metric of choices is accuracy"),
         (replace(COLUMNS, labels=("a", "a")), "give each once"),
     ],
 )

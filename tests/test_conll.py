@@ -62,7 +62,7 @@ def test_what_breaks_the_scheme_is_named_or_repaired(tmp_path: Path) -> None:
         read(tmp_path, content)
     found = read(tmp_path, content, TaggingOptions(broken="repair"))
     assert (found.broken, found.scheme) == (1, "iob2")
-    with pytest.raises(InputError, match=r":1: the tag 'I-X' at the start .*as asked for"):
+    with pytest.raises(InputError, match=r":1: the tag 'I-X' at the start .*as requested"):
         read(tmp_path, "a I-X\nb O\n", TaggingOptions(scheme="iob2"))
     with pytest.raises(InputError, match=r":2: the tag 'I-X' after 'S-X' breaks the scheme BIOES"):
         read(tmp_path, "a S-X\nb I-X\n")
@@ -72,12 +72,12 @@ def test_what_breaks_the_scheme_is_named_or_repaired(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a N O\nb O\n", r":2: has 2 columns, where the lines before have 3"),
+        ("a N O\nb O\n", r":2: has 2 columns, but the lines before have 3"),
         ("a O\nb O extra\n", r":2: has 3 columns"),
         ("a\tO\n\tO\n", r":2: the word is empty"),
         ("a\tO\nb\t\n", r":2: the tag is empty"),
         ("a\nb\n", r":1: has 1 column, so there is no column -1 for the tag"),
-        ("\n\n-DOCSTART- O\n\n", "holds no sentence"),
+        ("\n\n-DOCSTART- O\n\n", "has no sentences"),
         ("", "is empty"),
         ("a O\nb\0 O\n", r":2: .*NUL"),
         (b"a O\nb\xff O\n", r":2: .*UTF-8"),
@@ -99,8 +99,8 @@ def test_a_column_that_is_not_there(tmp_path: Path) -> None:
 
 def test_without_labels_tags_are_kept_to_be_shown_only(tmp_path: Path) -> None:
     found = read(tmp_path, "a I-X\nb B-Y\n", labelled=False)
-    assert (found.tags, found.scheme, found.shown) == (None, None, [["I-X", "B-Y"]])
-    assert read(tmp_path, "a\nb\n", labelled=False).shown is None
+    assert (found.tags, found.scheme, found.unchecked_tags) == (None, None, [["I-X", "B-Y"]])
+    assert read(tmp_path, "a\nb\n", labelled=False).unchecked_tags is None
 
 
 def test_a_huge_sentence(tmp_path: Path) -> None:

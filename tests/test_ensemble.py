@@ -21,7 +21,7 @@ from bothways.tasks.ensemble import Ensemble, combine, load_ensemble
 from bothways.tasks.examples import Examples
 from bothways.tasks.finetune import finetune
 from bothways.tasks.kinds import task_of
-from bothways.tasks.predict import evaluate_file, outputs_of, predict_outputs, read_part
+from bothways.tasks.predict import encode_file, evaluate_file, outputs_of, predict_outputs
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.use import load
 from finetuning_examples import pair_scores, start_model, word_config, word_files
@@ -98,7 +98,7 @@ def test_a_run_folder_stands_for_its_seeds(
     assert isinstance(loaded, Ensemble)
     assert loaded.others == (folders[1],)
     dev = config.task.dev
-    task, part = read_part(loaded, dev, labelled=True)
+    task, part = encode_file(loaded, dev, labelled=True)
     found = outputs_of(loaded, task, part.examples, dtype=torch.float32)
     single = [
         predict_outputs(load_model(f).model, part.examples, dtype=torch.float32) for f in folders

@@ -200,7 +200,7 @@ def test_items_keep_their_sequences_and_the_tokens_that_are_read(order: list[int
     assert batch.targets.tolist() == [10 * p for p in expected]
     counts = [int(found.rows[n + 1] - found.rows[n]) for n in order]
     assert batch.bounds.tolist() == np.cumsum([0, *counts]).tolist()
-    assert found.counted(indices) == sum(counts)
+    assert found.count_targets(indices) == sum(counts)
     assert found.lengths.tolist() == [14, 4, 25]
 
 
@@ -208,7 +208,7 @@ def test_targets_of_items_follow_them() -> None:
     found = windows().with_targets(np.array([[0, 1], [1, 1], [2, 0]]))
     indices = np.array([2, 0])
     assert found.batch(indices, max_positions=40).targets.tolist() == [[2, 0], [0, 1]]
-    assert found.counted(indices) == 2
+    assert found.count_targets(indices) == 2
 
 
 @pytest.mark.parametrize("heads", [{"tags": 3}, {"spans": True}, {"classes": 1}])
@@ -245,7 +245,7 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut_for_every_loss() -
         gradients = []
         for parts in ([everything], [everything[:1], everything[1:]]):
             model = small_bert(small_config(dropout=0.0), **heads)
-            loss = task_loss(kind, found.counted(everything))
+            loss = task_loss(kind, found.count_targets(everything))
             for part in parts:
                 loss(model, found.batch(part, max_positions=40), torch.float32)[0].backward()
             gradients.append([p.grad for p in model.parameters() if p.grad is not None])

@@ -322,7 +322,7 @@ def test_labels_are_matched_by_name_and_else_by_order() -> None:
     labels, notes = match_labels(("LABEL_0", "LABEL_1"), ("0", "1"))
     assert labels == ("0", "1")
     assert notes == (
-        "labels by their order, for the names say nothing: 'LABEL_0' as '0', 'LABEL_1' as '1'",
+        "label names do not match; matched by position: 'LABEL_0' as '0', 'LABEL_1' as '1'",
     )
     with pytest.raises(ModelError, match=r"has 3 labels .* the task 2"):
         match_labels(("x", "y", "z"), ("0", "1"))

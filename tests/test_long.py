@@ -20,7 +20,7 @@ from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.finetune import finetune
-from bothways.tasks.long import encode_windows, pool_windows
+from bothways.tasks.long_texts import encode_windows, pool_windows
 from bothways.tasks.predict import evaluate_file, predict_outputs, predict_texts
 from bothways.tasks.texts import ClassificationTask, RegressionTask
 from model_examples import small_bert, small_config, small_tokenizer
@@ -122,7 +122,7 @@ def test_how_outputs_are_combined() -> None:
         TOKENIZER, [text(range(7)), "w1", text(range(12))], None, length=7, stride=5
     )
     assert examples.owners.tolist() == [0, 0, 1, 2, 2, 2]
-    assert (examples.firsts.tolist(), examples.several) == ([0, 2, 3], 2)
+    assert (examples.first_items.tolist(), examples.several) == ([0, 2, 3], 2)
     outputs = np.array([[1, 5], [3, 1], [7, 8], [0, 0], [1, 2], [5, 1]], np.float32)
     expected = {
         "mean": [[2, 3], [7, 8], [2, 1]],
@@ -209,7 +209,7 @@ def test_documents_are_learned_beyond_the_length(
         assert (
             "40 of 40 examples were cut to 16 tokens" in notes[0]
             if long == "cut"
-            else "40 of 40 texts are longer than 16 tokens, read in" in notes[0]
+            else "40 of 40 texts are longer than 16 tokens and are read in" in notes[0]
         )
     assert found["windows"] > 0.85 > found["cut"]
     folder = tmp_path / "run-windows/seed-0"

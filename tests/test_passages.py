@@ -14,7 +14,7 @@ from bothways.config import SpanOptions
 from bothways.errors import InputError, LengthError
 from bothways.model.batch import IGNORE
 from bothways.tasks.passages import PassagePart, encode_questions
-from bothways.tasks.questions import Gold, Questions
+from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzßéñ0123456789.,()'漢字仮한국어가나"
@@ -37,7 +37,7 @@ SPACE = st.sampled_from([" ", "  ", "\n", "\t", "\u00a0", "\u3000", "\u2028", " 
 
 
 def asked(passage: str, *answers: tuple[str, int], question: str = "a") -> Questions:
-    gold = [tuple(Gold(*answer) for answer in answers)]
+    gold = [tuple(GoldAnswer(*answer) for answer in answers)]
     return Questions(Path("q.json"), [passage], ["q"], [question], [0], gold)
 
 
@@ -82,7 +82,7 @@ def test_what_is_trained_on_is_the_answer(
 
 
 def covered(part: PassagePart) -> set[int]:
-    first, end = part.texts[0]
+    first, end = part.passage_bounds[0]
     spans = zip(part.starts[first:end].tolist(), part.ends[first:end].tolist(), strict=True)
     return {at for start, stop in spans for at in range(start, stop)}
 
@@ -113,11 +113,11 @@ def test_the_layout_of_a_window() -> None:
     assert examples.gold.tolist() == [[7, 8], [4, 5]]
     assert examples.owners.tolist() == [0, 0]
     assert len(examples.places) == len(examples.tokens)
-    assert part.texts.tolist() == [[4, 11], [4, 11]]
+    assert part.passage_bounds.tolist() == [[4, 11], [4, 11]]
     best = [shown[n].split()[i] for n, i in np.argwhere(part.best.reshape(2, 12)).tolist()]
     assert best == ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]
     assert (
-        "1 of 1 questions have a passage that is read in several windows, 2 in all"
+        "1 of 1 questions have a passage that is read in several windows (2 windows in all)"
         in (part.notes[0])
     )
 
@@ -176,7 +176,7 @@ def test_answers_astray(passage: str, answer: tuple[str, int], elsewhere: str | 
     part = encode(rows, misaligned="search")
     assert texts_at_targets(part) == [elsewhere or ""]
     assert (part.examples.gold[0, 0] == IGNORE) == (elsewhere is None)
-    assert any("nearest place" in note for note in part.notes) == (elsewhere is not None)
+    assert any("nearest occurrence" in note for note in part.notes) == (elsewhere is not None)
 
 
 def test_the_nearest_place_is_taken() -> None:
@@ -192,12 +192,12 @@ def test_an_answer_without_tokens() -> None:
 def test_long_and_empty_questions_and_passages() -> None:
     part = encode(asked("a b", ("a", 0), question="x y z"), query_length=2)
     assert len(part.examples.tokens) == 2 + 2 + 3
-    assert part.notes == ("q.json: 1 of 1 questions were cut to the length of a question",)
+    assert part.notes == ("q.json: 1 of 1 questions were cut to task.spans.query_length",)
     part = encode(asked("", question=" "))
     assert len(part.examples.tokens) == 3
     assert [note.partition(": ")[2] for note in part.notes] == [
         "1 of 1 questions are empty",
-        "1 of 1 questions have an empty passage, and so no answer",
+        "1 of 1 questions have an empty passage and thus no answer",
     ]
     with pytest.raises(LengthError, match=r"'q' has 3 tokens.*no room.*query_length"):
         encode(asked("a b", question="x y z"), length=6)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
-from bothways.tasks.questions import Gold, read_questions
+from bothways.tasks.questions import GoldAnswer, read_questions
 from question_examples import question, squad_file
 
 CONTEXT = "The café opened in 1999. It closed soon."
@@ -34,7 +34,11 @@ def test_both_versions_are_read(tmp_path: Path) -> None:
     assert rows.texts == ["When?", "What?", "Who?"]
     assert rows.passages == [CONTEXT, "xy"]
     assert rows.passage_of == [0, 1, 1]
-    assert rows.answers == [(Gold("1999", 19), Gold("in 1999", 16)), (Gold("x", 0),), ()]
+    assert rows.answers == [
+        (GoldAnswer("1999", 19), GoldAnswer("in 1999", 16)),
+        (GoldAnswer("x", 0),),
+        (),
+    ]
     assert rows.gold == [("1999", "in 1999"), ("x",), ()]
     assert rows.some_unanswerable
 
@@ -62,7 +66,7 @@ def test_without_answers(tmp_path: Path) -> None:
         (b"[1]", "SQuAD's format"),
         (b'{"version": "1.1"}', "lacks the key 'data'; its keys are 'version'"),
         (b'{"data": {}}', "'data' is {}; it must be a list"),
-        (b'{"data": []}', "holds no question"),
+        (b'{"data": []}', "has no questions"),
         (b'{"data": [7]}', "article 1 is 7"),
         (b'{"data": [{"title": "T"}]}', r"article 1 \('T'\) lacks the key 'paragraphs'"),
         (b'{"data": [{"paragraphs": [{"qas": []}]}]}', "paragraph 1 lacks the key 'context'"),
@@ -89,7 +93,7 @@ def test_no_file(tmp_path: Path) -> None:
         ({"question": "W\0ho?"}, "'question' holds a NUL"),
         ({"question": "\ud83d"}, r"half of a surrogate pair \(\\ud83d\)"),
         ({"answers": "1999"}, "'answers' is \"1999\"; it must be a list"),
-        ({"answers": ["1999"]}, 'answer 1 is "1999" where an object'),
+        ({"answers": ["1999"]}, 'answer 1 is "1999", but an object'),
         ({"answers": [{"text": "1999"}]}, "answer 1 lacks the key 'answer_start'"),
         ({"answers": [{"text": "1999", "answer_start": "19"}]}, 'answer_start is "19"'),
         ({"answers": [{"text": "1999", "answer_start": True}]}, "answer_start is true"),

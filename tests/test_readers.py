@@ -77,7 +77,7 @@ def test_json_labels(tmp_path: Path) -> None:
         ("sentence\tlabel\na\t \n", r"data\.tsv:2: the label is empty"),
         ("", r"data\.tsv: is empty"),
         ("\n\n \n", r"data\.tsv: is empty"),
-        ("sentence\tlabel\n", r"data\.tsv: holds a header and no example"),
+        ("sentence\tlabel\n", r"data\.tsv: has no examples"),
         ("sentence\tlabel\n\t1\n \t0\n", r"every text in column 'sentence' is empty"),
         (b"sentence\tlabel\na\t1\nab\xff\t1\n", r"data\.tsv:3: not UTF-8: byte 0xff at byte 2"),
         (b"sentence\tlabel\na\0b\t1\n", r"data\.tsv:2: NUL character at character 1 "),
@@ -203,7 +203,7 @@ def test_declared_columns_are_checked(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"data\.tsv:1: has 3 .* task\.columns names 4"):
         read_rows(path, COLA, labelled=True)
     wrong = TaskOptions(columns=("label", "sentense", "x"))
-    with pytest.raises(ConfigError, match=r"'sentence' must be there once.*mean 'sentense'"):
+    with pytest.raises(ConfigError, match=r"it must name column 'sentence' once.*mean 'sentense'"):
         read_rows(path, wrong, labelled=True)
 
 
@@ -267,9 +267,9 @@ def test_json_lists_and_keys_inside(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"s": "a"}', r"d\.json:1: is no JSON list"),
-        ("[]", r"d\.json: holds .* no example"),
-        ("\n[ ]\n", r"d\.json: holds .* no example"),
+        ('{"s": "a"}', r"d\.json:1: is not a JSON list"),
+        ("[]", r"d\.json: has no examples"),
+        ("\n[ ]\n", r"d\.json: has no examples"),
         ('[{"s": "a", "labels": {"real": 1}}\n {"s": "b"}]', r"d\.json:2: the list breaks off"),
         ('[{"s": "a", "labels": {"real": 1}},\n', r"d\.json:1: is not JSON"),
         ('[{"s": "a", "labels": {"real": 1}},\n]', r"d\.json:2: is not JSON"),

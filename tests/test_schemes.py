@@ -10,11 +10,11 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from bothways.config import Scheme
 from bothways.tasks.schemes import (
-    Phrase,
-    breaks,
+    EntitySpan,
+    entity_spans,
     find_scheme,
-    phrases,
     scheme_tags,
+    scheme_violations,
     score_entities,
     write_tags,
 )
@@ -26,38 +26,43 @@ IOB = st.sampled_from(["O", *(f"{p}-{t}" for p in "BI" for t in TYPES)])
 
 
 @st.composite
-def sentences(draw: st.DrawFn) -> tuple[list[Phrase], int]:
+def sentences(draw: st.DrawFn) -> tuple[list[EntitySpan], int]:
     """Entities that do not overlap, and the number of words."""
     found, at = [], 0
     for gap, size, kind in draw(
         st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from(TYPES)))
     ):
-        found.append(Phrase(kind, at + gap, at + gap + size))
+        found.append(EntitySpan(kind, at + gap, at + gap + size))
         at += gap + size
     return found, at + draw(st.integers(0, 2))
 
 
 @given(sentences())
-def test_every_scheme_keeps_every_entity(drawn: tuple[list[Phrase], int]) -> None:
+def test_every_scheme_keeps_every_entity(drawn: tuple[list[EntitySpan], int]) -> None:
     found, words = drawn
     for scheme in SCHEMES:
         tags = write_tags(found, words, scheme)
-        assert phrases(tags) == found
-        assert breaks(tags, scheme) == []
+        assert entity_spans(tags) == found
+        assert scheme_violations(tags, scheme) == []
 
 
 def test_the_schemes_by_hand() -> None:
-    found = [Phrase("PER", 0, 2), Phrase("PER", 2, 3), Phrase("LOC", 4, 5), Phrase("PER", 5, 8)]
+    found = [
+        EntitySpan("PER", 0, 2),
+        EntitySpan("PER", 2, 3),
+        EntitySpan("LOC", 4, 5),
+        EntitySpan("PER", 5, 8),
+    ]
     iob1 = "I-PER I-PER B-PER O I-LOC I-PER I-PER I-PER".split()
     iob2 = "B-PER I-PER B-PER O B-LOC B-PER I-PER I-PER".split()
     bioes = "B-PER E-PER S-PER O S-LOC B-PER I-PER E-PER".split()
     for scheme, tags in zip(SCHEMES, (iob1, iob2, bioes), strict=True):
         assert write_tags(found, 8, scheme) == tags
-        assert phrases(tags) == found
+        assert entity_spans(tags) == found
         assert find_scheme([tags]) == scheme
-    assert breaks(iob1, "iob2") == [0, 4, 5]
-    assert breaks(iob2, "iob1") == [0, 4, 5]
-    assert breaks(iob2, "bioes") == [2, 3, 5, 7]
+    assert scheme_violations(iob1, "iob2") == [0, 4, 5]
+    assert scheme_violations(iob2, "iob1") == [0, 4, 5]
+    assert scheme_violations(iob2, "bioes") == [2, 3, 5, 7]
 
 
 # What conlleval reads in sequences that no scheme allows; worked out from its rules by hand.
@@ -76,12 +81,12 @@ BROKEN = [
 def test_broken_sequences_are_read_as_conlleval_reads_them(
     tags: str, found: list[tuple[str, int, int]]
 ) -> None:
-    assert phrases(tags.split()) == found
+    assert entity_spans(tags.split()) == found
 
 
 @given(st.lists(TAGS))
 def test_entities_are_those_of_an_independent_reader(tags: list[str]) -> None:
-    assert phrases(tags) == [(t, first, last + 1) for t, first, last in get_entities([tags])]
+    assert entity_spans(tags) == [(t, first, last + 1) for t, first, last in get_entities([tags])]
 
 
 @given(st.lists(st.lists(st.tuples(IOB, IOB), min_size=1), min_size=1))
@@ -122,10 +127,10 @@ def test_the_scheme_of_a_file_is_that_which_it_breaks_least() -> None:
 
 
 def test_tags_that_no_scheme_has_break_it() -> None:
-    assert breaks(["O", "PER", "B-PER"], "iob2") == [1]
-    assert breaks(["DT", "NN"], "none") == []
-    assert breaks(["B-A"], "bioes") == [0]
-    assert breaks(["S-A"], "iob2") == [0]
+    assert scheme_violations(["O", "PER", "B-PER"], "iob2") == [1]
+    assert scheme_violations(["DT", "NN"], "none") == []
+    assert scheme_violations(["B-A"], "bioes") == [0]
+    assert scheme_violations(["S-A"], "iob2") == [0]
 
 
 def test_all_tags_of_a_scheme() -> None:

@@ -24,9 +24,9 @@ from bothways.model.heads import Bert
 from bothways.tasks.finetune import finetune
 from bothways.tasks.kinds import task_of
 from bothways.tasks.passages import PassagePart
-from bothways.tasks.predict import evaluate_file, predict_outputs, read_part
-from bothways.tasks.questions import Gold, Questions
-from bothways.tasks.spans import Answer, Answered, SpanTask, best_places, span_scores
+from bothways.tasks.predict import encode_file, evaluate_file, predict_outputs
+from bothways.tasks.questions import GoldAnswer, Questions
+from bothways.tasks.spans import Answer, RankedAnswers, SpanTask, best_spans, span_scores
 from model_examples import padded, small_config, small_tokenizer
 from question_examples import squad_file, word_questions
 
@@ -106,13 +106,13 @@ def test_all_answers_of_a_window(pieces: int, longest: int, seed: int) -> None:
     assert scores.shape == (pieces, longest)
     found = {(int(i), int(i + n)): float(scores[i, n]) for i, n in np.argwhere(scores > -np.inf)}
     assert found == expected
-    rows, columns = best_places(scores, 5)
+    rows, columns = best_spans(scores, 5)
     top = [expected[int(i), int(i + n)] for i, n in zip(rows, columns, strict=True)]
     assert top == sorted(expected.values(), reverse=True)[:5]
 
 
 def rows_of(passage: str, *golds: str) -> Questions:
-    gold = tuple(Gold(text, passage.index(text)) for text in golds)
+    gold = tuple(GoldAnswer(text, passage.index(text)) for text in golds)
     return Questions(Path("q.json"), [passage], ["q"], ["w1"], [0], [gold] if golds else None)
 
 
@@ -124,7 +124,7 @@ def decoded(passage: str, scores: dict[str, tuple[float, float]], **options: obj
     outputs = np.zeros((len(part.examples.places), 2), np.float32)
     words = passage.split()
     for word, values in scores.items():
-        outputs[0 if word == "[CLS]" else part.texts[0, 0] + words.index(word)] = values
+        outputs[0 if word == "[CLS]" else part.passage_bounds[0, 0] + words.index(word)] = values
     return task.decode(part, outputs)[0]
 
 
@@ -135,7 +135,7 @@ def test_the_best_answers_with_probabilities() -> None:
     assert [a.score for a in others] == [3.0, 3.0]
     weights = np.exp([5.0, 3.0, 3.0])
     assert [a.probability for a in found.answers] == pytest.approx(weights / weights.sum())  # type: ignore[attr-defined]
-    assert found.odds == 0.0  # type: ignore[attr-defined]
+    assert found.null_odds == 0.0  # type: ignore[attr-defined]
 
 
 def test_equal_words_are_one_answer() -> None:
@@ -148,7 +148,7 @@ def test_no_answer_competes_at_cls() -> None:
     outputs = {"[CLS]": (2.0, 2.5), "w1": (3.0, 1.0)}
     found = decoded("w1 w2", outputs, no_answer=True)
     assert [(a.text, a.score) for a in found.answers][:2] == [("", 4.5), ("w1", 4.0)]  # type: ignore[attr-defined]
-    assert found.odds == 0.5  # type: ignore[attr-defined]
+    assert found.null_odds == 0.5  # type: ignore[attr-defined]
     assert found.best == "w1"  # type: ignore[attr-defined]
     assert "" not in [a.text for a in decoded("w1 w2", outputs, no_answer=False).answers]  # type: ignore[attr-defined]
 
@@ -169,14 +169,14 @@ def test_over_windows() -> None:
     options = TaskOptions(kind="spans", spans=SpanOptions(no_answer=True, stride=3))
     task = SpanTask.define(options, rows)
     part = task.encode(small_tokenizer(VOCABULARY), rows, length=11)
-    assert part.texts.tolist() == [[3, 10], [3, 10]]  # words 0 to 6, and 3 to 9
+    assert part.passage_bounds.tolist() == [[3, 10], [3, 10]]  # words 0 to 6, and 3 to 9
     outputs = np.zeros((22, 2), np.float32)
     outputs[0], outputs[11] = 2.5, 1.0
     outputs[3 + 6, 0] = 9.0  # the last word of the first window, which the second shows better
     outputs[11 + 3 + 2] = 3.0  # word 5, at its best in the second window
     (found,) = task.decode(part, outputs)
     assert (found.best, found.answers[0].score) == ("w15", 6.0)
-    assert found.odds == 2.0 - 6.0
+    assert found.null_odds == 2.0 - 6.0
     assert "w16" not in [a.text for a in found.answers if a.score > 3]
 
 
@@ -199,7 +199,7 @@ def test_options_that_fit_no_file() -> None:
     task = SpanTask.define(TaskOptions(kind="spans"), rows)
     assert task.metrics == ("f1", "exact_match")
     none = dataclasses.replace(rows, answers=[()])
-    with pytest.raises(InputError, match="question 'q' has no answer, but this task"):
+    with pytest.raises(InputError, match="question 'q' has no answer, but all questions"):
         task.encode(small_tokenizer(VOCABULARY), none, length=64)
 
 
@@ -264,15 +264,15 @@ def test_the_page_shows_which_questions_are_hard(
 def test_errors_show_question_and_passage_around_both_answers() -> None:
     passage = f"{'x ' * 400}Anna sold the boat to Ben. {'y ' * 400}"
     at = {name: passage.index(name) for name in ("Anna", "the boat", "Ben")}
-    answers = [(Gold("Anna", at["Anna"]),), (Gold("the boat", at["the boat"]),), ()]
+    answers = [(GoldAnswer("Anna", at["Anna"]),), (GoldAnswer("the boat", at["the boat"]),), ()]
     asked = ["Who?", "", "Where?"]
     rows = Questions(Path("d.json"), [passage], ["a", "b", "c"], asked, [0] * 3, answers)
     task = SpanTask(TaskOptions(kind="spans", metrics=("f1",), spans=SpanOptions(no_answer=True)))
     said = ("Ben", "the  Boat.", "Ben")
 
-    def answered(text: str) -> Answered:
+    def answered(text: str) -> RankedAnswers:
         place = passage.find(text)
-        return Answered((Answer(text, place, place + len(text), 1.0, 0.75),), text, -1.0)
+        return RankedAnswers((Answer(text, place, place + len(text), 1.0, 0.75),), text, -1.0)
 
     part: Any = SimpleNamespace(rows=rows)
     wrong = task.errors(part, [answered(text) for text in said])
@@ -296,7 +296,7 @@ def test_errors_show_question_and_passage_around_both_answers() -> None:
 def test_transformers_gives_the_same_outputs(tuned: FinetuneConfig) -> None:
     transformers = pytest.importorskip("transformers")
     loaded = load_model(model_of(tuned))
-    _, part = read_part(loaded, tuned.task.dev, labelled=True)
+    _, part = encode_file(loaded, tuned.task.dev, labelled=True)
     outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
     bounds = part.examples.bounds
     tokens, segments = (
@@ -349,7 +349,7 @@ def test_no_answer_is_learned_and_its_threshold_kept(tuned_v2: FinetuneConfig) -
 def test_tuning_finds_the_threshold() -> None:
     """Two questions with answers, of odds -1 and 3; one without, of odds 5."""
     passages = ["w1 w2", "w3 w4", "w5 w6"]
-    golds = [(Gold("w1", 0),), (Gold("w3", 0),), ()]
+    golds = [(GoldAnswer("w1", 0),), (GoldAnswer("w3", 0),), ()]
     rows = Questions(Path("q.json"), passages, ["a", "b", "c"], ["w9"] * 3, [0, 1, 2], [*golds])
     task = SpanTask.define(TaskOptions(kind="spans"), rows)
     part = task.encode(small_tokenizer(VOCABULARY), rows, length=20)
@@ -357,12 +357,12 @@ def test_tuning_finds_the_threshold() -> None:
     for n, null in enumerate((4.0, 8.0, 10.0)):
         outputs[part.examples.rows[n]] = null / 2
         outputs[part.examples.rows[n] + 3] = 2.5
-    assert [answered.odds for answered in task.decode(part, outputs)] == [-1.0, 3.0, 5.0]
+    assert [answered.null_odds for answered in task.decode(part, outputs)] == [-1.0, 3.0, 5.0]
     tuned = task.tuned(part, outputs)
     assert tuned.options.spans.threshold == 4.0
     found = tuned.measure(part, tuned.decode(part, outputs))
     assert found.scores["f1"] == 1.0
-    assert "threshold of no answer 4.000; at 0: f1 0.6667" in found.notes[0]
+    assert "no-answer threshold 4.000; at 0: f1 0.6667" in found.notes[0]
     fixed = dataclasses.replace(task.options.spans, tune=False)
     same = SpanTask(dataclasses.replace(task.options, spans=fixed))
     assert same.tuned(part, outputs) is same
@@ -453,7 +453,7 @@ def test_the_verbs(
 def test_other_models_do_not_answer(start: Path, tuned: FinetuneConfig) -> None:
     with pytest.raises(ModelError, match="no task head"):
         bw.load(start).answer("w1", "w2")
-    with pytest.raises(ModelError, match="'spans', which is not predicted for"):
+    with pytest.raises(ModelError, match="'spans', which does not predict"):
         bw.load(model_of(tuned)).predict(["w1"])
 
 
@@ -466,7 +466,7 @@ def test_folders_of_transformers_answer(tmp_path: Path) -> None:
     path = squad_file(
         tmp_path / "q.json", [{"context": "w2", "qas": [{"id": "a", "question": "w1"}]}]
     )
-    task, part = read_part(load_model(tmp_path / "m"), path, labelled=False)
+    task, part = encode_file(load_model(tmp_path / "m"), path, labelled=False)
     assert isinstance(part, PassagePart)
     outputs = np.zeros((len(part.examples.places), 2), np.float32)
-    assert task.texts(task.decode(part, outputs)) == ["w2"]
+    assert task.final_answers(task.decode(part, outputs)) == ["w2"]

@@ -21,9 +21,9 @@ from bothways.model.heads import Bert
 from bothways.tasks.conll import read_sentences
 from bothways.tasks.finetune import finetune
 from bothways.tasks.predict import evaluate_file
-from bothways.tasks.schemes import phrases
+from bothways.tasks.schemes import entity_spans
 from bothways.tasks.tagging import TaggedPart, TaggingTask
-from bothways.tasks.words import read_words
+from bothways.tasks.words import encode_sentences
 from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
 from bothways.use import load
 from model_examples import small_bert, small_config, small_tokenizer
@@ -113,8 +113,9 @@ def test_every_word_is_read_once_and_in_order(
     sentences: list[list[int]], length: int, documents: bool
 ) -> None:
     words = [[f"w{i}" for i in own] for own in sentences]
-    reading = read_words(TOKENIZER, words, [0] * len(words) if documents else None, length=length)
-    examples = reading.examples
+    document_of = [0] * len(words) if documents else None
+    encoded = encode_sentences(TOKENIZER, words, document_of, length=length)
+    examples = encoded.examples
     assert examples.lengths.max() <= length
     read = [TOKENIZER.piece(int(i)) for i in examples.tokens[examples.places]]
     assert read == [word for own in words for word in own]
@@ -137,9 +138,9 @@ def test_a_long_sentence_is_read_where_most_stands_around(tmp_path: Path) -> Non
 
 def test_a_huge_sentence_is_read_whole() -> None:
     words = [f"w{i % 60}" for i in range(20_000)]
-    reading = read_words(TOKENIZER, [words, ["w1"]], [0, 0], length=40)
-    examples = reading.examples
-    assert (reading.long, len(examples.places)) == (1, 20_001)
+    encoded = encode_sentences(TOKENIZER, [words, ["w1"]], [0, 0], length=40)
+    examples = encoded.examples
+    assert (encoded.long, len(examples.places)) == (1, 20_001)
     assert len(examples) < 20_001 / 18
 
 
@@ -147,7 +148,7 @@ def test_words_of_which_nothing_is_left_are_read_as_unknown(tmp_path: Path) -> N
     # A zero-width space is removed by normalisation.
     task, part = encode(tmp_path, "w1 B-X\n\u200b\u200b O\nw2 B-X\n", tagging())
     assert shown(TOKENIZER, part) == [("[CLS] w1 [UNK] w2 [SEP]", "w1 [UNK] w2")]
-    assert any("1 of 3 words after normalisation" in note for note in part.notes)
+    assert any("leaves nothing of 1 of 3 words" in note for note in part.notes)
     assert task.decode(part, perfect(task, part)) == part.rows.tags
 
 
@@ -163,7 +164,7 @@ def test_characters_share_pieces(tmp_path: Path) -> None:
     ]
     # The space within an entity belongs to it, the one outside does not.
     assert task.decode(part, perfect(task, part)) == part.rows.tags
-    assert any("3 of 8 words begin within a piece" in note for note in part.notes)
+    assert any("3 of 8 words are spaces or begin inside a piece" in note for note in part.notes)
 
 
 def test_a_sentence_of_nothing_but_spaces_has_tags(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_a_files_tags_are_learned_in_one_scheme_and_written_in_its_own(
     scheme: str, learn: str, tmp_path: Path
 ) -> None:
     task, part = encode(tmp_path, FILES[scheme], tagging(learn=learn))
-    assert task.learned == learn
+    assert task.learned_scheme == learn
     assert task.outputs == (9 if learn == "bioes" else 5)
     found = task.decode(part, perfect(task, part))
     assert found == part.rows.tags
@@ -240,7 +241,11 @@ def test_what_a_report_shows(tmp_path: Path) -> None:
 
 def test_tags_that_mark_nothing(tmp_path: Path) -> None:
     task, part = encode(tmp_path, "w1 DT\nw2 NN\nw2 NN\n\nw3 NN\nw4 VB\nw4 VB\n", tagging())
-    assert (task.learned, task.labels, task.metrics) == ("none", ("DT", "NN", "VB"), ("accuracy",))
+    assert (task.learned_scheme, task.labels, task.metrics) == (
+        "none",
+        ("DT", "NN", "VB"),
+        ("accuracy",),
+    )
     assert task.decode(part, perfect(task, part)) == part.rows.tags
     assert task.measure(part, [["NN"] * 3, ["NN"] * 3]).scores == {"accuracy": 0.5}
     with pytest.raises(ConfigError, match="'f1' is not a metric for these tags"):
@@ -254,7 +259,7 @@ def test_tags_that_only_look_like_those_of_a_scheme(tmp_path: Path) -> None:
     """Begin, middle, end and single, as word segmentation has them, mark no entities."""
     task, part = encode(tmp_path, SEGMENTED, tagging())
     assert task.labels == ("B", "E", "M", "S")
-    assert task.learned == "none"
+    assert task.learned_scheme == "none"
     assert task.metrics == ("accuracy",)
     assert task.decode(part, perfect(task, part)) == [["B", "M", "E", "S"], ["S", "B", "E", "S"]]
     entities = "w1 B-X\nw2 I-X\nw3 O\nw4 O\nw5 O\nw6 O\n"
@@ -376,7 +381,7 @@ def test_it_learns_and_writes_what_it_measured(trained: Path) -> None:
     gold = read_sentences(trained / "dev.conll", TaggingOptions(), labelled=True)
     assert (written.words, written.documents) == (gold.words, gold.documents)
     task = TaggingTask(TaskOptions(kind="tagging", labels=("O", "B-X", "I-X"), metrics=("f1",)))
-    part = TaggedPart(gold, None, reading=None)  # type: ignore[arg-type]
+    part = TaggedPart(gold, None, encoded=None)  # type: ignore[arg-type]
     assert written.tags is not None
     assert task.measure(part, written.tags).scores["f1"] == found.scores["f1"]
 
@@ -455,5 +460,5 @@ def test_a_tagger_of_transformers_tags(tmp_path: Path) -> None:
     with torch.no_grad():
         logits = theirs(ids).logits[0, 1:-1]
     best = [config.id2label[int(i)] for i in logits.argmax(-1)]
-    assert phrases(best) == phrases(found.tags)
+    assert entity_spans(best) == entity_spans(found.tags)
     np.testing.assert_allclose(found.probabilities, logits.softmax(-1).max(-1).values, atol=1e-5)

@@ -87,7 +87,7 @@ def test_training_labels_that_are_no_classification() -> None:
     [
         (TaskOptions(labels=("a",)), "at least two"),
         (TaskOptions(labels=("a", "a")), "each once"),
-        (TaskOptions(labels=("a", "b"), kind="regression"), "a regression has scores"),
+        (TaskOptions(labels=("a", "b"), kind="regression"), "regression has scores"),
         (TaskOptions(text_b="label"), "'label' is named for 2"),
         (TaskOptions(text_b="sentence"), "'sentence' is named for 2"),
         (TaskOptions(metrics=("pearson",)), "not a metric for classification"),

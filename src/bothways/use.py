@@ -18,6 +18,12 @@ from bothways.errors import InputError, ModelError
 from bothways.model.batch import Inputs, collate
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
+from bothways.tasks.embeddings import (
+    Combine,
+    Long,
+    TokenVectors,
+    embed_texts,
+)
 from bothways.tasks.ensemble import load_ensemble
 from bothways.tasks.entities import Tagged, tag_text
 from bothways.tasks.predict import (
@@ -28,7 +34,6 @@ from bothways.tasks.predict import (
     predict_texts,
 )
 from bothways.tasks.spans import Answer
-from bothways.tasks.vectors import Combine, Long, TokenVectors, embed_texts
 from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
 from bothways.training.device import choose_device
 

@@ -34,18 +34,22 @@ from bothways.pretraining.instances import store_problem
 from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task as declared_task
+from bothways.tasks.embeddings import (
+    check_format,
+    embed_texts,
+    write_vectors,
+)
 from bothways.tasks.kinds import task_of
 from bothways.tasks.predict import (
     Prediction,
+    encode_file,
     evaluate_file,
     outputs_of,
     predict_choices,
-    read_part,
     write_predictions,
 )
 from bothways.tasks.schemes import OUTSIDE
 from bothways.tasks.submission import submission_rows
-from bothways.tasks.vectors import check_format, embed_texts, write_vectors
 from bothways.training.precision import choose_precision, set_threads
 from bothways.use import Model, load, to_device
 
@@ -111,7 +115,7 @@ def _predict_file(loaded: Loaded, config: PredictConfig) -> list[str]:
     columns = None if config.task is None else declared_task(config.task).task
     if config.submission and loaded.model.tagger is not None:
         raise ConfigError("--submission needs one prediction per example; tagging gives many.")
-    task, split = read_part(loaded, config.file or "", labelled=False, options=columns)
+    task, split = encode_file(loaded, config.file or "", labelled=False, options=columns)
     for note in split.notes:
         _note(note)
     dtype = choose_precision(config.precision, loaded.model.device).dtype

@@ -1,12 +1,12 @@
-"""Multiple choice: which of some texts continues another (Devlin et al. 2019, 4.4).
+"""Multiple choice: which of several texts continues a context (Devlin et al. 2019, 4.4).
 
-A sequence for each choice, [CLS] context [SEP] choice [SEP]; the head scores each by one vector,
-and a softmax over the scores of an example is trained. Examples may have different numbers of
-choices.
+Each choice is a sequence of its own, [CLS] context [SEP] choice [SEP]. The head scores it with a
+single vector, and the loss is on a softmax over the scores of an example's choices. Examples may
+have different numbers of choices.
 
-In SWAG the choices begin alike: ``sent1`` is the context, and ``sent2`` with an ending is a choice.
-The paper leaves that open and its code for this task was not released; this is how it is commonly
-done.
+In SWAG all choices share a beginning: ``sent1`` is the context, and ``sent2`` followed by an ending
+is a choice. The paper leaves that open and its code for this task was not released; this is how it
+is commonly done.
 
 N examples, K choices of one.
 """
@@ -29,19 +29,20 @@ from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, measure_classes
 from bothways.tasks.readers import (
+    broken_line_handler,
     broken_note,
+    check_not_empty,
     clean_label,
     json_text,
     listed,
     read_values,
-    refuse,
 )
 from bothways.tasks.report_panels import ExampleScores, Mistake
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
 Probabilities = list[NDArray[np.float64]]
-"""float64 [K] of each example."""
+"""One float64 array [K] per example."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class ChoiceRows:
         path: the file.
         lines: the line of each example, from 1.
         contexts: the text that is continued.
-        choices: two or more to an example, each with what the choices begin with before it.
-        labels: the right choice as written; None where the file was read without.
+        choices: two or more per example, each including the beginning that the choices share.
+        labels: the right choice as written; None if the file was read without labels.
         broken: lines left out because they cannot be read (``broken: skip``).
     """
 
@@ -69,7 +70,7 @@ class ChoiceRows:
 
 
 class ChoiceTask(Task[ChoiceRows, Probabilities]):
-    """One of some texts for each context."""
+    """One of several texts for each context."""
 
     loss = "place"
     head = "classes"
@@ -92,11 +93,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         names += [options.text_b] if options.text_b is not None else []
         names += [options.label] if labelled else []
         rows = ChoiceRows(path, labels=[] if labelled else None)
-
-        def skip(error: InputError) -> None:
-            rows.broken.append(error.line or 0)
-
-        on_broken = skip if labelled and options.broken == "skip" else refuse
+        on_broken = broken_line_handler(options, rows.broken, labelled=labelled)
         for line, values in read_values(path, names, options, on_broken):
             try:
                 choices = _choices(values[1:], options, path, line)
@@ -109,29 +106,22 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
             rows.choices.append(choices)
             if rows.labels is not None:
                 rows.labels.append(label)
-        if not len(rows):
-            raise InputError("holds a header and no example.", path=path)
-        if len(rows) > 1 and not any(text.strip() for text in rows.contexts):
-            raise InputError(
-                f"every text in column {options.text_a!r} is empty; most likely it is not the "
-                "column meant.",
-                path=path,
-            )
+        check_not_empty(path, {options.text_a: rows.contexts})
         return rows
 
     @classmethod
     def define(cls, options: TaskOptions, train: ChoiceRows) -> Self:  # noqa: ARG003
-        """Nothing is found in the file."""
+        """Nothing depends on the training file."""
         if len(set(options.labels)) < len(options.labels):
             raise ConfigError(f"task.labels is {listed(options.labels)}; give each once.")
         if options.metrics not in ((), ("accuracy",)):
             raise ConfigError(
-                f"task.metrics is {listed(options.metrics)}; of choices, accuracy is measured."
+                f"task.metrics is {listed(options.metrics)}; the metric of choices is accuracy."
             )
         return cls(replace(options, metrics=("accuracy",)))
 
     def encode(self, tokenizer: Tokenizer, rows: ChoiceRows, *, length: int) -> Part[ChoiceRows]:
-        """Of a context and a choice the longer is cut first."""
+        """The longer of a context and a choice is cut first."""
         targets = None if rows.labels is None else self._targets(rows)
         examples = encode_choices(tokenizer, rows.contexts, rows.choices, length=length)
         if targets is not None:
@@ -140,7 +130,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         if examples.cut:
             notes.append(
                 f"{rows.path.name}: {examples.cut:,} of {len(rows):,} examples were cut to "
-                f"{length} tokens (of context and choice the longer first)"
+                f"{length} tokens (the longer of context and choice first)"
             )
         if empty := sum(not text.strip() for text in rows.contexts):
             notes.append(f"{rows.path.name}: {empty:,} of {len(rows):,} examples have no context")
@@ -148,7 +138,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
 
     def _targets(self, rows: ChoiceRows) -> NDArray[np.int64]:
         assert rows.labels is not None, "the file was read without labels"
-        found = []
+        targets = []
         for line, label, choices in zip(rows.lines, rows.labels, rows.choices, strict=True):
             names = self._names(len(choices))
             if label not in names:
@@ -158,8 +148,8 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
                     path=rows.path,
                     line=line,
                 )
-            found.append(names.index(label))
-        return np.array(found, dtype=np.int64)[:, np.newaxis]
+            targets.append(names.index(label))
+        return np.array(targets, dtype=np.int64)[:, np.newaxis]
 
     def _names(self, choices: int) -> list[str]:
         """How the label column names this many choices."""
@@ -168,56 +158,61 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
 
     def decode(self, part: Part[ChoiceRows], outputs: Outputs) -> Probabilities:
         """Probabilities of each example's choices, float64 [K]."""
-        return probabilities(part.examples, outputs)
+        return choice_probabilities(part.examples, outputs)
 
     def measure(self, part: Part[ChoiceRows], predictions: Probabilities) -> Measurement:
-        """How often the likeliest choice is right."""
-        places = np.array([row.argmax() for row in predictions])
-        return self._measure(part, places)
+        """How often the most probable choice is right."""
+        return self._measure(part, _most_probable(predictions))
 
     def baseline(self, train: Part[ChoiceRows], dev: Part[ChoiceRows]) -> Measurement:
-        """Always the place where the right choice of the training file most often stands."""
-        place = np.bincount(train.examples.gold[:, 0]).argmax()
-        return self._measure(dev, np.minimum(place, np.diff(dev.examples.items) - 1))
+        """Always the choice number that is most often right in the training file."""
+        number = np.bincount(train.examples.gold[:, 0]).argmax()
+        return self._measure(dev, np.minimum(number, np.diff(dev.examples.items) - 1))
 
-    def _measure(self, part: Part[ChoiceRows], places: NDArray[Any]) -> Measurement:
+    def _measure(self, part: Part[ChoiceRows], predicted: NDArray[Any]) -> Measurement:
         names = self._names(max(map(len, part.rows.choices)))
-        return measure_classes(self.metrics, places, part.examples.gold[:, 0], names)
+        return measure_classes(self.metrics, predicted, part.examples.gold[:, 0], names)
 
     def errors(self, part: Part[ChoiceRows], predictions: Probabilities) -> list[Mistake]:
-        """Wrong choices, the surest first."""
-        found = []
+        """Wrong choices, the most confident first."""
+        mistakes = []
         for n, (row, gold) in enumerate(
             zip(predictions, part.examples.gold[:, 0].tolist(), strict=True)
         ):
             choices, best = part.rows.choices[n], int(row.argmax())
             if best == gold:
                 continue
-            words = f"probability {row[best]:.3f}, of the right one {row[gold]:.3f}"
+            note = f"probability {row[best]:.3f}, of the right one {row[gold]:.3f}"
             context = ((self.options.text_a, part.rows.contexts[n]),)
-            found.append(Mistake(n, context, choices[gold], choices[best], float(row[best]), words))
-        return found
+            confidence = float(row[best])
+            mistakes.append(Mistake(n, context, choices[gold], choices[best], confidence, note))
+        return mistakes
 
     def example_scores(self, part: Part[ChoiceRows], predictions: Probabilities) -> ExampleScores:
         """Whether the choice is right."""
-        places = np.array([row.argmax() for row in predictions])
-        return ExampleScores("accuracy", (places == part.examples.gold[:, 0]).astype(np.float64))
+        right = _most_probable(predictions) == part.examples.gold[:, 0]
+        return ExampleScores("accuracy", right.astype(np.float64))
 
     def table(self, part: Part[ChoiceRows], predictions: Probabilities) -> list[list[str]]:
-        """index, prediction, gold if known, and a probability for each choice; empty where an
-        example has fewer."""
+        """index, prediction, gold if known, and a probability for each choice; empty cells fill up
+        rows with fewer choices."""
         gold = part.rows.labels
-        most = max(map(len, predictions))
-        head = ["index", "prediction", *(["gold"] if gold else [])]
-        rows = [[*head, *(f"p({name})" for name in self._names(most))]]
+        most_choices = max(map(len, predictions))
+        header = ["index", "prediction", *(["gold"] if gold else [])]
+        rows = [[*header, *(f"p({name})" for name in self._names(most_choices))]]
         for i, row in enumerate(predictions):
-            known = [gold[i]] if gold else []
-            shown = [f"{p:.6f}" for p in row] + [""] * (most - len(row))
-            rows.append([str(i), self._names(len(row))[int(row.argmax())], *known, *shown])
+            label = [gold[i]] if gold else []
+            cells = [f"{p:.6f}" for p in row] + [""] * (most_choices - len(row))
+            rows.append([str(i), self._names(len(row))[int(row.argmax())], *label, *cells])
         return rows
 
 
-def probabilities(examples: Examples, outputs: Outputs) -> Probabilities:
+def _most_probable(predictions: Probabilities) -> NDArray[np.int64]:
+    """The number of each example's most probable choice, int64 [N]."""
+    return np.array([row.argmax() for row in predictions])
+
+
+def choice_probabilities(examples: Examples, outputs: Outputs) -> Probabilities:
     """A softmax over the outputs [R, 1] of each example's choices."""
     scores = np.split(outputs[:, 0].astype(np.float64), examples.rows[1:-1])
     return [softmax(row) for row in scores]
@@ -230,22 +225,22 @@ def encode_choices(
     *,
     length: int,
 ) -> Examples:
-    """An item for each context, with a sequence for each of its choices.
+    """One item per context, with one sequence per choice.
 
     Args:
         tokenizer: the model's.
         contexts: the first segments, N.
-        choices: the second segments of each, N.
+        choices: the second segments for each context, N.
         length: limit of a sequence in tokens; the longer segment is cut first.
 
     Raises:
         LengthError: the limit leaves no room for texts.
-        InputError: something that is no text.
+        InputError: something that is not a text.
     """
     return encode_examples(
         tokenizer,
-        [text for text, own in zip(contexts, choices, strict=True) for _ in own],
-        [choice for own in choices for choice in own],
+        [context for context, options in zip(contexts, choices, strict=True) for _ in options],
+        [choice for options in choices for choice in options],
         length=length,
         items=np.cumsum([0, *map(len, choices)]),
     )
@@ -268,17 +263,15 @@ def _check_columns(options: TaskOptions) -> None:
 
 
 def _choices(values: list[str], options: TaskOptions, path: Path, line: int) -> list[str]:
-    """The choices of a row, whole, from its values behind the context."""
+    """The full choices of a row, from its values after the context."""
     count = len(options.choices)
-    start = values[count].rstrip() if options.text_b is not None else ""
+    shared_start = values[count].rstrip() if options.text_b is not None else ""
     choices = values[:count]
     if count == 1:
         choices = _json_list(choices[0], options.choices[0], path, line)
     problem = ""
     if len(choices) < 2:
-        problem = (
-            f"has {len(choices)} of the choices ({options.choices[0]}); two or more are needed."
-        )
+        problem = f"has {len(choices)} choices ({options.choices[0]}); two or more are needed."
     elif options.labels and len(choices) > len(options.labels):
         problem = f"has {len(choices)} choices, but task.labels names {len(options.labels)}."
     for i, text in enumerate(choices):
@@ -290,7 +283,7 @@ def _choices(values: list[str], options: TaskOptions, path: Path, line: int) -> 
             )
     if problem:
         raise InputError(problem, path=path, line=line)
-    return [f"{start} {choice}" if start else choice for choice in choices]
+    return [f"{shared_start} {choice}" if shared_start else choice for choice in choices]
 
 
 def _json_list(text: str, name: str, path: Path, line: int) -> list[str]:

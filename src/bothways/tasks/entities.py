@@ -1,4 +1,4 @@
-"""Tags and entities of a text, with their characters.
+"""Tags and entities of a text, with their character offsets.
 
 W words of a text.
 """
@@ -18,10 +18,10 @@ from bothways.errors import InputError, ModelError
 from bothways.model.folder import Loaded
 from bothways.tasks.conll import Sentences
 from bothways.tasks.kinds import task_of
-from bothways.tasks.passages import take_in_marks
+from bothways.tasks.passages import include_trailing_marks
 from bothways.tasks.predict import choose_length, outputs_of
-from bothways.tasks.schemes import phrases
-from bothways.tasks.tagging import TaggingTask, reading_of
+from bothways.tasks.schemes import entity_spans
+from bothways.tasks.tagging import TaggingTask, encoded_sentences
 from bothways.tokenization.tokenizer import Tokenizer
 
 
@@ -34,7 +34,7 @@ class Entity:
         start, end: its first character in the text, and the one after its last.
         text: these characters.
         words: its first word, and the one after its last.
-        probability: of the least sure tag in it.
+        probability: of its least probable tag.
     """
 
     type: str
@@ -50,12 +50,13 @@ class Tagged:
     """A text with its tags.
 
     Attributes:
-        text: as given, or the words given with a space between them.
-        words: as given, or as the tokenizer parts them: at white space and around punctuation.
+        text: as given, or the given words joined by spaces.
+        words: as given, or as the tokenizer splits the text: at white space and around punctuation.
         spans: first character of each word in the text, and the one after its last.
         tags: of each word, in the scheme of the file that the model was trained on.
-        probabilities: of each word's tag; of a word within another's piece, that one's.
-        entities: what the tags mark; none for tags that mark nothing, as parts of speech.
+        probabilities: of each word's tag; a word that begins inside a piece of another word has
+            that word's.
+        entities: what the tags mark; empty for tags that mark none, such as parts of speech.
     """
 
     text: str
@@ -73,7 +74,7 @@ def tag_text(
     length: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Tagged:
-    """Tag a text, or a sentence that is cut into words already.
+    """Tag a text, or a sentence that is already split into words.
 
     Text longer than ``length`` is read in several windows.
 
@@ -85,7 +86,7 @@ def tag_text(
 
     Raises:
         ModelError: the model has another head or none.
-        InputError: a text without words, or what is no text.
+        InputError: a text without words, or something that is not a text.
         LengthError: ``length`` is beyond the encoder's positions.
     """
     task = task_of(loaded)
@@ -98,30 +99,32 @@ def tag_text(
     words = [whole[start:end] for start, end in spans]
     if not words:
         raise InputError("the text has no word to tag.")
-    rows = Sentences(Path("text"), [words], [[0] * len(words)], documents=[0])
-    part = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
+    sentences = Sentences(Path("text"), [words], [[0] * len(words)], documents=[0])
+    part = task.encode(loaded.tokenizer, sentences, length=choose_length(loaded, length))
     outputs = outputs_of(loaded, task, part.examples, dtype=dtype)
     (tags,) = task.decode(part, outputs)
-    sure = softmax(outputs.astype(np.float64), axis=-1).max(-1)
-    at = np.searchsorted(reading_of(part).sentences[0].words, np.arange(len(words)), "right") - 1
-    probabilities = tuple(sure[np.maximum(at, 0)].tolist())
-    found = []
-    for kind, first, last in phrases(tags) if task.learned != "none" else []:
+    row_probabilities = softmax(outputs.astype(np.float64), axis=-1).max(-1)
+    rows = encoded_sentences(part).sentences[0].row_of_words(len(words))
+    probabilities = tuple(row_probabilities[rows].tolist())
+    entities = []
+    for entity_type, first, last in entity_spans(tags) if task.learned_scheme != "none" else []:
         start, end = spans[first][0], spans[last - 1][1]
-        least = min(probabilities[first:last])
-        found.append(Entity(kind, start, end, whole[start:end], (first, last), least))
-    return Tagged(whole, tuple(words), tuple(spans), tuple(tags), probabilities, tuple(found))
+        probability = min(probabilities[first:last])
+        entities.append(
+            Entity(entity_type, start, end, whole[start:end], (first, last), probability)
+        )
+    return Tagged(whole, tuple(words), tuple(spans), tuple(tags), probabilities, tuple(entities))
 
 
 def _words(
     tokenizer: Tokenizer, text: str | Sequence[str], *, spaces: bool
 ) -> tuple[str, list[tuple[int, int]]]:
-    """The whole text, and where its words are."""
+    """The whole text, and the first and last (exclusive) character of each of its words."""
     if not isinstance(text, str):
-        between = " " if spaces else ""
-        starts = [0, *accumulate(len(word) + len(between) for word in text)]
+        separator = " " if spaces else ""
+        starts = [0, *accumulate(len(word) + len(separator) for word in text)]
         ends = [start + len(word) for start, word in zip(starts, text, strict=False)]
-        return between.join(text), list(zip(starts, ends, strict=False))
+        return separator.join(text), list(zip(starts, ends, strict=False))
     if not spaces:
         return text, [(i, i + 1) for i in range(len(text))]
     encoding = tokenizer.encode(text)
@@ -129,7 +132,7 @@ def _words(
     for word, (start, end) in zip(encoding.words, encoding.offsets, strict=True):
         if word is not None:
             spans[word] = (spans.get(word, (start, end))[0], end)
-    found = np.array([*spans.values()], np.int32).reshape(-1, 2)
-    begins, stops = found[:, 0].copy(), found[:, 1].copy()
-    take_in_marks(text, begins, stops)
-    return text, list(zip(begins.tolist(), stops.tolist(), strict=True))
+    bounds = np.array([*spans.values()], np.int32).reshape(-1, 2)
+    first_characters, ends_after = bounds[:, 0].copy(), bounds[:, 1].copy()
+    include_trailing_marks(text, first_characters, ends_after)
+    return text, list(zip(first_characters.tolist(), ends_after.tolist(), strict=True))

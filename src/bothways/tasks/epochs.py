@@ -146,7 +146,7 @@ class SeedTraining:
         prepared = run_ahead(make_micro_batches, remaining, ahead=ahead, device=device)
         for i, micro_batches in zip(remaining, prepared, strict=True):
             step = epoch * len(steps) + i
-            loss = task_loss(self.data.task.loss, examples.counted(steps[i]))
+            loss = task_loss(self.data.task.loss, examples.count_targets(steps[i]))
             recent.append(trainer.step(step, micro_batches, loss))
             if (step + 1) % record_every == 0 and i + 1 < len(steps):
                 trainer.check()

@@ -1,15 +1,15 @@
-"""Encoded examples, and how they become flat batches.
+"""Encoded examples, and flat batches of them.
 
-N items, Q sequences, S tokens of all of them, R tokens that a task head reads, C outputs of it.
+N items, Q sequences, S tokens of all sequences, R tokens that the task head reads, C its outputs.
 
-An item is what a step counts and never divides: one sequence, or the sequences of one example's
-choices. The head reads some tokens of a sequence and gives a row of outputs for each: [CLS] for a
-class or score, the first piece of each word for tags, every token for an answer.
+An item is the unit that batches are made of: one sequence, or the sequences of one example's
+choices. The head reads some tokens of each sequence and has one row of outputs per token read:
+[CLS] for a class or score, the first piece of each word for tags, every token for an answer.
 
 All texts are encoded once, up front. An optimizer step is a random batch, never one chosen by
 length, so the gradient is unbiased; a flat batch has no padding between its sequences and attention
-groups them by length itself, so mixed lengths cost nothing. For prediction, where order is free,
-items are sorted by length.
+groups them by length itself, so mixed lengths cost nothing. For prediction, where order does not
+matter, items are sorted by length.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bothways.errors import LengthError
@@ -29,10 +29,10 @@ from bothways.model.batch import Inputs, Reads, flat_inputs, move
 from bothways.randomness import Purpose, permutation
 from bothways.tokenization.tokenizer import Tokenizer
 
-# Texts encoded at once: an encoding holds offsets and words too, many times the size of its ids.
+# Texts tokenized at once: an encoding also holds offsets and words, many times the size of its ids.
 CHUNK = 2048
-# Tokens computed at once. A step of 32 x 128 tokens is one micro-batch; memory stays bounded for
-# larger batches, and the cut depends on the data alone, so results do not depend on the machine.
+# Tokens per forward pass. A step of 32 x 128 tokens is one micro-batch; memory stays bounded for
+# larger batches, and the split depends on the data alone, so results do not depend on the machine.
 TRAIN_TOKENS = 8192
 PREDICT_TOKENS = 4096
 
@@ -46,8 +46,9 @@ class TaskBatch:
         at: int64 [R]; the tokens read, as places in the flat batch.
         bounds: int64 [N + 1], on the CPU; item n has the rows ``bounds[n]:bounds[n + 1]``.
         targets: for each row a class, int64 [R], or a score, float32 [R]; or for each item and
-            output the row meant, counted from the item's first, int64 [N, C].
-        found: what is read, for a batch that was moved and of which not every token is.
+            output the target row, counted from the item's first row, int64 [N, C].
+        found: ``at`` prepared for the encoder, once the batch is on its device; None if every token
+            is read.
     """
 
     inputs: Inputs
@@ -58,11 +59,11 @@ class TaskBatch:
 
     @property
     def reads_all(self) -> bool:
-        """Every token is read."""
+        """Whether the head reads every token."""
         return len(self.at) == int(self.inputs.bounds[-1])
 
     def to(self, device: torch.device | str) -> TaskBatch:
-        """The same on another device, with all that a GPU's kernels ask for."""
+        """The same batch on another device, with everything that GPU kernels need."""
         inputs = self.inputs.to(device)
         found = None if self.reads_all else Reads.of(inputs, self.at)
         return TaskBatch(
@@ -80,7 +81,8 @@ class Examples:
         bounds: int64 [Q + 1]; sequence q is ``tokens[bounds[q]:bounds[q + 1]]``.
         items: int64 [N + 1]; item n is the sequences ``items[n]:items[n + 1]``.
         places: int64 [R], increasing; the tokens read, as places in ``tokens``.
-        owners: int64 [N], not decreasing; the example that each item is, or is a window of.
+        owners: int64 [N], not decreasing; the example that each item belongs to. An example has
+            several items if it is read in several windows.
         cut: how many examples lost tokens to the length limit.
         targets: int64 or float32 [R], or int64 [N, C], as in :class:`TaskBatch`; None for
             unlabelled examples.
@@ -105,8 +107,8 @@ class Examples:
         owners: NDArray[np.int64] | None = None,
         cut: int = 0,
     ) -> Examples:
-        """An item for each sequence; where not said, read at its first token and an example of its
-        own."""
+        """One item per sequence. By default only its first token is read, and it is an example of
+        its own."""
         return Examples(
             tokens,
             segments,
@@ -131,18 +133,18 @@ class Examples:
         return np.searchsorted(self.places, self.bounds[self.items]).astype(np.int64)
 
     @cached_property
-    def firsts(self) -> NDArray[np.int64]:
+    def first_items(self) -> NDArray[np.int64]:
         """The first item of each example, int64 [examples]."""
         return np.flatnonzero(np.diff(self.owners, prepend=-1)).astype(np.int64)
 
     @property
     def several(self) -> int:
         """How many examples have more than one item."""
-        return int((np.diff([*self.firsts, len(self)]) > 1).sum())
+        return int((np.diff([*self.first_items, len(self)]) > 1).sum())
 
     @property
     def gold(self) -> NDArray[Any]:
-        """The targets of examples that have them."""
+        """The targets of labelled examples."""
         assert self.targets is not None, "the examples are unlabelled"
         return self.targets
 
@@ -152,15 +154,15 @@ class Examples:
 
     def inputs(self, indices: NDArray[np.int64], *, max_positions: int) -> Inputs:
         """The sequences of these items, in this order, as a flat batch."""
-        sequences = _ranges(self.items[indices], self.items[indices + 1])
+        sequences = _concatenated_ranges(self.items[indices], self.items[indices + 1])
         lengths = np.diff(self.bounds)[sequences]
-        at = _ranges(self.bounds[sequences], self.bounds[sequences + 1])
+        at = _concatenated_ranges(self.bounds[sequences], self.bounds[sequences + 1])
         bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return flat_inputs(self.tokens[at], self.segments[at], bounds, max_positions=max_positions)
 
     def batch(self, indices: NDArray[np.int64], *, max_positions: int) -> TaskBatch:
         """These items with the tokens that are read, and their targets if they have any."""
-        rows = _ranges(self.rows[indices], self.rows[indices + 1])
+        rows = _concatenated_ranges(self.rows[indices], self.rows[indices + 1])
         counts = np.diff(self.rows)[indices]
         shift = np.cumsum([0, *self.lengths[indices][:-1]]) - self.bounds[self.items[indices]]
         at = self.places[rows] + np.repeat(shift, counts)
@@ -174,8 +176,8 @@ class Examples:
             torch.from_numpy(targets),
         )
 
-    def counted(self, indices: NDArray[np.int64]) -> int:
-        """How many targets these items have, which is what a step's loss is divided by."""
+    def count_targets(self, indices: NDArray[np.int64]) -> int:
+        """How many targets these items have; a step's loss is divided by this number."""
         if self.gold.ndim == 2:
             return len(indices)
         return int((self.rows[indices + 1] - self.rows[indices]).sum())
@@ -196,30 +198,32 @@ def encode_examples(
         a: the (first) texts.
         b: the second texts, as many; None for single texts.
         length: limit in tokens, [CLS] and [SEP] included.
-        items: int64 [N + 1]; item n is the texts ``items[n]:items[n + 1]``. Each text is one if
-            not given.
+        items: int64 [N + 1]; item n is the texts ``items[n]:items[n + 1]``. If not given, each text
+            is an item.
 
     Raises:
         LengthError: the limit leaves no room for a text.
-        InputError: something that is no text.
+        InputError: something that is not a text.
     """
     check_room(length, pair=b is not None)
-    tokens: list[NDArray[np.int32]] = []
-    segments: list[NDArray[np.int8]] = []
+    tokens = [np.zeros(0, np.int32)]
+    segments = [np.zeros(0, np.int8)]
     lengths: list[int] = []
     cut: list[bool] = []
     for start in range(0, len(a), CHUNK):
-        part = slice(start, start + CHUNK)
-        found = tokenizer.encode_batch(a[part], None if b is None else b[part], max_length=length)
-        tokens.append(joined([e.tokens for e in found], np.int32))
-        segments.append(joined([e.segments for e in found], np.int8))
-        lengths.extend(len(e.tokens) for e in found)
-        cut.extend(e.cut > 0 for e in found)
+        chunk = slice(start, start + CHUNK)
+        encodings = tokenizer.encode_batch(
+            a[chunk], None if b is None else b[chunk], max_length=length
+        )
+        tokens.append(_flatten([e.tokens for e in encodings], np.int32))
+        segments.append(_flatten([e.segments for e in encodings], np.int8))
+        lengths.extend(len(e.tokens) for e in encodings)
+        cut.extend(e.cut > 0 for e in encodings)
     items = np.arange(len(a) + 1) if items is None else items
     bounds = np.cumsum([0, *lengths], dtype=np.int64)
     return Examples(
-        np.concatenate([np.zeros(0, np.int32), *tokens]),
-        np.concatenate([np.zeros(0, np.int8), *segments]),
+        np.concatenate(tokens),
+        np.concatenate(segments),
         bounds,
         items=items,
         places=bounds[:-1],
@@ -228,24 +232,72 @@ def encode_examples(
     )
 
 
+class SequenceBuilder:
+    """Token sequences laid end to end: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+
+    Args:
+        tokenizer: knows the ids of [CLS] and [SEP].
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._cls = np.array([tokenizer.cls_id], np.int32)
+        self._sep = np.array([tokenizer.sep_id], np.int32)
+        self._tokens = [np.zeros(0, np.int32)]
+        self._segments = [np.zeros(0, np.int8)]
+        self._bounds = [0]
+
+    def add(self, *texts: ArrayLike) -> int:
+        """Append a sequence of one text or two, given as ids of pieces.
+
+        Returns:
+            The place of its [CLS] among all tokens.
+        """
+        start, size = self._bounds[-1], 0
+        for segment, text in enumerate(texts):
+            tokens = [*([] if segment else [self._cls]), np.asarray(text, np.int32), self._sep]
+            self._tokens += tokens
+            self._segments.append(np.full(sum(map(len, tokens)), segment, np.int8))
+            size += len(self._segments[-1])
+        self._bounds.append(start + size)
+        return start
+
+    def examples(
+        self,
+        *,
+        places: NDArray[np.int64] | None = None,
+        owners: NDArray[np.int64] | None = None,
+        cut: int = 0,
+    ) -> Examples:
+        """All sequences, one item each; arguments as for :meth:`Examples.of_sequences`."""
+        return Examples.of_sequences(
+            np.concatenate(self._tokens),
+            np.concatenate(self._segments),
+            np.array(self._bounds, dtype=np.int64),
+            places=places,
+            owners=owners,
+            cut=cut,
+        )
+
+
 def check_room(length: int, *, pair: bool) -> None:
-    """Refuse a length that is filled by [CLS] and [SEP].
+    """Refuse a length that [CLS] and [SEP] fill up.
 
     Raises:
-        LengthError: that is so.
+        LengthError: no token of a text, or of one of a pair, would fit.
     """
-    least = 5 if pair else 3
-    if length < least:
+    minimum = 5 if pair else 3
+    if length < minimum:
         raise LengthError(
-            f"a length of {length} tokens leaves no room for text beside [CLS] and [SEP]; it must "
-            f"be at least {least}."
+            f"a length of {length} tokens leaves no room for text between [CLS] and [SEP]; it must "
+            f"be at least {minimum}."
         )
 
 
 def step_batches(items: int, batch: int, *, seed: int, epoch: int) -> list[NDArray[np.int64]]:
-    """The items of each step of an epoch: every one once, in an order drawn by key.
+    """The items of each step of an epoch: every item once, in an order that depends only on the
+    seed and the epoch.
 
-    The last batch holds what is left, so it may be smaller.
+    The last batch holds the remaining items, so it may be smaller.
     """
     order = permutation(items, seed, Purpose.SHUFFLE, epoch)
     return [order[i : i + batch] for i in range(0, items, batch)]
@@ -259,12 +311,12 @@ def length_batches(lengths: NDArray[np.int64], limit: int) -> list[NDArray[np.in
 def cut_by_tokens(
     indices: NDArray[np.int64], lengths: NDArray[np.int64], limit: int
 ) -> list[NDArray[np.int64]]:
-    """Cut a list of items, order kept, into parts of at most ``limit`` tokens (or one item).
+    """Cut a list of items, in order, into parts of at most ``limit`` tokens, or of one item.
 
     Args:
         indices: items, int64 [B].
-        lengths: tokens of every item, int64 [N].
-        limit: tokens of a part.
+        lengths: of all items in tokens, int64 [N].
+        limit: tokens per part.
     """
     parts, start, total = [], 0, 0
     for i, size in enumerate(lengths[indices].tolist()):
@@ -277,14 +329,14 @@ def cut_by_tokens(
     return parts
 
 
-def _ranges(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+def _concatenated_ranges(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """starts[0] ... ends[0] - 1, starts[1] ... ends[1] - 1, and so on."""
     counts = ends - starts
     before = np.cumsum(counts) - counts
-    places: NDArray[np.int64] = np.arange(counts.sum()) + np.repeat(starts - before, counts)
-    return places
+    ranges: NDArray[np.int64] = np.arange(counts.sum()) + np.repeat(starts - before, counts)
+    return ranges
 
 
-def joined(rows: list[list[int]], dtype: Any) -> NDArray[Any]:
-    """All values of all rows, end to end."""
+def _flatten(rows: list[list[int]], dtype: Any) -> NDArray[Any]:
+    """The values of all rows, end to end."""
     return np.fromiter((value for row in rows for value in row), dtype, sum(map(len, rows)))

@@ -73,13 +73,13 @@ class FeatureFile:
 
     def inputs(self, sentences: NDArray[np.int64], layers: slice) -> tuple[torch.Tensor, list[int]]:
         """The words of these sentences, float32 [T, layers, H], and the sentences' lengths."""
-        rows = self.part.reading.rows
+        rows = self.part.encoded.rows
         states = [self.layers[rows[s] : rows[s + 1], layers] for s in sentences]
         return torch.from_numpy(np.concatenate(states)).float(), [len(x) for x in states]
 
     def targets(self, sentences: NDArray[np.int64]) -> torch.Tensor:
         """The tags of the words of these sentences, int64 [T]."""
-        rows, gold = self.part.reading.rows, self.part.examples.gold
+        rows, gold = self.part.encoded.rows, self.part.examples.gold
         return torch.from_numpy(np.concatenate([gold[rows[s] : rows[s + 1]] for s in sentences]))
 
 
@@ -337,7 +337,7 @@ class TaggerTraining:
         """The outputs for all words of a file, float32 [R, C]; sentences of similar length are
         computed together."""
         self.model.eval()
-        rows = file.part.reading.rows
+        rows = file.part.encoded.rows
         outputs = np.zeros((int(rows[-1]), self.model.output.out_features), dtype=np.float32)
         lengths = np.diff(rows)
         order = np.argsort(-lengths, kind="stable")

@@ -1,6 +1,6 @@
 """Questions on passages as the encoder reads them: [CLS] question [SEP] window [SEP].
 
-Q questions, N windows of all of them, R their tokens (every token is read).
+Q questions, N windows of all questions, R tokens of all windows (every token is read).
 """
 
 from __future__ import annotations
@@ -15,22 +15,27 @@ from numpy.typing import NDArray
 from bothways.config import SpanOptions
 from bothways.errors import InputError, LengthError
 from bothways.model.batch import IGNORE
-from bothways.tasks.examples import Examples
-from bothways.tasks.questions import Gold, Questions
+from bothways.tasks.examples import Examples, SequenceBuilder
+from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tasks.task import Part
 from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.tokenizer import Tokenizer
 
-# Texts encoded at once: an encoding holds words and offsets as Python lists.
+# Texts tokenized at once: an encoding holds words and offsets as Python lists.
 _CHUNK = 1024
+
+AnswerPlace = tuple[int, int] | int | None
+"""The first and last piece of an answer in its passage; None if the question has no answer;
+:data:`IGNORE` if the answer was not found."""
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TokenizedText:
     """A text's pieces, without [CLS] and [SEP].
 
     Attributes:
-        ids, starts, ends: int32; a piece stands for the characters from start to end.
+        ids: int32.
+        starts, ends: int32; a piece covers the characters from start to end - 1.
     """
 
     ids: NDArray[np.int32]
@@ -46,14 +51,14 @@ class PassagePart(Part[Questions]):
     """A file of questions, encoded.
 
     Attributes:
-        texts: int64 [N, 2]; the first token of the window's passage among the window's tokens, and
+        passage_bounds: int64 [N, 2]; among the window's tokens, the first one of the passage and
             the one after its last.
-        starts, ends: int32 [R]; the characters of the passage that a token stands for; 0 where it
-            is none of the passage's.
-        best: bool [R]; no other window shows more of the passage around this token.
+        starts, ends: int32 [R]; the characters of the passage that a token covers; 0 for tokens
+            outside the passage.
+        best: bool [R]; whether this window is the one with the most context around this token.
     """
 
-    texts: NDArray[np.int64]
+    passage_bounds: NDArray[np.int64]
     starts: NDArray[np.int32]
     ends: NDArray[np.int32]
     best: NDArray[np.bool_]
@@ -62,22 +67,20 @@ class PassagePart(Part[Questions]):
 def encode_questions(
     tokenizer: Tokenizer, rows: Questions, options: SpanOptions, *, length: int
 ) -> PassagePart:
-    """Questions with their passages, cut into windows; with targets if they have answers.
+    """Encode questions with their passages, cut into windows; with targets if they have answers.
 
-    The target of a window is the place of the first answer's first and last token among its tokens;
-    that of [CLS], which is 0, where the window does not hold all of it or there is none.
+    The target of a window is the first answer's first and last token among the window's tokens, or
+    twice 0, which is [CLS], if the window does not hold all of it or there is no answer.
 
     Raises:
         LengthError: no room for the passage.
-        InputError: an answer that is not in its place, if that is to be refused.
+        InputError: an answer that is not where ``answer_start`` says, if the options refuse that.
     """
-    queries = _encode(tokenizer, rows.texts)
-    passages = _encode(tokenizer, rows.passages)
+    queries = _tokenize(tokenizer, rows.texts)
+    passages = _tokenize(tokenizer, rows.passages)
     cut = sum(len(query) > options.query_length for query in queries)
-    found = None
-    if rows.answers is not None:
-        found = _Located(rows, passages, options)
-    laid = _Layout(tokenizer)
+    located = None if rows.answers is None else _LocatedAnswers(rows, passages, options)
+    windows = _WindowBuilder(tokenizer)
     for q, passage in enumerate(rows.passage_of):
         query = queries[q].ids[: options.query_length]
         room = length - len(query) - 3
@@ -87,127 +90,126 @@ def encode_questions(
                 f"room for the passage in a length of {length}. Raise length, or lower "
                 "task.spans.query_length."
             )
-        laid.add(
-            q, query, passages[passage], room, options.stride, found.places[q] if found else None
-        )
-    examples = laid.examples(cut)
-    if found is not None:
-        examples = examples.with_targets(np.array(laid.targets, np.int64))
-    notes = [*_notes(rows, examples, cut), *(found.notes() if found else ())]
+        answer = located.places[q] if located else None
+        windows.add(q, query, passages[passage], room, options.stride, answer)
+    examples = windows.examples(cut)
+    if located is not None:
+        examples = examples.with_targets(np.array(windows.targets, np.int64))
+    notes = [*_notes(rows, examples, cut), *(located.notes() if located else ())]
     return PassagePart(
         rows,
         examples,
         tuple(notes),
-        texts=np.array(laid.texts, np.int64),
-        starts=np.concatenate(laid.starts),
-        ends=np.concatenate(laid.ends),
-        best=np.concatenate(laid.best),
+        passage_bounds=np.array(windows.passage_bounds, np.int64),
+        starts=np.concatenate(windows.starts),
+        ends=np.concatenate(windows.ends),
+        best=np.concatenate(windows.best),
     )
 
 
-def place_answer(
-    pieces: Pieces, passage: str, answer: Gold, *, search: bool = False
+def locate_answer(
+    tokenized: TokenizedText, passage: str, answer: GoldAnswer, *, search: bool = False
 ) -> tuple[int, int] | None:
     """The first and the last piece that hold a character of an answer.
 
-    White space around the answer does not count.
+    White space around the answer is ignored.
 
     Args:
-        pieces: of the passage.
+        tokenized: the passage.
         passage: its text.
-        answer: as the file has it.
-        search: take the nearest place that has these words, if ``start`` has not.
+        answer: as written in the file.
+        search: if the answer is not at its ``start``, take the nearest occurrence of its text.
 
     Returns:
-        None if the passage does not have the answer there, or the tokenizer none of its characters.
+        None if the passage does not have the answer there, or no piece covers any of it.
     """
-    words = answer.text.strip()
+    text = answer.text.strip()
     start = answer.start + len(answer.text) - len(answer.text.lstrip())
-    if not words or start < 0 or not passage.startswith(words, start):
-        places = _all_places(passage, words) if words and search else []
-        if not places:
+    if not text or start < 0 or not passage.startswith(text, start):
+        occurrences = _occurrences(passage, text) if text and search else []
+        if not occurrences:
             return None
-        start = min(places, key=lambda place: abs(place - start))
-    first = int(np.searchsorted(pieces.ends, start, side="right"))
-    last = int(np.searchsorted(pieces.starts, start + len(words), side="left")) - 1
+        start = min(occurrences, key=lambda occurrence: abs(occurrence - start))
+    first = int(np.searchsorted(tokenized.ends, start, side="right"))
+    last = int(np.searchsorted(tokenized.starts, start + len(text), side="left")) - 1
     return (first, last) if first <= last else None
 
 
-def _all_places(text: str, words: str) -> list[int]:
-    places, at = [], text.find(words)
-    while at >= 0:
-        places.append(at)
-        at = text.find(words, at + 1)
-    return places
+def _occurrences(text: str, part: str) -> list[int]:
+    """All positions at which a text contains another, overlapping ones included."""
+    occurrences, position = [], text.find(part)
+    while position >= 0:
+        occurrences.append(position)
+        position = text.find(part, position + 1)
+    return occurrences
 
 
-class _Located:
-    """Where the first answer of each question is.
+class _LocatedAnswers:
+    """Where the first answer of each question is in its passage.
 
     Attributes:
-        places: for each question first and last piece; [CLS] (None) if it has no answer, or
-            :data:`IGNORE` if it has one that is not found.
+        places: one per question.
     """
 
-    def __init__(self, rows: Questions, passages: list[Pieces], options: SpanOptions):
+    def __init__(self, rows: Questions, passages: list[TokenizedText], options: SpanOptions):
         assert rows.answers is not None
-        self.rows = rows
-        self.places: list[tuple[int, int] | int | None] = []
-        self.astray: list[str] = []
-        self.mended = 0
+        self.places: list[AnswerPlace] = []
+        self._rows = rows
+        self._missing_ids: list[str] = []
+        self._moved = 0
         for q, answers in enumerate(rows.answers):
             if not answers:
                 self.places.append(None)
                 continue
-            at = rows.passage_of[q]
-            place = place_answer(passages[at], rows.passages[at], answers[0])
+            answer, text = answers[0], rows.passages[rows.passage_of[q]]
+            tokenized = passages[rows.passage_of[q]]
+            place = locate_answer(tokenized, text, answer)
             if place is None and options.misaligned == "error":
-                raise InputError(_astray(rows, q, answers[0]), path=rows.path)
+                raise InputError(_misaligned_message(rows.ids[q], text, answer), path=rows.path)
             if place is None and options.misaligned == "search":
-                place = place_answer(passages[at], rows.passages[at], answers[0], search=True)
-                self.mended += place is not None
+                place = locate_answer(tokenized, text, answer, search=True)
+                self._moved += place is not None
             if place is None:
-                self.astray.append(rows.ids[q])
+                self._missing_ids.append(rows.ids[q])
             self.places.append(IGNORE if place is None else place)
 
     def notes(self) -> list[str]:
-        """What was found elsewhere, and what was not found."""
-        name, notes = self.rows.path.name, []
-        if self.mended:
+        """Notes on answers that were found elsewhere or not at all."""
+        name, notes = self._rows.path.name, []
+        if self._moved:
             notes.append(
-                f"{name}: {self.mended:,} of {len(self.rows):,} answers were not where "
-                "answer_start says; the nearest place that has their words was taken"
+                f"{name}: {self._moved:,} of {len(self._rows):,} answers were not where "
+                "answer_start says; the nearest occurrence of their text was taken"
             )
-        if self.astray:
-            shown = ", ".join(self.astray[:3]) + (", ..." if len(self.astray) > 3 else "")
+        if missing := self._missing_ids:
+            ids = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
             notes.append(
-                f"{name}: {len(self.astray):,} of {len(self.rows):,} answers are not where "
-                f"answer_start says ({shown}); such a question is not trained on"
+                f"{name}: {len(missing):,} of {len(self._rows):,} answers are not where "
+                f"answer_start says ({ids}); these questions are left out of training"
             )
         return notes
 
 
-def _astray(rows: Questions, q: int, answer: Gold) -> str:
-    passage = rows.passages[rows.passage_of[q]]
-    there = passage[max(0, answer.start) :][: len(answer.text)]
-    what = f"the passage has {there[:60]!r}" if there else f"it has {len(passage)} characters"
+def _misaligned_message(id: str, passage: str, answer: GoldAnswer) -> str:
+    actual = passage[max(0, answer.start) :][: len(answer.text)]
+    if actual:
+        reason = f"which has {actual[:60]!r} there"
+    else:
+        reason = f"which has only {len(passage)} characters"
     return (
-        f"question {rows.ids[q]!r}: the answer {answer.text[:60]!r} is not at character "
-        f"{answer.start} of the passage, {what} there. Mend answer_start (characters, from 0), or "
-        "set task.spans.misaligned to search or skip."
+        f"question {id!r}: the answer {answer.text[:60]!r} is not at character {answer.start} of "
+        f"the passage, {reason}. Correct answer_start (characters, from 0), or set "
+        "task.spans.misaligned to search or skip."
     )
 
 
-class _Layout:
-    """Windows laid end to end."""
+class _WindowBuilder:
+    """Windows of all questions, laid end to end, with the arrays that go with them."""
 
     def __init__(self, tokenizer: Tokenizer):
-        self._cls = np.array([tokenizer.cls_id], np.int32)
-        self._sep = np.array([tokenizer.sep_id], np.int32)
-        self._tokens: list[NDArray[np.int32]] = []
-        self._segments: list[tuple[int, int]] = []
+        self._sequences = SequenceBuilder(tokenizer)
         self._owners: list[int] = []
-        self.texts: list[tuple[int, int]] = []
+        self.passage_bounds: list[tuple[int, int]] = []
         self.targets: list[tuple[int, int]] = []
         self.starts: list[NDArray[np.int32]] = []
         self.ends: list[NDArray[np.int32]] = []
@@ -217,68 +219,67 @@ class _Layout:
         self,
         question: int,
         query: NDArray[np.int32],
-        passage: Pieces,
+        passage: TokenizedText,
         room: int,
         stride: int,
-        answer: tuple[int, int] | int | None,
+        answer: AnswerPlace,
     ) -> None:
-        """The windows of a question."""
+        """Append the windows of a question."""
         windows = cut_windows(len(passage), room, stride)
         best = best_window(windows, len(passage))
+        # [CLS] question [SEP] before the passage's window, [SEP] after it.
         before, after = np.zeros(len(query) + 2, np.int32), np.zeros(1, np.int32)
-        first = len(before)
         for number, (start, end) in enumerate(windows):
             window = slice(start, end)
-            self._tokens += [self._cls, query, self._sep, passage.ids[window], self._sep]
-            self._segments.append((first, end - start + 1))
+            self._sequences.add(query, passage.ids[window])
             self._owners.append(question)
-            self.texts.append((first, first + end - start))
+            self.passage_bounds.append((len(before), len(before) + end - start))
+            self.targets.append(_window_target(answer, start, end, len(before)))
             self.starts += [before, passage.starts[window], after]
             self.ends += [before, passage.ends[window], after]
             self.best += [before.astype(bool), best[window] == number, after.astype(bool)]
-            if isinstance(answer, int):
-                self.targets.append((answer, answer))
-            elif answer is not None and start <= answer[0] and answer[1] < end:
-                self.targets.append((first + answer[0] - start, first + answer[1] - start))
-            else:
-                self.targets.append((0, 0))
 
     def examples(self, cut: int) -> Examples:
-        """All windows, every token read."""
-        tokens = np.concatenate(self._tokens)
-        sizes = np.array(self._segments)
-        segments = np.repeat(np.tile([0, 1], len(sizes)).astype(np.int8), sizes.ravel())
-        return Examples.of_sequences(
-            tokens,
-            segments,
-            np.concatenate([[0], np.cumsum(sizes.sum(1))]).astype(np.int64),
-            places=np.arange(len(tokens)),
-            owners=np.array(self._owners),
-            cut=cut,
-        )
+        """All windows, with every token read."""
+        places = np.arange(sum(map(len, self.starts)))
+        return self._sequences.examples(places=places, owners=np.array(self._owners), cut=cut)
 
 
-def _encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Pieces]:
-    found: list[Pieces] = []
-    for start in range(0, len(texts), _CHUNK):
-        for encoding in tokenizer.encode_batch(texts[start : start + _CHUNK]):
+def _window_target(answer: AnswerPlace, start: int, end: int, before: int) -> tuple[int, int]:
+    """The answer's first and last token among a window's tokens; (0, 0), which is [CLS], if the
+    window does not hold all of it; or twice :data:`IGNORE`."""
+    if isinstance(answer, int):
+        return answer, answer
+    if answer is not None and start <= answer[0] and answer[1] < end:
+        return before + answer[0] - start, before + answer[1] - start
+    return 0, 0
+
+
+def _tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> list[TokenizedText]:
+    tokenized: list[TokenizedText] = []
+    for chunk in range(0, len(texts), _CHUNK):
+        for encoding in tokenizer.encode_batch(texts[chunk : chunk + _CHUNK]):
             offsets = np.array(encoding.offsets[1:-1], np.int32).reshape(-1, 2)
             starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
-            take_in_marks(texts[len(found)], starts, ends)
-            found.append(Pieces(np.array(encoding.tokens[1:-1], np.int32), starts, ends))
-    return found
+            include_trailing_marks(texts[len(tokenized)], starts, ends)
+            ids = np.array(encoding.tokens[1:-1], np.int32)
+            tokenized.append(TokenizedText(ids, starts, ends))
+    return tokenized
 
 
-def take_in_marks(text: str, starts: NDArray[np.int32], ends: NDArray[np.int32]) -> None:
-    """Move the end of a piece behind the marks of its last character, where normalisation has
-    stripped them, so that a decomposed letter is given back whole."""
+def include_trailing_marks(text: str, starts: NDArray[np.int32], ends: NDArray[np.int32]) -> None:
+    """Extend pieces, in place, over the combining marks that follow their last character.
+
+    Normalisation strips such marks; without them, the text of an answer or entity would end in the
+    middle of a decomposed letter.
+    """
     if text.isascii():
         return
-    for at in (i for i, c in enumerate(text) if unicodedata.category(c)[0] == "M"):
-        piece = int(np.searchsorted(ends, at, side="left"))
-        alone = piece + 1 == len(starts) or starts[piece + 1] > at
-        if piece < len(ends) and ends[piece] == at and alone:
-            ends[piece] = at + 1
+    for mark in (i for i, c in enumerate(text) if unicodedata.category(c)[0] == "M"):
+        piece = int(np.searchsorted(ends, mark, side="left"))
+        in_no_other = piece + 1 == len(starts) or starts[piece + 1] > mark
+        if piece < len(ends) and ends[piece] == mark and in_no_other:
+            ends[piece] = mark + 1
 
 
 def _notes(rows: Questions, examples: Examples, cut: int) -> list[str]:
@@ -287,15 +288,15 @@ def _notes(rows: Questions, examples: Examples, cut: int) -> list[str]:
     several = examples.several
     if several:
         notes.append(
-            f"{name}: {several:,} of {count} have a passage that is read in several windows, "
-            f"{len(examples):,} in all"
+            f"{name}: {several:,} of {count} have a passage that is read in several windows "
+            f"({len(examples):,} windows in all)"
         )
     if cut:
-        notes.append(f"{name}: {cut:,} of {count} were cut to the length of a question")
+        notes.append(f"{name}: {cut:,} of {count} were cut to task.spans.query_length")
     empty = sum(not text.strip() for text in rows.texts)
     if empty:
         notes.append(f"{name}: {empty:,} of {count} are empty")
     blank = sum(not rows.passages[at].strip() for at in rows.passage_of)
     if blank:
-        notes.append(f"{name}: {blank:,} of {count} have an empty passage, and so no answer")
+        notes.append(f"{name}: {blank:,} of {count} have an empty passage and thus no answer")
     return notes

@@ -1,6 +1,6 @@
 """Predictions of a model folder's task head.
 
-N texts, R tokens read, C outputs of the head.
+N texts, R rows of outputs (one per token that the head reads), C outputs of the head.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from bothways.config import TaskOptions
+from bothways.config import TaggingOptions, TaskOptions
 from bothways.errors import InputError, LengthError, ModelError
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
-from bothways.tasks.choice import ChoiceTask, Probabilities, encode_choices, probabilities
+from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.ensemble import Ensemble, combine
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.kinds import task_of
@@ -30,22 +30,18 @@ from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import Outputs, Part, Task, read_outputs
 from bothways.tasks.texts import ClassificationTask, TextTask
 
-# Options of a task that belong to the model; the others say how a file is laid out.
-_OF_THE_MODEL = ("kind", "labels", "metrics", "long", "windows", "spans")
-_OF_THE_TAGGER = ("learn", "write", "context")
-
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a task head says about texts.
+    """Predictions for texts or pairs of texts.
 
     Attributes:
         labels: the most probable label of each text; empty for regression.
         values: float64 [N, C]; probabilities in the order of ``names``, or scores, [N, 1].
-        names: what the columns of ``values`` are: the labels, or "score".
-        cut: texts that lost tokens to the length limit.
-        several: texts that were read in more than one window.
-        length: that limit, in tokens.
+        names: of the columns of ``values``: the labels, or "score".
+        cut: how many texts lost tokens to the length limit.
+        several: how many texts were read in more than one window.
+        length: the length limit, in tokens.
     """
 
     labels: list[str]
@@ -64,38 +60,38 @@ def predict_texts(
     length: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Prediction:
-    """Labels with probabilities, or scores, of texts or pairs of texts.
+    """Predict labels with probabilities, or scores, of texts or pairs of texts.
 
     Args:
         loaded: a model folder with a classification or regression head.
         a: the (first) texts.
         b: the second texts, for a model fine-tuned on pairs.
         length: longest sequence in tokens. If not given, the length the model was fine-tuned with,
-            so that its measured scores apply; the encoder's limit where that is not known.
+            so that its measured scores apply; the encoder's limit if that is not known.
         dtype: arithmetic of the layers.
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
-        InputError: a text that is none, pairs for a model of single texts or the reverse.
+        InputError: something that is not a text, pairs for a model of single texts or the reverse.
         LengthError: ``length`` is beyond the encoder's positions.
     """
     task = task_of(loaded)
     if not isinstance(task, TextTask):
         raise ModelError(
-            f"this model's task is of the kind {task.options.kind!r}, which is not predicted for "
-            "single texts or pairs; give its kind of file (`bothways predict --file`)."
+            f"this model's task is of the kind {task.options.kind!r}, which does not predict "
+            "single texts or pairs; give a file of its format (`bothways predict --file`)."
         )
     check_pairs(loaded, pair=b is not None)
     length = choose_length(loaded, length)
     examples = task.examples(loaded.tokenizer, a, b, length=length)
     outputs = outputs_of(loaded, task, examples, dtype=dtype)
     logits_NC = task.pooled(examples, outputs).astype(np.float64)
-    read = (examples.cut, examples.several, length)
+    counts = {"cut": examples.cut, "several": examples.several, "length": length}
     if not isinstance(task, ClassificationTask):
-        return Prediction([], logits_NC, ("score",), *read)
+        return Prediction([], logits_NC, ("score",), **counts)
     values = softmax(logits_NC, axis=-1)
     labels = [task.labels[i] for i in values.argmax(-1)]
-    return Prediction(labels, values, task.labels, *read)
+    return Prediction(labels, values, task.labels, **counts)
 
 
 def predict_choices(
@@ -106,21 +102,21 @@ def predict_choices(
     length: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[Probabilities, int]:
-    """Which of some texts continues another.
+    """Predict which of several texts continues a context.
 
     Args:
         loaded: a model folder fine-tuned on choices.
         contexts: the texts that are continued, N.
-        choices: of each, two or more; whole, with what they all begin with.
+        choices: two or more for each context, in full, including any beginning that they share.
         length: as for :func:`predict_texts`.
         dtype: arithmetic of the layers.
 
     Returns:
-        The probabilities of each context's choices, and how many contexts or choices were cut.
+        The probabilities of each context's choices, and how many examples were cut.
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
-        InputError: a text that is none, or fewer than two choices.
+        InputError: something that is not a text, or fewer than two choices.
         LengthError: ``length`` is beyond the encoder's positions.
     """
     task = task_of(loaded)
@@ -129,14 +125,14 @@ def predict_choices(
             f"this model's task is of the kind {task.options.kind!r}, not choice; use `bothways "
             "predict`, or a model fine-tuned with --task.kind choice."
         )
-    for n, own in enumerate(choices):
-        if len(own) < 2:
-            raise InputError(f"text {n + 1} has {len(own)} choices; give two or more.")
+    for number, options in enumerate(choices, start=1):
+        if len(options) < 2:
+            raise InputError(f"text {number} has {len(options)} choices; give two or more.")
     check_segments(loaded.model, pair=True)
     length = choose_length(loaded, length)
     examples = encode_choices(loaded.tokenizer, contexts, choices, length=length)
     outputs = outputs_of(loaded, task, examples, dtype=dtype)
-    return probabilities(examples, outputs), examples.cut
+    return choice_probabilities(examples, outputs), examples.cut
 
 
 def answer_question(
@@ -147,45 +143,45 @@ def answer_question(
     length: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> list[Answer]:
-    """Answers to a question in a passage of any length, best first, with probabilities.
+    """Find answers to a question in a passage of any length, best first, with probabilities.
 
-    "No answer", with an empty text, is among them if the model was fine-tuned on questions that may
-    have none; it is the first where it passes the folder's threshold, and only there.
+    If the model was fine-tuned on questions that may have no answer, "no answer" (an empty text) is
+    among them; it comes first if and only if it passes the folder's threshold.
 
     Args:
         loaded: a model folder with a span head.
-        question: what is asked.
-        passage: where the answer is looked for; read in windows if need be.
+        question: the question.
+        passage: the text to search; read in windows if it is long.
         length: as for :func:`predict_texts`.
         dtype: arithmetic of the layers.
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
-        InputError: something that is no text.
+        InputError: something that is not a text.
         LengthError: ``length`` is beyond the encoder's positions, or leaves the passage no room.
     """
     task = task_of(loaded)
     if not isinstance(task, SpanTask):
         raise ModelError(
-            f"this model's task is of the kind {task.options.kind!r}; answers are found by one "
-            "that was fine-tuned on questions (task.kind spans)."
+            f"this model's task is of the kind {task.options.kind!r}; answers need a model that "
+            "was fine-tuned on questions (task.kind spans)."
         )
     check_segments(loaded.model, pair=True)
     rows = Questions(Path("question"), [passage], ["1"], [question], [0])
     part = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
-    found = task.decode(part, outputs_of(loaded, task, part.examples, dtype=dtype))
-    (given,) = task.texts(found)
-    return sorted(found[0].answers, key=lambda answer: answer.text != given)
+    predictions = task.decode(part, outputs_of(loaded, task, part.examples, dtype=dtype))
+    (final,) = task.final_answers(predictions)
+    return sorted(predictions[0].answers, key=lambda answer: answer.text != final)
 
 
 def outputs_of(
     loaded: Loaded, task: Task[Any, Any], examples: Examples, *, dtype: torch.dtype
 ) -> Outputs:
-    """Outputs of a model folder's task head, or of all of an ensemble, averaged.
+    """Outputs of a model folder's task head, or those of an ensemble, averaged.
 
     Args:
-        loaded: of :func:`load_model` or :func:`load_ensemble`.
-        task: says what is averaged.
+        loaded: by :func:`load_model` or :func:`load_ensemble`.
+        task: its loss decides what is averaged.
         examples: encoded for that task.
         dtype: arithmetic of the layers.
 
@@ -216,9 +212,9 @@ def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> O
     with torch.inference_mode():
         for indices in length_batches(examples.lengths, PREDICT_TOKENS):
             batch = examples.batch(indices, max_positions=model.config.positions)
-            read = read_outputs(model, batch.to(model.device), dtype)
-            found = read.float().cpu().numpy()
-            for n, rows in zip(indices, np.split(found, batch.bounds[1:-1]), strict=True):
+            batch_outputs = read_outputs(model, batch.to(model.device), dtype).float().cpu().numpy()
+            by_item = np.split(batch_outputs, batch.bounds[1:-1])
+            for n, rows in zip(indices, by_item, strict=True):
                 outputs[examples.rows[n] : examples.rows[n + 1]] = rows
     model.train(was_training)
     if not np.isfinite(outputs).all():
@@ -231,7 +227,7 @@ def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> O
     return outputs
 
 
-def read_part(
+def encode_file(
     loaded: Loaded,
     path: str | Path,
     *,
@@ -239,7 +235,7 @@ def read_part(
     options: TaskOptions | None = None,
     length: int | None = None,
 ) -> tuple[Task[Any, Any], Part[Any]]:
-    """A file as a model folder's task reads it.
+    """Read and encode a file for a model folder's task.
 
     Args:
         loaded: a model folder with a task head.
@@ -249,57 +245,89 @@ def read_part(
         length: as for :func:`predict_texts`.
 
     Raises:
-        ModelError: no task head, or not known which columns it was trained on.
-        InputError: the file or a line of it cannot be read as asked.
+        ModelError: no task head, or the folder does not say which columns it was trained on.
+        InputError: the file or a line of it cannot be read as requested.
     """
-    task = task_of(loaded)
-    if options is None and task.needs_columns and not loaded.about.get("options"):
-        raise ModelError(
-            "the model folder does not say which columns its task has (bothways.json: options), as "
-            "folders that `bothways finetune` wrote do; name the task (--task mrpc, or a .yaml "
-            "file of its form), or give the texts themselves to `bothways predict`."
-        )
-    kind, notes = type(task), tuple[str, ...]()
-    if options is not None:
-        if task.options.kind == "choice":  # how files spell a choice, and not what outputs are
-            labels = options.labels or task.options.labels
-        else:
-            labels, notes = match_labels(task.options.labels, options.labels)
-        metrics = options.metrics or task.options.metrics
-        own = replace(task.options, labels=labels, metrics=metrics)
-        kept = {name: getattr(own, name) for name in _OF_THE_MODEL}
-        if loaded.about.get("options"):  # it was fine-tuned here, and knows how it reads
-            tagging = {name: getattr(own.tagging, name) for name in _OF_THE_TAGGER}
-            if own.tagging.scheme == "none":  # else it is the file's
-                tagging["scheme"] = "none"
-            kept["tagging"] = replace(options.tagging, **tagging)
-        else:
-            del kept["spans"]
-        task = kind(replace(options, **kept))
+    task, notes = task_for_file(loaded, options)
     check_segments(loaded.model, pair=task.pair)
-    rows = kind.read(Path(path), task.options, labelled=labelled)
-    task = kind.define(task.options, rows)
+    rows = task.read(Path(path), task.options, labelled=labelled)
+    # A folder may leave things open, such as metrics; they are decided here, as in training.
+    task = type(task).define(task.options, rows)
     part = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
     return task, replace(part, notes=(*notes, *part.notes))
+
+
+def task_for_file(
+    loaded: Loaded, override: TaskOptions | None
+) -> tuple[Task[Any, Any], tuple[str, ...]]:
+    """A model folder's task, for files that may be laid out differently from its training file.
+
+    Args:
+        loaded: a model folder with a task head.
+        override: how the files are laid out, and other metrics; as in training if not given.
+
+    Returns:
+        The task, and notes on how labels were matched.
+
+    Raises:
+        ModelError: no task head, other labels, or no options in the folder or as ``override``.
+    """
+    task = task_of(loaded)
+    has_options = bool(loaded.about.get("options"))
+    if override is None:
+        if task.needs_columns and not has_options:
+            raise ModelError(
+                "the model folder does not say which columns its task has (options in "
+                "bothways.json, which `bothways finetune` writes); name the task (--task mrpc, or "
+                "a .yaml file in the same format), or give the texts themselves to `bothways "
+                "predict`."
+            )
+        return task, ()
+    trained = task.options
+    if trained.kind == "choice":  # labels name choices in the file; the head has a single output
+        labels, notes = override.labels or trained.labels, tuple[str, ...]()
+    else:
+        labels, notes = match_labels(trained.labels, override.labels)
+    options = replace(
+        override,
+        kind=trained.kind,
+        labels=labels,
+        metrics=override.metrics or trained.metrics,
+        long=trained.long,
+        windows=trained.windows,
+    )
+    if has_options:  # fine-tuned here, so the folder knows these too
+        tagging = _tagging_for_file(trained.tagging, override.tagging)
+        options = replace(options, spans=trained.spans, tagging=tagging)
+    return type(task)(options), notes
+
+
+def _tagging_for_file(trained: TaggingOptions, override: TaggingOptions) -> TaggingOptions:
+    """How a file's tags are laid out, with what the model learned about tags."""
+    # The scheme is the file's own, unless the model learned tags that mark no entities.
+    scheme = "none" if trained.scheme == "none" else override.scheme
+    return replace(
+        override, learn=trained.learn, write=trained.write, context=trained.context, scheme=scheme
+    )
 
 
 def match_labels(
     outputs: Sequence[str], wanted: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a task calls the outputs of a model that may call them otherwise.
+    """The task's labels in the order of a model's outputs.
 
-    Labels that differ in case alone are the same. Of other names nothing says which is which: they
-    are taken in their order, and that is told.
+    The model may use other names. Labels are matched by name, ignoring case; if the names do not
+    match, by position, and a note says so.
 
     Args:
         outputs: the model's labels, in the order of its outputs.
-        wanted: the task's; the model's own if there are none.
+        wanted: the task's labels; the model's own if empty.
 
     Returns:
         The labels in the order of the outputs, and notes.
 
     Raises:
-        ModelError: there are more or fewer of them.
+        ModelError: the numbers of labels differ.
     """
     if not wanted or set(wanted) == set(outputs):
         return tuple(outputs), ()
@@ -312,7 +340,7 @@ def match_labels(
     if {label.casefold() for label in outputs} == folded.keys():
         return tuple(folded[label.casefold()] for label in outputs), ()
     pairs = ", ".join(f"{o!r} as {w!r}" for o, w in zip(outputs, wanted, strict=True))
-    return tuple(wanted), (f"labels by their order, for the names say nothing: {pairs}",)
+    return tuple(wanted), (f"label names do not match; matched by position: {pairs}",)
 
 
 def evaluate_file(
@@ -333,20 +361,20 @@ def evaluate_file(
         dtype: arithmetic of the layers.
 
     Raises:
-        ModelError, InputError: see :func:`read_part`.
+        ModelError, InputError: see :func:`encode_file`.
     """
-    task, part = read_part(loaded, path, labelled=True, options=options, length=length)
+    task, part = encode_file(loaded, path, labelled=True, options=options, length=length)
     outputs = outputs_of(loaded, task, part.examples, dtype=dtype)
-    found = task.measure(part, task.decode(part, outputs))
-    return replace(found, notes=(*found.notes, *part.notes))
+    measured = task.measure(part, task.decode(part, outputs))
+    return replace(measured, notes=(*measured.notes, *part.notes))
 
 
 def write_predictions(path: Path, task: Task[Any, Any], part: Part[Any], predictions: Any) -> None:
-    """Write predictions as the task has it: a TSV under a header, a line an example, and what forms
-    of its own its kind has.
+    """Write predictions in the task's formats: a TSV file with a header, one line per example, and
+    any formats of the task's kind.
 
     Args:
-        path: replaced whole.
+        path: any old file is replaced.
         task: whose predictions they are.
         part: the file predicted.
         predictions: as the task decodes them.
@@ -358,11 +386,11 @@ def write_predictions(path: Path, task: Task[Any, Any], part: Part[Any], predict
 
 
 def check_pairs(loaded: Loaded, *, pair: bool) -> None:
-    """Refuse pairs where single texts were learned, and the reverse.
+    """Refuse pairs for a model that was fine-tuned on single texts, and the reverse.
 
     Raises:
-        InputError: the model folder says what it was fine-tuned on, and it is the other.
-        ModelError: pairs for an encoder with one segment.
+        InputError: the model folder says that it was fine-tuned on the other.
+        ModelError: pairs for an encoder with only one segment.
     """
     trained = loaded.about.get("pair")
     if trained is not None and trained != pair:
@@ -378,7 +406,7 @@ def check_segments(model: Bert, *, pair: bool) -> None:
     """Refuse pairs for an encoder without a second segment embedding.
 
     Raises:
-        ModelError: that is so.
+        ModelError: pairs, but the encoder has only one segment.
     """
     if pair and model.config.segments < 2:
         raise ModelError(
@@ -390,17 +418,17 @@ def check_length(model: Bert, length: int) -> None:
     """Refuse a length beyond the encoder's positions.
 
     Raises:
-        LengthError: that is so.
+        LengthError: the encoder has fewer positions.
     """
     if length > model.config.positions:
         raise LengthError(
-            f"a length of {length} tokens; this encoder has positions for "
+            f"a length of {length} tokens, but this encoder has positions for "
             f"{model.config.positions}. Choose length {model.config.positions} or less."
         )
 
 
 def choose_length(loaded: Loaded, length: int | None) -> int:
-    """The length asked for, or that of fine-tuning, or the encoder's limit.
+    """The requested length, or the one of fine-tuning, or the encoder's limit.
 
     Raises:
         LengthError: beyond the encoder's positions.

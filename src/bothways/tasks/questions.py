@@ -1,8 +1,8 @@
 """Questions on passages, from files in SQuAD's format.
 
-Versions 1.1 and 2.0 are one format: articles, their paragraphs, and each one's questions, which may
-have no answer. JSON has no lines that mean something, so messages name article, paragraph and
-question. Keys that are not used (``plausible_answers`` among them) may be there.
+Versions 1.1 and 2.0 share one format: articles, their paragraphs, and the questions on each, which
+may have no answer. Lines mean nothing in JSON, so messages name article, paragraph and question.
+Unused keys, such as ``plausible_answers``, are ignored.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
+from bothways.tasks.readers import surrogate_problem
 
 
 @dataclass(frozen=True)
-class Gold:
-    """An answer as a file has it.
+class GoldAnswer:
+    """An answer as written in a file.
 
     Attributes:
         text: the answer.
-        start: where it begins in the passage, in characters, says the file.
+        start: the file's claim of where it begins in the passage, in characters.
     """
 
     text: str
@@ -37,9 +38,8 @@ class Questions:
         path: the file.
         passages: each once.
         ids, texts: of the questions.
-        passage_of: the place of each question's passage in ``passages``.
-        answers: of each question, none for one that has no answer; None where the file was read
-            without.
+        passage_of: the index of each question's passage in ``passages``.
+        answers: of each question, empty if it has none; None if the file was read without answers.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class Questions:
     ids: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     passage_of: list[int] = field(default_factory=list)
-    answers: list[tuple[Gold, ...]] | None = None
+    answers: list[tuple[GoldAnswer, ...]] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -60,7 +60,7 @@ class Questions:
 
     @property
     def some_unanswerable(self) -> bool:
-        """A question of a labelled file has no answer, as in SQuAD 2.0."""
+        """Whether some question of a labelled file has no answer, as in SQuAD 2.0."""
         return self.answers is not None and not all(self.answers)
 
 
@@ -69,7 +69,7 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
 
     Args:
         path: a ``.json`` file.
-        labelled: read the answers too. Without it none need be there.
+        labelled: read the answers too. If not, the file needs none.
 
     Raises:
         InputError: it is not JSON or not of this format, two questions have one id, or a text
@@ -86,7 +86,8 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
             here = f"{here} (id {id!r})"
             if id in seen:
                 raise InputError(
-                    f"{here}: {seen[id]} has the same id; predictions are told apart by it.",
+                    f"{here}: {seen[id]} has the same id; ids must differ, because predictions are "
+                    "looked up by them.",
                     path=path,
                 )
             seen[id] = here
@@ -96,12 +97,12 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
             if rows.answers is not None:
                 rows.answers.append(_answers(item, path, here))
     if not len(rows):
-        raise InputError("holds no question.", path=path)
+        raise InputError("has no questions.", path=path)
     return rows
 
 
 def read_json_file(path: Path) -> Any:
-    """What a JSON file holds.
+    """The content of a JSON file.
 
     Raises:
         InputError: no such file, not UTF-8, or not JSON, with the line.
@@ -120,7 +121,7 @@ def read_json_file(path: Path) -> Any:
 
 
 def _paragraphs(path: Path, content: Any) -> Iterator[tuple[str, Any]]:
-    """Each paragraph, and the words for where it stands."""
+    """Each paragraph, after a description of where it is in the file."""
     for a, article in enumerate(_list(content, "data", path, "the file"), start=1):
         title = article.get("title") if isinstance(article, dict) else None
         where = f"article {a}" + (f" ({title!r})" if title else "")
@@ -128,7 +129,7 @@ def _paragraphs(path: Path, content: Any) -> Iterator[tuple[str, Any]]:
             yield f"{where}, paragraph {p}", paragraph
 
 
-def _answers(item: Any, path: Path, where: str) -> tuple[Gold, ...]:
+def _answers(item: Any, path: Path, where: str) -> tuple[GoldAnswer, ...]:
     impossible = item.get("is_impossible", False)
     if impossible is True and "answers" not in item:
         return ()
@@ -138,13 +139,15 @@ def _answers(item: Any, path: Path, where: str) -> tuple[Gold, ...]:
         start = _value(answer, "answer_start", path, here)
         if not isinstance(start, int) or isinstance(start, bool):
             raise InputError(
-                f"{here}: answer_start is {_shown(start)}; it is a whole number of characters.",
+                f"{here}: answer_start is {_short_json(start)}; it must be a whole number (of "
+                "characters).",
                 path=path,
             )
-        answers.append(Gold(_text(answer, "text", path, here), start))
+        answers.append(GoldAnswer(_text(answer, "text", path, here), start))
     if "is_impossible" in item and impossible != (not answers):
         raise InputError(
-            f"{where}: is_impossible is {_shown(impossible)}, but it has {len(answers)} answers.",
+            f"{where}: is_impossible is {_short_json(impossible)}, but it has {len(answers)} "
+            "answers.",
             path=path,
         )
     return tuple(answers)
@@ -153,8 +156,8 @@ def _answers(item: Any, path: Path, where: str) -> tuple[Gold, ...]:
 def _value(item: Any, key: str, path: Path, where: str) -> Any:
     if not isinstance(item, dict):
         raise InputError(
-            f"{where} is {_shown(item)} where an object with the key {key!r} is expected; is this "
-            "a file in SQuAD's format?",
+            f"{where} is {_short_json(item)}, but an object with the key {key!r} is expected; is "
+            "this a file in SQuAD's format?",
             path=path,
         )
     if key not in item:
@@ -166,31 +169,25 @@ def _value(item: Any, key: str, path: Path, where: str) -> Any:
 def _list(item: Any, key: str, path: Path, where: str) -> list[Any]:
     value = _value(item, key, path, where)
     if not isinstance(value, list):
-        raise InputError(f"{where}: {key!r} is {_shown(value)}; it must be a list.", path=path)
+        raise InputError(f"{where}: {key!r} is {_short_json(value)}; it must be a list.", path=path)
     return value
 
 
 def _text(item: Any, key: str, path: Path, where: str) -> str:
     value = _value(item, key, path, where)
     if not isinstance(value, str):
-        raise InputError(f"{where}: {key!r} is {_shown(value)}; it must be a text.", path=path)
+        raise InputError(f"{where}: {key!r} is {_short_json(value)}; it must be a text.", path=path)
     if "\0" in value:
         raise InputError(
-            f"{where}: {key!r} holds a NUL character; the file is damaged. Remove it, and mind "
+            f"{where}: {key!r} holds a NUL character; the file is damaged. If you remove it, note "
             "that answer_start counts it.",
             path=path,
         )
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{where}: {key!r} holds half of a surrogate pair (\\u{ord(value[error.start]):04x}); "
-            "write the whole pair or the character itself.",
-            path=path,
-        ) from None
+    if problem := surrogate_problem(value):
+        raise InputError(f"{where}: {key!r} {problem}", path=path)
     return value
 
 
-def _shown(value: Any) -> str:
+def _short_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=True)
     return text if len(text) <= 40 else text[:37] + "..."

@@ -1,14 +1,13 @@
 """Labelled and unlabelled examples from TSV, CSV, JSONL and JSON files.
 
-TSV is read as GLUE writes it: tabs separate columns and nothing else has a meaning. Quotation marks
-are text (MRPC has lone ones), there is no escaping, and lines end at line feeds alone, so that the
-separators Unicode calls line breaks stay inside a text. CSV is comma-separated with real quoting: a
-field in quotation marks may hold commas, line breaks and doubled quotation marks. JSONL has one
-object a line, JSON a list of objects; a key of an object inside is written with dots
-(``labels.label``).
+TSV is read as GLUE writes it: only tabs and line feeds are special. Quotation marks are text (MRPC
+has unbalanced ones), there is no escaping, and lines end only at line feeds, so that other Unicode
+line separators stay inside a text. CSV is comma-separated with real quoting: a field in quotation
+marks may hold commas, line breaks and doubled quotation marks. JSONL has one object per line, JSON
+a list of objects; a key of a nested object is written with dots (``labels.label``).
 
 All are UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
-ignored. An empty text is an example like any other (files to predict need one answer a line); how
+ignored. An empty text is an example like any other (files to predict need one answer per line); how
 many there are is reported, and a column in which every text is empty is refused.
 """
 
@@ -17,7 +16,7 @@ from __future__ import annotations
 import csv
 import difflib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -40,8 +39,8 @@ class Rows:
         path: the file.
         lines: the line of each example, from 1.
         a: the (first) text of each.
-        b: the second text of each; None where the task has single texts.
-        labels: the label or score of each, as written; None where the file was read without.
+        b: the second text of each; None if the task has single texts.
+        labels: the label or score of each, as written; None if the file was read without labels.
         broken: lines left out because they cannot be read (``broken: skip``).
     """
 
@@ -67,14 +66,13 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
 
     Args:
         path: a ``.tsv`` (or ``.txt`` of the same form), ``.jsonl`` or ``.json`` file.
-        options: which columns hold texts and label, whether a TSV file has a header, and what
-            becomes of broken lines (those of files to predict are always an error, because every
-            line must have its answer).
-        labelled: read the label too. Without it the file needs no label column.
+        options: which columns hold texts and label, whether a TSV file has a header, and what to do
+            with broken lines.
+        labelled: read the label too. If not, the file needs no label column.
 
     Raises:
-        InputError: the file or a line of it cannot be read as asked; file and line are named.
-        ConfigError: a column number that is none.
+        InputError: the file or a line of it cannot be read as requested; file and line are named.
+        ConfigError: a column that should be a number but is not.
     """
     path = Path(path)
     names = [options.text_a]
@@ -83,11 +81,7 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     if labelled:
         names.append(options.label)
     rows = Rows(path, b=None if options.text_b is None else [], labels=[] if labelled else None)
-
-    def skip(error: InputError) -> None:
-        rows.broken.append(error.line or 0)
-
-    on_broken = skip if labelled and options.broken == "skip" else refuse
+    on_broken = broken_line_handler(options, rows.broken, labelled=labelled)
     for number, values in read_values(path, names, options, on_broken):
         if rows.labels is not None:
             try:
@@ -99,7 +93,10 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
         rows.a.append(values[0])
         if rows.b is not None:
             rows.b.append(values[1])
-    _check_filled(rows, options)
+    texts = {options.text_a: rows.a}
+    if options.text_b is not None and rows.b is not None:
+        texts[options.text_b] = rows.b
+    check_not_empty(path, texts)
     return rows
 
 
@@ -116,34 +113,48 @@ def read_values(path: Path, names: list[str], options: TaskOptions, on_broken: O
         The line of the row, and its values in the order of ``names``.
 
     Raises:
-        InputError: the file cannot be read as asked.
-        ConfigError: a column number that is none.
+        InputError: the file cannot be read as requested.
+        ConfigError: a column that should be a number but is not.
     """
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(
             f"examples are read from {', '.join(_READERS)} files, not from "
-            f"{path.suffix or 'this'!r}; rename it if it is one of these.",
+            f"{path.suffix or 'this'!r}; rename it if it has one of these formats.",
             path=path,
         )
     yield from reader(path, names, options, on_broken)
 
 
-def refuse(error: InputError) -> NoReturn:
-    """What becomes of a broken line where none may be left out."""
-    raise error
+def broken_line_handler(options: TaskOptions, skipped: list[int], *, labelled: bool) -> OnBroken:
+    """What to do with a line that cannot be read.
+
+    Args:
+        options: whether to skip such lines or to stop.
+        skipped: the numbers of skipped lines are added to it.
+        labelled: the file has labels. In a file to predict a broken line is always an error,
+            because every line needs its answer.
+    """
+
+    def skip(error: InputError) -> None:
+        skipped.append(error.line or 0)
+
+    def stop(error: InputError) -> NoReturn:
+        raise error
+
+    return skip if labelled and options.broken == "skip" else stop
 
 
 def broken_note(path: Path, lines: Sequence[int]) -> list[str]:
     """A sentence about lines that were left out, if there are any."""
     if not lines:
         return []
-    shown = ", ".join(map(str, lines[:8])) + (" ..." if len(lines) > 8 else "")
-    return [f"{path.name}: {len(lines):,} broken lines were left out: {shown}"]
+    numbers = ", ".join(map(str, lines[:8])) + (" ..." if len(lines) > 8 else "")
+    return [f"{path.name}: {len(lines):,} broken lines were left out: {numbers}"]
 
 
 def text_lines(path: Path) -> list[Line]:
-    """The lines of a UTF-8 file with their numbers from 1; blank ones at the end left out.
+    """The lines of a UTF-8 file with their numbers from 1, without blank lines at the end.
 
     Raises:
         InputError: no such file, no text in it, broken UTF-8, a NUL, or an enormous line.
@@ -152,23 +163,23 @@ def text_lines(path: Path) -> list[Line]:
     while lines and not lines[-1][1].strip():
         lines.pop()
     if not lines:
-        raise InputError("is empty; it needs one example a line.", path=path)
+        raise InputError("is empty; it needs one example per line.", path=path)
     return lines
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """' Did you mean ...?', or nothing."""
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The hint " Did you mean 'x'?" with the known name most like this one; empty if none is."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def listed(names: Sequence[str], limit: int = 12) -> str:
-    """Names for a message: quoted, long ones and long lists cut."""
-    shown = [repr(n if len(n) <= 30 else n[:27] + "...") for n in names[:limit]]
-    return ", ".join(shown) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+    """Names for a message: quoted, with long names and long lists shortened."""
+    quoted = [repr(n if len(n) <= 30 else n[:27] + "...") for n in names[:limit]]
+    return ", ".join(quoted) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
-# A JSON list may stand on one line, and is held whole.
+# A JSON list may be a single line, and is read into memory whole.
 _LONGEST_LIST_MIB = 1024.0
 _NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."
 
@@ -187,7 +198,7 @@ def _tsv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnB
 
 def _csv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
     hint = (
-        "comma-separated columns where line 1 has {}; a text with commas or line breaks stands in "
+        "comma-separated columns where line 1 has {}; a text with commas or line breaks must be in "
         "quotation marks."
     )
     return _table_rows(_csv_records(path), path, names, options, on_broken, hint)
@@ -207,12 +218,12 @@ def _csv_records(path: Path) -> Values:
     except csv.Error as error:
         raise InputError(
             f"a quotation mark opens or closes a field where none should ({error}). A field that "
-            "holds one stands in quotation marks, with each of its own written twice.",
+            "holds one must be in quotation marks, with each quotation mark inside written twice.",
             path=path,
             line=start,
         ) from None
     finally:
-        csv.field_size_limit(limit)  # the library keeps one for the whole process
+        csv.field_size_limit(limit)  # the limit is global to the process
 
 
 def _table_rows(
@@ -223,29 +234,29 @@ def _table_rows(
     on_broken: OnBroken,
     hint: str,
 ) -> Values:
-    """The columns named, of rows with as many columns as line 1."""
+    """The named columns of all rows that have as many columns as line 1."""
     start, first = next(records)
     if options.columns and not has_header(first, names):
-        at = _columns_declared(path, names, options.columns, len(first))
+        columns = _columns_declared(path, names, options.columns, len(first))
         records = chain([(start, first)], records)
     elif options.header or options.columns:
-        at = _columns_by_name(path, names, [name.strip() for name in first])
+        columns = _columns_by_name(path, names, [name.strip() for name in first])
     else:
-        at = _columns_by_number(path, names, len(first))
+        columns = _columns_by_number(path, names, len(first))
         records = chain([(start, first)], records)
     for number, values in records:
         if len(values) != len(first):
             problem = (
-                f"has {len(values)} {hint.format(len(first))} (task.broken skip leaves such lines "
-                "of labelled files out.)"
+                f"has {len(values)} {hint.format(len(first))} (task.broken skip leaves out such "
+                "lines of labelled files.)"
             )
             on_broken(InputError(problem, path=path, line=number))
             continue
-        yield number, [values[i] for i in at]
+        yield number, [values[i] for i in columns]
 
 
 def has_header(first: Sequence[str], names: Sequence[str]) -> bool:
-    """The first line of a file that may have a header holds all the names needed."""
+    """Whether the first line of a file holds all the column names needed."""
     return set(names) <= {cell.strip() for cell in first}
 
 
@@ -255,8 +266,8 @@ def _columns_declared(
     for name in names:
         if columns.count(name) != 1:
             raise ConfigError(
-                f"task.columns is {listed(columns)}; column {name!r} must be there once."
-                f"{nearest(name, columns)}"
+                f"task.columns is {listed(columns)}; it must name column {name!r} once."
+                f"{did_you_mean(name, columns)}"
             )
     if len(columns) != width:
         raise InputError(
@@ -274,8 +285,8 @@ def _columns_by_name(path: Path, names: list[str], header: list[str]) -> list[in
         problem = "names twice" if name in header else "lacks"
         raise InputError(
             f"the header {problem} the column {name!r}; the columns are {listed(header)}."
-            f"{nearest(name, header) if name not in header else ''} (If line 1 is an example "
-            "already, set task.header to false and name columns by number, from 0.)",
+            f"{did_you_mean(name, header) if name not in header else ''} (If line 1 is already "
+            "an example, set task.header to false and name columns by number, from 0.)",
             path=path,
             line=1,
         )
@@ -326,19 +337,23 @@ def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a file that is one JSON list, each with the line it begins on.
 
     Raises:
-        InputError: the file is no such list; the line is named.
+        InputError: the file is not such a list; the line is named.
     """
     text = "\n".join(line for _, line in read_lines(path, max_line_mib=_LONGEST_LIST_MIB))
     decoder = json.JSONDecoder()
-    at = _after_space(text, 0)
-    line = 1 + text.count("\n", 0, at)
-    if text[at : at + 1] != "[":
-        problem = "is no JSON list; it must begin with '[' (one object a line: name it .jsonl)."
+    position = _skip_space(text, 0)
+    line = 1 + text.count("\n", 0, position)
+    if not text.startswith("[", position):
+        problem = (
+            "is not a JSON list; it must begin with '[' (name a file with one object per line "
+            ".jsonl)."
+        )
         raise InputError(problem, path=path, line=line)
-    first = True
-    while not (first and text.startswith("]", _after_space(text, at + 1))):
-        start = _after_space(text, at + 1)
-        line += text.count("\n", at, start)
+    if text.startswith("]", _skip_space(text, position + 1)):
+        return
+    while True:  # position is that of '[' or of a comma
+        start = _skip_space(text, position + 1)
+        line += text.count("\n", position, start)
         try:
             item, end = decoder.raw_decode(text, start)
         except (ValueError, RecursionError) as error:
@@ -347,27 +362,27 @@ def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             problem = f"the list holds {text[start : start + 40]!r}; it must hold objects {{...}}."
             raise InputError(problem, path=path, line=line)
         yield line, item
-        at = _after_space(text, end)
-        line += text.count("\n", start, at)
-        if text[at : at + 1] == "]":
+        position = _skip_space(text, end)
+        line += text.count("\n", start, position)
+        if text.startswith("]", position):
             return
-        if text[at : at + 1] != ",":
+        if not text.startswith(",", position):
             problem = "the list breaks off here; ',' or ']' must follow an object."
             raise InputError(problem, path=path, line=line)
-        first = False
 
 
-def _after_space(text: str, at: int) -> int:
-    while text[at : at + 1].isspace():
-        at += 1
-    return at
+def _skip_space(text: str, position: int) -> int:
+    """The next position that holds no white space."""
+    while text[position : position + 1].isspace():
+        position += 1
+    return position
 
 
 def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
     """The object on a line of a JSONL file.
 
     Raises:
-        InputError: it is none.
+        InputError: the line is not a JSON object.
     """
     try:
         item = json.loads(line)
@@ -375,7 +390,7 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
         raise InputError(f"is not JSON ({error}).", path=path, line=number) from None
     if not isinstance(item, dict):
         raise InputError(
-            f"is JSON but not an object; write one {{...}} a line, got {line[:40]!r}.",
+            f"is JSON but not an object; write one {{...}} per line, got {line[:40]!r}.",
             path=path,
             line=number,
         )
@@ -395,7 +410,7 @@ def _json_values(
             problem = "is null" if key in holder else "is missing"
             raise InputError(
                 f"key {name!r} {problem}; the keys are {listed(list(holder))}."
-                f"{nearest(key, holder) if key not in holder else ''}",
+                f"{did_you_mean(key, holder) if key not in holder else ''}",
                 path=path,
                 line=number,
             )
@@ -407,10 +422,10 @@ def _json_values(
 
 
 def json_text(value: Any, name: str, path: Path, number: int) -> str:
-    """A text out of a JSON value: a string that can be written down, and has no NULs.
+    """The text in a JSON value.
 
     Raises:
-        InputError: it is not.
+        InputError: it is not a string, or has a NUL or half of a surrogate pair.
     """
     if not isinstance(value, str):
         raise InputError(
@@ -420,16 +435,21 @@ def json_text(value: Any, name: str, path: Path, number: int) -> str:
         )
     if "\0" in value:
         raise InputError(_NUL, path=path, line=number)
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"key {name!r} holds half of a surrogate pair (\\u{ord(value[error.start]):04x}); "
-            "write the whole pair or the character itself.",
-            path=path,
-            line=number,
-        ) from None
+    if problem := surrogate_problem(value):
+        raise InputError(f"key {name!r} {problem}", path=path, line=number)
     return value
+
+
+def surrogate_problem(text: str) -> str:
+    """What is wrong with a text out of JSON that cannot be encoded as UTF-8; empty if it can."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return (
+            f"holds half of a surrogate pair (\\u{ord(text[error.start]):04x}); write the whole "
+            "pair or the character itself."
+        )
+    return ""
 
 
 def _json_label(value: Any, name: str, path: Path, number: int) -> str:
@@ -458,10 +478,10 @@ _READERS: dict[str, Callable[[Path, list[str], TaskOptions, OnBroken], Values]] 
 
 
 def clean_label(text: str, path: Path, number: int) -> str:
-    """A label without the white space around it.
+    """A label without surrounding white space.
 
     Raises:
-        InputError: it is empty, or holds what a TSV file cannot.
+        InputError: it is empty, or holds a tab or line break, which a TSV file cannot.
     """
     label = text.strip()
     if not label:
@@ -475,15 +495,21 @@ def clean_label(text: str, path: Path, number: int) -> str:
     return label
 
 
-def _check_filled(rows: Rows, options: TaskOptions) -> None:
-    if not len(rows):
-        raise InputError("holds a header and no example.", path=rows.path)
-    columns = [(options.text_a, rows.a)]
-    if options.text_b is not None and rows.b is not None:
-        columns.append((options.text_b, rows.b))
-    for name, texts in columns:
-        if len(rows) > 1 and not any(text.strip() for text in texts):
+def check_not_empty(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a file without examples, or with several but no text in one of the columns.
+
+    Args:
+        path: the file.
+        columns: the texts of all examples, by column.
+
+    Raises:
+        InputError: there are none, with the column.
+    """
+    for name, texts in columns.items():
+        if not texts:
+            raise InputError("has no examples.", path=path)
+        if len(texts) > 1 and not any(text.strip() for text in texts):
             raise InputError(
-                f"every text in column {name!r} is empty; most likely it is not the column meant.",
-                path=rows.path,
+                f"every text in column {name!r} is empty; most likely this is the wrong column.",
+                path=path,
             )

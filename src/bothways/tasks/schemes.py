@@ -1,9 +1,10 @@
 """Entities as tags, one for each word: the schemes IOB1, IOB2 and BIOES, and conlleval's scores.
 
-A tag is O, or a prefix and a type: B- begins an entity, I- goes on, E- ends one, S- is one alone.
-IOB1 writes B- only where an entity follows another of its type directly, IOB2 always, and BIOES
-marks ends too. Whatever the scheme, and however broken the tags, entities are read by one rule,
-that of conlleval (the scorer of the CoNLL shared tasks), with S added as other scorers have it.
+A tag is O, or a prefix and a type: B- begins an entity, I- continues it, E- ends it, and S- is an
+entity of one word. IOB1 writes B- only where an entity directly follows another of its type, IOB2
+always, and BIOES marks ends too. Whatever the scheme, and however broken the tags, entities are
+read by one rule, that of conlleval (the scorer of the CoNLL shared tasks), with S- treated as in
+other scorers.
 
 W words of a sentence.
 """
@@ -22,7 +23,7 @@ OUTSIDE = "O"
 _PREFIXES = ("B", "I", "E", "S")
 
 
-class Phrase(NamedTuple):
+class EntitySpan(NamedTuple):
     """An entity: the words ``start`` to ``end - 1`` of a sentence."""
 
     type: str
@@ -30,108 +31,109 @@ class Phrase(NamedTuple):
     end: int
 
 
-def parse(tag: str) -> tuple[str, str]:
-    """Prefix and type of a tag; what has neither is outside."""
-    prefix, _, kind = tag.partition("-")
-    return (prefix, kind) if prefix in _PREFIXES else (OUTSIDE, "")
+def parse_tag(tag: str) -> tuple[str, str]:
+    """Prefix and type of a tag; a tag without a known prefix is outside."""
+    prefix, _, entity_type = tag.partition("-")
+    return (prefix, entity_type) if prefix in _PREFIXES else (OUTSIDE, "")
 
 
-def phrases(tags: Sequence[str]) -> list[Phrase]:
+def entity_spans(tags: Sequence[str]) -> list[EntitySpan]:
     """The entities that conlleval sees in the tags of a sentence, in order."""
-    found: list[Phrase] = []
+    entities: list[EntitySpan] = []
     start = 0
-    parsed = [(OUTSIDE, ""), *map(parse, tags), (OUTSIDE, "")]
-    for at, (before, now) in enumerate(pairwise(parsed)):
-        if _ends(before, now):
-            found.append(Phrase(before[1], start, at))
-        if _starts(before, now):
-            start = at
-    return found
+    parsed = [(OUTSIDE, ""), *map(parse_tag, tags), (OUTSIDE, "")]
+    for word, (previous, current) in enumerate(pairwise(parsed)):
+        if _ends_between(previous, current):
+            entities.append(EntitySpan(previous[1], start, word))
+        if _starts_between(previous, current):
+            start = word
+    return entities
 
 
-def _ends(before: tuple[str, str], now: tuple[str, str]) -> bool:
-    if before[0] == OUTSIDE:
+def _ends_between(previous: tuple[str, str], current: tuple[str, str]) -> bool:
+    """Whether an entity ends with the previous word."""
+    if previous[0] == OUTSIDE:
         return False
-    return before[0] in "ES" or now[0] in ("B", "S", OUTSIDE) or before[1] != now[1]
+    return previous[0] in "ES" or current[0] in ("B", "S", OUTSIDE) or previous[1] != current[1]
 
 
-def _starts(before: tuple[str, str], now: tuple[str, str]) -> bool:
-    if now[0] == OUTSIDE:
+def _starts_between(previous: tuple[str, str], current: tuple[str, str]) -> bool:
+    """Whether an entity starts with the current word."""
+    if current[0] == OUTSIDE:
         return False
-    return now[0] in "BS" or before[0] in ("E", "S", OUTSIDE) or before[1] != now[1]
+    return current[0] in "BS" or previous[0] in ("E", "S", OUTSIDE) or previous[1] != current[1]
 
 
-def write_tags(found: Iterable[Phrase], words: int, scheme: Scheme) -> list[str]:
+def write_tags(entities: Iterable[EntitySpan], words: int, scheme: Scheme) -> list[str]:
     """Tags for the words of a sentence.
 
     Args:
-        found: entities that do not overlap, in order.
+        entities: in order, without overlaps.
         words: W.
         scheme: one that marks entities.
     """
     tags = [OUTSIDE] * words
-    last = Phrase("", -1, -1)
-    for phrase in found:
-        kind, start, end = phrase
-        tail = f"-{kind}" if kind else ""
-        tags[start:end] = ["I" + tail] * (end - start)
-        if scheme != "iob1" or (last.end == start and last.type == kind):
-            tags[start] = "B" + tail
+    previous = EntitySpan("", -1, -1)
+    for entity in entities:
+        entity_type, start, end = entity
+        suffix = f"-{entity_type}" if entity_type else ""
+        tags[start:end] = ["I" + suffix] * (end - start)
+        if scheme != "iob1" or (previous.end == start and previous.type == entity_type):
+            tags[start] = "B" + suffix
         if scheme == "bioes":
-            tags[end - 1] = ("S" if end - start == 1 else "E") + tail
-        last = phrase
+            tags[end - 1] = ("S" if end - start == 1 else "E") + suffix
+        previous = entity
     return tags
 
 
 def scheme_tags(types: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
     """Every tag that a scheme has for these types, O first."""
     prefixes = "BIES" if scheme == "bioes" else "BI"
-    tails = [f"-{kind}" if kind else "" for kind in sorted(set(types))]
-    return (OUTSIDE, *(prefix + tail for tail in tails for prefix in prefixes))
+    suffixes = [f"-{entity_type}" if entity_type else "" for entity_type in sorted(set(types))]
+    return (OUTSIDE, *(prefix + suffix for suffix in suffixes for prefix in prefixes))
 
 
-def breaks(tags: Sequence[str], scheme: Scheme) -> list[int]:
-    """The words whose tags a scheme does not allow where they stand."""
+def scheme_violations(tags: Sequence[str], scheme: Scheme) -> list[int]:
+    """The words whose tag the scheme does not allow after the tag before it."""
     if scheme == "none":
         return []
-    found = []
-    parsed = [(OUTSIDE, ""), *map(parse, tags), (OUTSIDE, "")]
-    for at, (before, now) in enumerate(pairwise(parsed)):
-        unknown = at < len(tags) and now[0] == OUTSIDE and tags[at] != OUTSIDE
-        if unknown or not _allowed(before, now, scheme):
-            found.append(min(at, len(tags) - 1))
-    return sorted(set(found))
+    breaking = []
+    parsed = [(OUTSIDE, ""), *map(parse_tag, tags), (OUTSIDE, "")]
+    for word, (previous, current) in enumerate(pairwise(parsed)):
+        unknown = word < len(tags) and current[0] == OUTSIDE and tags[word] != OUTSIDE
+        if unknown or not _allowed(previous, current, scheme):
+            breaking.append(min(word, len(tags) - 1))
+    return sorted(set(breaking))
 
 
-def _allowed(before: tuple[str, str], now: tuple[str, str], scheme: Scheme) -> bool:
-    inside = before[0] in ("B", "I")
-    same = inside and before[1] == now[1]
+def _allowed(previous: tuple[str, str], current: tuple[str, str], scheme: Scheme) -> bool:
+    inside = previous[0] in ("B", "I")
+    same_entity = inside and previous[1] == current[1]
     if scheme == "bioes":
-        goes_on = now[0] in ("I", "E")
-        return goes_on == inside and (same or not inside)
-    if now[0] in ("E", "S"):
+        continues = current[0] in ("I", "E")
+        return continues == inside and (same_entity or not inside)
+    if current[0] in ("E", "S"):
         return False
     if scheme == "iob1":
-        return now[0] != "B" or same
-    return now[0] != "I" or same
+        return current[0] != "B" or same_entity
+    return current[0] != "I" or same_entity
 
 
 def find_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
-    """The scheme of a file: that which its tags break least often.
+    """The scheme of a file: the one that its tags break least often.
 
-    Tags without a B-, I-, E- or S- among them are no scheme's. A file without entities is IOB2.
+    Tags without a B-, I-, E- or S- among them have none. A file without entities is IOB2.
     """
-    counted: Counter[str] = Counter()
+    seen: set[str] = set()
     breaking: Counter[Scheme] = Counter()
     for tags in sentences:
-        counted.update(tags)
-        breaking["iob2"] += len(breaks(tags, "iob2"))
-        breaking["iob1"] += len(breaks(tags, "iob1"))
-    kinds = set(counted)
-    marked = any(tag[1:2] == "-" and tag[0] in _PREFIXES for tag in kinds)
-    if not marked and not kinds <= {OUTSIDE, *_PREFIXES}:
+        seen.update(tags)
+        breaking["iob2"] += len(scheme_violations(tags, "iob2"))
+        breaking["iob1"] += len(scheme_violations(tags, "iob1"))
+    has_prefixes = any(tag[1:2] == "-" and tag[0] in _PREFIXES for tag in seen)
+    if not has_prefixes and not seen <= {OUTSIDE, *_PREFIXES}:
         return "none"
-    if any(parse(tag)[0] in ("E", "S") for tag in kinds):
+    if any(parse_tag(tag)[0] in ("E", "S") for tag in seen):
         return "bioes"
     return min(("iob2", "iob1"), key=lambda scheme: breaking[scheme])
 
@@ -152,17 +154,17 @@ class EntityScores:
 
     @property
     def precision(self) -> float:
-        """Share of what was predicted that is right."""
+        """Share of the predicted entities that are right."""
         return self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """Share of what is there that was found."""
+        """Share of the gold entities that were predicted."""
         return self.correct / self.gold if self.gold else 0.0
 
     @property
     def f1(self) -> float:
-        """Their harmonic mean."""
+        """The harmonic mean of precision and recall."""
         total = self.predicted + self.gold
         return 2 * self.correct / total if total else 0.0
 
@@ -177,11 +179,13 @@ def score_entities(
         gold: as many, in any scheme.
     """
     counts: dict[str, Counter[str]] = {name: Counter() for name in ("right", "predicted", "gold")}
-    for ours, theirs in zip(predicted, gold, strict=True):
-        found, there = phrases(ours), phrases(theirs)
-        counts["predicted"].update(phrase.type for phrase in found)
-        counts["gold"].update(phrase.type for phrase in there)
-        counts["right"].update(phrase.type for phrase in set(found) & set(there))
+    for predicted_tags, gold_tags in zip(predicted, gold, strict=True):
+        predicted_entities, gold_entities = entity_spans(predicted_tags), entity_spans(gold_tags)
+        counts["predicted"].update(entity.type for entity in predicted_entities)
+        counts["gold"].update(entity.type for entity in gold_entities)
+        counts["right"].update(
+            entity.type for entity in set(predicted_entities) & set(gold_entities)
+        )
     types = sorted({*counts["predicted"], *counts["gold"]})
     by_type = {
         t: EntityScores(counts["right"][t], counts["predicted"][t], counts["gold"][t])

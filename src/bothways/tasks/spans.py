@@ -1,8 +1,10 @@
-"""Answers that are words of a passage: SQuAD 1.1 and 2.0 (Devlin et al. 2019, 4.2 and 4.3).
+"""Extractive question answering: SQuAD 1.1 and 2.0 (Devlin et al. 2019, 4.2 and 4.3).
 
 The score of an answer from token i to token j is S·T_i + E·T_j, that of no answer S·C + E·C at
-[CLS]. Q questions, N windows of all of them, R their tokens, P pieces of a window's passage, L the
-longest answer in tokens.
+[CLS].
+
+Q questions, N windows of all questions, R tokens of all windows, P pieces of a window's passage,
+L length of the longest answer in tokens.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_json
 from bothways.tasks.answers import (
-    Scores,
+    AnswerScores,
     choose_threshold,
     no_answer_rates,
     score_answers,
-    total,
+    sum_in_order,
 )
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.passages import PassagePart, encode_questions
@@ -38,10 +40,11 @@ from bothways.tokenization.tokenizer import Tokenizer
 
 METRICS = ("f1", "exact_match")
 NO_ANSWER_METRICS = ("no_answer_precision", "no_answer_recall")
-# Candidates looked at for each answer kept: the same words often stand in several places.
-_SPARE = 10
-# In the report: question words, characters of a passage, and beside its answers.
+# Candidates considered per answer kept: the same text often occurs in several places.
+_CANDIDATES_PER_ANSWER = 10
+# In the report: question words, characters between answers, and characters on both sides of them.
 _SHOWN_WORDS, _SHOWN_PASSAGE, _SHOWN_AROUND = 12, 300, 120
+# Names and upper bounds of the groups of answer lengths in the report.
 _LENGTHS = (("none", 0), ("1", 1), ("2", 2), ("3 to 4", 4), ("5 to 8", 8), ("9 or more", 10**9))
 
 
@@ -50,10 +53,10 @@ class Answer:
     """An answer to a question.
 
     Attributes:
-        text: the passage's own characters; empty for "no answer".
-        start, end: where they are in the passage, ``passage[start:end]``.
+        text: ``passage[start:end]``; empty for "no answer".
+        start, end: first character in the passage, and the one after the last.
         score: S·T_i + E·T_j.
-        probability: among the answers kept.
+        probability: among the n best answers.
     """
 
     text: str
@@ -64,23 +67,23 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What was found for a question.
+class RankedAnswers:
+    """The answers found for a question.
 
     Attributes:
-        answers: different texts, best first, "no answer" among them where that is possible.
-        best: the best that is an answer; empty if the passage is.
-        odds: the score of no answer, the least over the windows, less that of the best answer; 0
-            where every question has an answer.
+        answers: different texts, best first, with "no answer" among them if that is possible.
+        best: the text of the best actual answer; empty if the passage is empty.
+        null_odds: the score of no answer (the lowest over the windows) minus that of the best
+            answer; 0 if every question has an answer.
     """
 
     answers: tuple[Answer, ...]
     best: str
-    odds: float
+    null_odds: float
 
 
-class SpanTask(Task[Questions, list[Answered]]):
-    """Questions on passages."""
+class SpanTask(Task[Questions, list[RankedAnswers]]):
+    """An answer, or none, to each question from a passage."""
 
     loss = "place"
     head = "spans"
@@ -88,17 +91,17 @@ class SpanTask(Task[Questions, list[Answered]]):
 
     @property
     def outputs(self) -> int:
-        """Start and end."""
+        """Scores of a token as the answer's start and end."""
         return 2
 
     @property
     def pair(self) -> bool:
-        """Question and passage."""
+        """Sequences are pairs of question and passage."""
         return True
 
     @property
     def no_answer(self) -> bool:
-        """Questions may have no answer."""
+        """Whether questions may have no answer."""
         return bool(self.options.spans.no_answer)
 
     @classmethod
@@ -108,7 +111,7 @@ class SpanTask(Task[Questions, list[Answered]]):
 
     @classmethod
     def define(cls, options: TaskOptions, train: Questions) -> Self:
-        """Whether questions may have no answer is found in the file, if not given."""
+        """If not given, the training file decides whether questions may have no answer."""
         if options.labels:
             raise ConfigError("task.labels is given, but spans have answers, not labels.")
         spans = options.spans
@@ -125,18 +128,19 @@ class SpanTask(Task[Questions, list[Answered]]):
         return cls(replace(options, metrics=metrics, spans=spans))
 
     def encode(self, tokenizer: Tokenizer, rows: Questions, *, length: int) -> PassagePart:
-        """In windows."""
+        """In overlapping windows of the passage."""
         if rows.some_unanswerable and not self.no_answer:
             assert rows.answers is not None
-            first = next(id for id, found in zip(rows.ids, rows.answers, strict=True) if not found)
+            answers_of = zip(rows.ids, rows.answers, strict=True)
+            first = next(id for id, answers in answers_of if not answers)
             raise InputError(
-                f"question {first!r} has no answer, but this task's questions all have one "
+                f"question {first!r} has no answer, but all questions of this task have one "
                 "(task.spans.no_answer, or what the training file has).",
                 path=rows.path,
             )
         return encode_questions(tokenizer, rows, self.options.spans, length=length)
 
-    def decode(self, part: Part[Questions], outputs: Outputs) -> list[Answered]:
+    def decode(self, part: Part[Questions], outputs: Outputs) -> list[RankedAnswers]:
         """The best answers to each question."""
         assert isinstance(part, PassagePart)
         bounds = np.searchsorted(part.examples.owners, np.arange(len(part.rows) + 1))
@@ -147,83 +151,86 @@ class SpanTask(Task[Questions, list[Answered]]):
 
     def _answer(
         self, part: PassagePart, outputs: Outputs, question: int, windows: range
-    ) -> Answered:
+    ) -> RankedAnswers:
         """The best answers over the windows of a question."""
         options = self.options.spans
-        scores, places, none = [], [], []
+        scores, tokens, null_scores = [], [], []
         for n in windows:
-            at = int(part.examples.rows[n])
-            first, end = at + part.texts[n]
+            cls = int(part.examples.rows[n])
+            first, end = cls + part.passage_bounds[n]
             scores.append(
                 span_scores(outputs[first:end], part.best[first:end], options.answer_length)
             )
-            places.append(np.arange(first, end))
-            none.append(float(outputs[at].astype(np.float64).sum()))
+            tokens.append(np.arange(first, end))
+            null_scores.append(float(outputs[cls].astype(np.float64).sum()))
         scores_PL = np.concatenate(scores)
-        i, length = best_places(scores_PL, options.n_best * _SPARE)
-        found = scores_PL[i, length]
-        starts = np.concatenate(places)[i]
-        spans = zip(part.starts[starts].tolist(), part.ends[starts + length].tolist(), strict=True)
+        piece, length = best_spans(scores_PL, options.n_best * _CANDIDATES_PER_ANSWER)
+        first_token = np.concatenate(tokens)[piece]
+        candidates = zip(
+            part.starts[first_token].tolist(),
+            part.ends[first_token + length].tolist(),
+            scores_PL[piece, length].tolist(),
+            strict=True,
+        )
         passage = part.rows.passages[part.rows.passage_of[question]]
         kept: dict[str, tuple[int, int, float]] = {}
-        for (start, end), score in zip(spans, found.tolist(), strict=True):
+        for start, end, score in candidates:
             if len(kept) < options.n_best:
                 kept.setdefault(passage[start:end], (start, end, score))
         best = next(iter(kept), "")
-        odds = 0.0
+        null_odds = 0.0
         if self.no_answer or not kept:
-            null = min(none)
-            odds = null - kept[best][2] if kept else 0.0
-            kept[""] = (0, 0, null)
-        return Answered(_with_probabilities(kept), best, odds)
+            null_score = min(null_scores)
+            null_odds = null_score - kept[best][2] if kept else 0.0
+            kept[""] = (0, 0, null_score)
+        return RankedAnswers(_with_probabilities(kept), best, null_odds)
 
-    def texts(self, predictions: list[Answered], threshold: float | None = None) -> list[str]:
-        """The answers that are given: of each question the best one, or none, which is empty.
+    def final_answers(
+        self, predictions: list[RankedAnswers], threshold: float | None = None
+    ) -> list[str]:
+        """The final answer to each question: the best one, or an empty text for no answer.
 
         Args:
             predictions: for the questions of a file.
-            threshold: for the odds of no answer; the task's if not given.
+            threshold: no answer is given if its odds are higher; the task's if None.
         """
-        limit = self.options.spans.threshold if threshold is None else threshold
-        return ["" if self.no_answer and p.odds > limit else p.best for p in predictions]
+        threshold = self.options.spans.threshold if threshold is None else threshold
+        return ["" if self.no_answer and p.null_odds > threshold else p.best for p in predictions]
 
     def tuned(self, part: Part[Questions], outputs: Outputs) -> Self:
-        """With the threshold for which F1 is highest."""
+        """The same task with the threshold for which F1 is highest."""
         options = self.options.spans
         if not (self.no_answer and options.tune):
             return self
-        found = self.decode(part, outputs)
+        predictions = self.decode(part, outputs)
         threshold = choose_threshold(
-            np.array([answered.odds for answered in found]),
-            self._scores(part, [answered.best for answered in found])[1],
-            self._scores(part, ["" for _ in found])[1],
+            np.array([answered.null_odds for answered in predictions]),
+            self._scores(part, [answered.best for answered in predictions]).f1,
+            self._scores(part, ["" for _ in predictions]).f1,
         )
         return type(self)(
             replace(self.options, spans=replace(options, threshold=round(threshold, 6)))
         )
 
-    def _scores(self, part: Part[Questions], texts: list[str]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _scores(self, part: Part[Questions], texts: list[str]) -> AnswerScores:
         convention = self.options.spans.convention
-        scores = score_answers(
-            texts, part.rows.gold, convention=convention, no_answer=self.no_answer
-        )
-        return scores.exact, scores.f1
+        return score_answers(texts, part.rows.gold, convention=convention, no_answer=self.no_answer)
 
-    def measure(self, part: Part[Questions], predictions: list[Answered]) -> Measurement:
-        """F1 and exact match as the official scripts have them, as fractions."""
-        found = self._measure(part, self.texts(predictions))
+    def measure(self, part: Part[Questions], predictions: list[RankedAnswers]) -> Measurement:
+        """F1 and exact match as in the official scripts, as fractions."""
+        measured = self._measure(part, self.final_answers(predictions))
         if not self.no_answer or not self.options.spans.threshold:
-            return found
-        plain = self._measure(part, self.texts(predictions, 0.0)).scores
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in plain.items())
-        note = f"threshold of no answer {self.options.spans.threshold:.3f}; at 0: {shown}"
-        return replace(found, notes=(*found.notes, note))
+            return measured
+        untuned = self._measure(part, self.final_answers(predictions, 0.0)).scores
+        at_zero = ", ".join(f"{name} {value:.4f}" for name, value in untuned.items())
+        note = f"no-answer threshold {self.options.spans.threshold:.3f}; at 0: {at_zero}"
+        return replace(measured, notes=(*measured.notes, note))
 
     def _measure(self, part: Part[Questions], texts: list[str]) -> Measurement:
-        exact, f1 = self._scores(part, texts)
+        by_question = self._scores(part, texts)
         scores = {
-            "f1": total(f1) / len(texts),
-            "exact_match": total(exact) / len(texts),
+            "f1": sum_in_order(by_question.f1) / len(texts),
+            "exact_match": sum_in_order(by_question.exact) / len(texts),
             **no_answer_rates(texts, part.rows.gold),
         }
         collapsed = len(texts) > 1 and len(set(texts)) == 1
@@ -231,99 +238,102 @@ class SpanTask(Task[Questions, list[Answered]]):
         return Measurement({name: scores[name] for name in self.metrics}, notes, collapsed)
 
     def baseline(self, train: Part[Questions], dev: Part[Questions]) -> Measurement:  # noqa: ARG002
-        """Never an answer."""
+        """No answer to any question."""
         return self._measure(dev, [""] * len(dev.rows))
 
-    def panels(self, part: Part[Questions], predictions: list[Answered]) -> list[Panel]:
-        """Scores by the question's first word, and by how long the answer is; and how often none
-        is given, where that is possible."""
-        texts, gold = self.texts(predictions), part.rows.gold
+    def panels(self, part: Part[Questions], predictions: list[RankedAnswers]) -> list[Panel]:
+        """Scores by the question's first word and by the length of the answer; and confusions of
+        answer with no answer, if questions may have none."""
+        texts, gold = self.final_answers(predictions), part.rows.gold
         scores = self._scores(part, texts)
         panels = []
-        if self.options.spans.convention == "squad":  # Korean questions do not begin with the word
-            asked = [
+        if self.options.spans.convention == "squad":  # Korean question words seldom come first
+            first_words = [
                 "".join(text.lower().split()[:1]).strip(punctuation) for text in part.rows.texts
             ]
-            common = [word for word, _ in Counter(asked).most_common(_SHOWN_WORDS)]
-            groups = [word if word in common else "others" for word in asked]
+            common = [word for word, _ in Counter(first_words).most_common(_SHOWN_WORDS)]
+            groups = [word if word in common else "others" for word in first_words]
             panels.append(_by_group("first word", [*common, "others"], groups, scores))
-        lengths = [min((len(text.split()) for text in texts), default=0) for texts in gold]
-        groups = [next(name for name, most in _LENGTHS if length <= most) for length in lengths]
+        lengths = [min((len(answer.split()) for answer in answers), default=0) for answers in gold]
+        groups = [next(name for name, limit in _LENGTHS if length <= limit) for length in lengths]
         names = [name for name, _ in _LENGTHS]
         panels.append(_by_group("words of the shortest answer", names, groups, scores))
         if self.no_answer:
-            given, known = (np.array([int(not t) for t in own]) for own in (texts, gold))
-            panels.append(confusion_panel(given, known, ("answer", "no answer")))
+            predicted_none = np.array([int(not text) for text in texts])
+            gold_none = np.array([int(not answers) for answers in gold])
+            panels.append(confusion_panel(predicted_none, gold_none, ("answer", "no answer")))
         return panels
 
-    def errors(self, part: Part[Questions], predictions: list[Answered]) -> list[Mistake]:
-        """Answers that are not exact; first those that are sure and share the least with one that
-        is."""
-        texts, rows = self.texts(predictions), part.rows
-        exact, f1 = self._scores(part, texts)
-        found = []
-        for q in np.flatnonzero(exact < 1).tolist():
+    def errors(self, part: Part[Questions], predictions: list[RankedAnswers]) -> list[Mistake]:
+        """Answers without an exact match; first those with a high probability and a low F1."""
+        texts, rows = self.final_answers(predictions), part.rows
+        scores = self._scores(part, texts)
+        mistakes = []
+        for q in np.flatnonzero(scores.exact < 1).tolist():
             answer = next((a for a in predictions[q].answers if a.text == texts[q]), None)
-            sure = answer.probability if answer else 0.0
+            probability, f1 = answer.probability if answer else 0.0, float(scores.f1[q])
             passage = rows.passages[rows.passage_of[q]]
             assert rows.answers is not None, "the file was read without answers"
             spans = [(g.start, g.start + len(g.text)) for g in rows.answers[q][:1]]
             spans += [(answer.start, answer.end)] if answer and answer.text else []
-            shown = (("question", rows.texts[q]), ("passage", _around(passage, spans)))
+            context = (("question", rows.texts[q]), ("passage", _excerpt(passage, spans)))
             gold = " | ".join(dict.fromkeys(rows.gold[q])) or "no answer"
-            words = f"probability {sure:.3f}, F1 {f1[q]:.2f}"
-            weight = sure * (1 - float(f1[q]))
-            found.append(Mistake(q, shown, gold, texts[q] or "no answer", weight, words))
-        return found
+            note = f"probability {probability:.3f}, F1 {f1:.2f}"
+            weight = probability * (1 - f1)
+            mistakes.append(Mistake(q, context, gold, texts[q] or "no answer", weight, note))
+        return mistakes
 
-    def example_scores(self, part: Part[Questions], predictions: list[Answered]) -> ExampleScores:
-        """F1."""
-        return ExampleScores("f1", self._scores(part, self.texts(predictions))[1])
+    def example_scores(
+        self, part: Part[Questions], predictions: list[RankedAnswers]
+    ) -> ExampleScores:
+        """The F1 of each question."""
+        return ExampleScores("f1", self._scores(part, self.final_answers(predictions)).f1)
 
-    def table(self, part: Part[Questions], predictions: list[Answered]) -> list[list[str]]:
-        """id, answer, its probability, and the gold answers if known; white space made single."""
-        known = part.rows.answers is not None
-        rows = [["id", "prediction", *(["gold"] if known else []), "probability"]]
+    def table(self, part: Part[Questions], predictions: list[RankedAnswers]) -> list[list[str]]:
+        """id, prediction, gold answers if known, probability; runs of white space become one
+        space."""
+        has_gold = part.rows.answers is not None
+        rows = [["id", "prediction", *(["gold"] if has_gold else []), "probability"]]
         for q, (answered, text) in enumerate(
-            zip(predictions, self.texts(predictions), strict=True)
+            zip(predictions, self.final_answers(predictions), strict=True)
         ):
-            gold = [" | ".join(map(_one_line, part.rows.gold[q]))] if known else []
+            gold = [" | ".join(map(_one_line, part.rows.gold[q]))] if has_gold else []
             probability = next((a.probability for a in answered.answers if a.text == text), 0.0)
             rows.append([_one_line(part.rows.ids[q]), _one_line(text), *gold, f"{probability:.6f}"])
         return rows
 
-    def write(self, path: Path, part: Part[Questions], predictions: list[Answered]) -> None:
-        """SQuAD's official form, an object of question id to answer; beside it the n-best answers
-        and, where a question may have no answer, the odds of that. All that beside a TSV if the
-        name asks for one."""
+    def write(self, path: Path, part: Part[Questions], predictions: list[RankedAnswers]) -> None:
+        """SQuAD's official format, an object of question id to answer, and next to it files with
+        the n best answers and, if questions may have none, the odds of no answer. If ``path`` is a
+        .tsv file, the table is written to it and these files next to it."""
         if path.suffix == ".tsv":
             super().write(path, part, predictions)
             path = path.with_suffix(".json")
         ids = part.rows.ids
-        write_json(path, dict(zip(ids, self.texts(predictions), strict=True)))
+        write_json(path, dict(zip(ids, self.final_answers(predictions), strict=True)))
         best = {id: [_record(a) for a in p.answers] for id, p in zip(ids, predictions, strict=True)}
         write_json(path.with_name(f"{path.stem}_nbest.json"), best)
         if self.no_answer:
-            odds = {id: p.odds for id, p in zip(ids, predictions, strict=True)}
+            odds = {id: p.null_odds for id, p in zip(ids, predictions, strict=True)}
             write_json(path.with_name(f"{path.stem}_null_odds.json"), odds)
 
 
 def _by_group(
-    title: str, order: Sequence[str], groups: Sequence[str], scores: tuple[Scores, Scores]
+    title: str, order: Sequence[str], groups: Sequence[str], scores: AnswerScores
 ) -> Panel:
-    """Exact match and F1 of each group of questions that there is."""
-    places = {name: [q for q, own in enumerate(groups) if own == name] for name in order}
+    """F1 and exact match of each group that has questions."""
+    members = {name: [q for q, group in enumerate(groups) if group == name] for name in order}
     rows = tuple(
-        (name, len(here), float(scores[1][here].mean()), float(scores[0][here].mean()))
-        for name, here in places.items()
-        if here
+        (name, len(group), float(scores.f1[group].mean()), float(scores.exact[group].mean()))
+        for name, group in members.items()
+        if group
     )
     header = (title, "questions", "f1", "exact_match")
     return Panel(f"Scores by {title}", header, rows)
 
 
-def _around(passage: str, spans: Sequence[tuple[int, int]]) -> str:
-    """The part of a passage that holds some spans, or the last of them where they are far apart."""
+def _excerpt(passage: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The part of a passage that holds all spans, or only the last if they are far apart."""
     if not spans:
         return passage
     first, end = min(start for start, _ in spans), max(end for _, end in spans)
@@ -336,44 +346,45 @@ def _around(passage: str, spans: Sequence[tuple[int, int]]) -> str:
 def span_scores(
     outputs_P2: Outputs, best_P: NDArray[np.bool_], longest: int
 ) -> NDArray[np.float64]:
-    """Scores of all answers in a window.
+    """Scores of all possible answers in a window.
 
     Args:
-        outputs_P2: of start and end, for the pieces of the passage.
-        best_P: whether an answer may start there.
-        longest: answer, in pieces.
+        outputs_P2: start and end scores of the passage's pieces.
+        best_P: whether an answer may start at a piece.
+        longest: length limit of an answer, in pieces.
 
     Returns:
-        float64 [P, L]; element (i, l) is the answer of pieces i to i + l; -inf where there is none.
+        float64 [P, L]; element (i, l) is the score of the answer from piece i to piece i + l, -inf
+        if it may not start there or reaches beyond the window.
     """
     starts = np.where(best_P, outputs_P2[:, 0].astype(np.float64), -np.inf)
-    beyond = np.full(longest - 1, -np.inf)
-    ends = np.concatenate([outputs_P2[:, 1].astype(np.float64), beyond])
+    padding = np.full(longest - 1, -np.inf)
+    ends = np.concatenate([outputs_P2[:, 1].astype(np.float64), padding])
     if not len(starts):
         return np.zeros((0, longest))
     scores_PL: NDArray[np.float64] = starts[:, None] + sliding_window_view(ends, longest)
     return scores_PL
 
 
-def best_places(
+def best_spans(
     scores_PL: NDArray[np.float64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row and column of the highest finite scores, best first."""
+    """Rows and columns of the highest finite scores, best first; of equal scores the first."""
     flat = scores_PL.ravel()
     count = min(count, len(flat))
-    found = np.sort(np.argpartition(flat, len(flat) - count)[len(flat) - count :])
-    found = found[np.isfinite(flat[found])]
-    found = found[np.argsort(-flat[found], kind="stable")]
-    rows, columns = np.divmod(found, scores_PL.shape[1])
+    best = np.sort(np.argpartition(flat, len(flat) - count)[len(flat) - count :])
+    best = best[np.isfinite(flat[best])]
+    best = best[np.argsort(-flat[best], kind="stable")]
+    rows, columns = np.divmod(best, scores_PL.shape[1])
     return rows, columns
 
 
 def _with_probabilities(kept: dict[str, tuple[int, int, float]]) -> tuple[Answer, ...]:
     ordered = sorted(kept.items(), key=lambda item: -item[1][2])
-    shares = softmax([score for _, (_, _, score) in ordered]).tolist()
+    probabilities = softmax([score for _, (_, _, score) in ordered]).tolist()
     return tuple(
-        Answer(text, start, end, score, share)
-        for (text, (start, end, score)), share in zip(ordered, shares, strict=True)
+        Answer(text, start, end, score, probability)
+        for (text, (start, end, score)), probability in zip(ordered, probabilities, strict=True)
     )
 
 

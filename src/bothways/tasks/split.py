@@ -14,7 +14,7 @@ from pathlib import Path
 from bothways.config import SplitConfig
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_text
-from bothways.tasks.readers import json_items, json_object, listed, nearest, text_lines
+from bothways.tasks.readers import did_you_mean, json_items, json_object, listed, text_lines
 
 _TABLES = (".tsv", ".txt")
 _JSON = (".jsonl", ".json")
@@ -76,7 +76,7 @@ def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | None, str]]
         if columns.count(options.by) != 1:
             raise ConfigError(
                 f"{path} must have the column {options.by!r} once; its columns are "
-                f"{listed(columns)}.{nearest(options.by, columns)}"
+                f"{listed(columns)}.{did_you_mean(options.by, columns)}"
             )
         column = columns.index(options.by)
     elif options.by is not None:
@@ -109,7 +109,7 @@ def _objects(path: Path, options: SplitConfig) -> Iterator[tuple[str, str]]:
         if key is None:
             raise InputError(
                 f"key {options.by!r} is missing; the keys are {listed(list(item))}."
-                f"{nearest(options.by or '', item)}",
+                f"{did_you_mean(options.by or '', item)}",
                 path=path,
                 line=number,
             )

@@ -1,8 +1,8 @@
 """A tag for each word: named entities, parts of speech (Devlin et al. 2019, 5.3).
 
-Each word is read at its first piece, and its document stands around the sentence; there is no CRF
-on top. Entities are learned in one scheme, whatever the file's, scored as conlleval does, and
-written in the file's.
+Each word is read at its first piece, with the document around its sentence as context; there is no
+CRF on top. Entities are learned in one scheme whatever the file's is, scored as by conlleval, and
+written in the file's scheme.
 
 W words of a sentence, K of them read, C outputs of the head.
 """
@@ -22,24 +22,24 @@ from bothways.config import Scheme, TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.conll import DOCUMENT, Sentences, read_sentences
 from bothways.tasks.metrics import Measurement, check_metrics
-from bothways.tasks.readers import listed, nearest
+from bothways.tasks.readers import did_you_mean, listed
 from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
 from bothways.tasks.schemes import (
     OUTSIDE,
     EntityScores,
-    Phrase,
-    parse,
-    phrases,
+    EntitySpan,
+    entity_spans,
+    parse_tag,
     scheme_tags,
     score_entities,
     write_tags,
 )
 from bothways.tasks.task import Outputs, Part, Task
-from bothways.tasks.words import Pieces, Reading, read_words
+from bothways.tasks.words import EncodedSentences, WordPieces, encode_sentences
 from bothways.tokenization.tokenizer import Tokenizer
 
 Tags = list[list[str]]
-_ENTITIES = ("f1", "precision", "recall", "accuracy")
+_ENTITY_METRICS = ("f1", "precision", "recall", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,21 @@ class TaggedPart(Part[Sentences]):
     """A file of sentences, encoded.
 
     Attributes:
-        reading: which words its rows are.
+        encoded: which words its rows are.
     """
 
-    reading: Reading = field(kw_only=True)
+    encoded: EncodedSentences = field(kw_only=True)
 
 
 class TaggingTask(Task[Sentences, Tags]):
-    """One of some tags for each word."""
+    """One tag for each word."""
 
     loss = "class"
     head = "tags"
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The tags in the order of the head's outputs, in the scheme that it learned."""
+        """The tags in the order of the head's outputs, in the scheme it was trained on."""
         return self.options.labels
 
     @property
@@ -70,9 +70,9 @@ class TaggingTask(Task[Sentences, Tags]):
         return len(self.labels)
 
     @property
-    def learned(self) -> Scheme:
+    def learned_scheme(self) -> Scheme:
         """The scheme of :attr:`labels`; ``none`` if they mark no entities."""
-        prefixes = {parse(tag)[0] for tag in self.labels}
+        prefixes = {parse_tag(tag)[0] for tag in self.labels}
         if self.options.tagging.scheme == "none" or prefixes == {OUTSIDE}:
             return "none"
         return "bioes" if prefixes & {"E", "S"} else "iob2"
@@ -84,7 +84,7 @@ class TaggingTask(Task[Sentences, Tags]):
 
     @classmethod
     def define(cls, options: TaskOptions, train: Sentences) -> Self:
-        """The types of entities are found in the training file, unless labels are given."""
+        """The entity types are found in the training file unless labels are given."""
         tagging = options.tagging
         if train.tags is not None and tagging.write == "train":
             assert train.scheme is not None
@@ -93,7 +93,7 @@ class TaggingTask(Task[Sentences, Tags]):
         if not labels:
             assert train.tags is not None, "labels are found in a file that has them"
             if train.scheme == "none":
-                # Its tags may look like those of a scheme, as B, M, E and S of segmentation do.
+                # Tags may look like a scheme's without being one: B, M, E, S of segmentation.
                 tagging = replace(tagging, scheme="none")
             labels = _find_labels(train, "none" if train.scheme == "none" else tagging.learn)
         if len(labels) < 2 or len(set(labels)) < len(labels):
@@ -104,150 +104,149 @@ class TaggingTask(Task[Sentences, Tags]):
         return cls(replace(task.options, metrics=_choose_metrics(task)))
 
     def encode(self, tokenizer: Tokenizer, rows: Sentences, *, length: int) -> TaggedPart:
-        """Windows with the document around each sentence; nothing is cut."""
+        """In windows that show the document around each sentence; nothing is cut."""
         options = self.options.tagging
-        around = options.context == "document" and rows.has_documents
-        reading = read_words(
+        with_document = options.context == "document" and rows.has_documents
+        encoded = encode_sentences(
             tokenizer,
             rows.words,
-            rows.documents if around else None,
+            rows.documents if with_document else None,
             length=length,
             spaces=options.spaces,
         )
-        examples = reading.examples
+        examples = encoded.examples
         if rows.tags is not None:
-            examples = examples.with_targets(self._targets(rows, reading))
-        notes = self._notes(rows, reading, length)
-        return TaggedPart(rows, examples, notes, reading=reading)
+            examples = examples.with_targets(self._targets(rows, encoded))
+        notes = self._notes(rows, encoded, length)
+        return TaggedPart(rows, examples, notes, encoded=encoded)
 
-    def _targets(self, rows: Sentences, reading: Reading) -> NDArray[np.int64]:
-        """The place in :attr:`labels` of each tag that should be, int64 [rows]."""
+    def _targets(self, rows: Sentences, encoded: EncodedSentences) -> NDArray[np.int64]:
+        """The gold label of each word that is read, int64 [rows], as a place in :attr:`labels`."""
         assert rows.tags is not None
-        if self.learned != "none" and rows.scheme == "none":
+        if self.learned_scheme != "none" and rows.scheme == "none":
             self._refuse_without_scheme(rows)
-        places = {label: i for i, label in enumerate(self.labels)}
+        class_of = {label: i for i, label in enumerate(self.labels)}
         targets: list[int] = []
-        for s, own in enumerate(reading.sentences):
+        for s, sentence in enumerate(encoded.sentences):
             tags = rows.tags[s]
-            learned = [tags[w] for w in own.words]
-            if self.learned != "none":
-                seen = _over_rows(phrases(tags), own)
-                learned = write_tags(seen, len(own.words), self.learned)
-            for word, tag in zip(own.words.tolist(), learned, strict=True):
-                if tag not in places:
+            row_tags = [tags[w] for w in sentence.word]
+            if self.learned_scheme != "none":
+                entities = _entities_over_rows(entity_spans(tags), sentence)
+                row_tags = write_tags(entities, len(sentence.word), self.learned_scheme)
+            for word, tag in zip(sentence.word.tolist(), row_tags, strict=True):
+                if tag not in class_of:
                     raise InputError(
                         f"unknown tag {tags[word]!r}; the model learns {listed(self.labels)} "
-                        f"(task.labels, or what the training file has).{nearest(tag, self.labels)}",
+                        f"(task.labels, or what the training file has)."
+                        f"{did_you_mean(tag, self.labels)}",
                         path=rows.path,
                         line=rows.lines[s][word],
                     )
-                targets.append(places[tag])
+                targets.append(class_of[tag])
         return np.array(targets, dtype=np.int64)
 
     def _refuse_without_scheme(self, rows: Sentences) -> None:
-        """Tags that mark nothing would all be taken for words outside of entities."""
+        """Refuse tags without a scheme, all of which would count as outside of entities."""
         assert rows.tags is not None
         for tags, lines in zip(rows.tags, rows.lines, strict=True):
             for tag, line in zip(tags, lines, strict=True):
                 if tag != OUTSIDE:
                     raise InputError(
-                        f"the tags of this file, such as {tag!r}, mark no entities, where those of "
-                        f"the training file do ({self.learned.upper()}). Write them so, or name "
-                        "the column that has them with task.tagging.tag.",
+                        f"the tags of this file, such as {tag!r}, mark no entities, but those of "
+                        f"the training file do ({self.learned_scheme.upper()}). Write entity tags, "
+                        "or name the column that has them with task.tagging.tag.",
                         path=rows.path,
                         line=line,
                     )
 
-    def _notes(self, rows: Sentences, reading: Reading, length: int) -> tuple[str, ...]:
+    def _notes(self, rows: Sentences, encoded: EncodedSentences, length: int) -> tuple[str, ...]:
         name, words = rows.path.name, sum(map(len, rows.words))
         notes = []
         if rows.scheme is not None and self.options.tagging.scheme == "auto":
-            found = "no scheme of entities" if rows.scheme == "none" else rows.scheme.upper()
-            notes.append(f"{name}: its tags are of {found}")
+            scheme = "no entity scheme" if rows.scheme == "none" else rows.scheme.upper()
+            notes.append(f"{name}: its tags use {scheme}")
         if rows.broken:
-            notes.append(f"{name}: {rows.broken:,} tags break the scheme, read as conlleval does")
+            notes.append(
+                f"{name}: {rows.broken:,} tags break the scheme; they are read as by conlleval"
+            )
         if self.options.tagging.context == "document" and not rows.has_documents:
             notes.append(
-                f"{name}: no {DOCUMENT} lines, so each sentence stands without its document"
+                f"{name}: no {DOCUMENT} lines, so each sentence is read without its document"
             )
-        if reading.long:
+        if encoded.long:
             notes.append(
-                f"{name}: {reading.long:,} of {len(rows):,} sentences are longer than {length} "
-                "tokens and read in several windows"
+                f"{name}: {encoded.long:,} of {len(rows):,} sentences are longer than {length} "
+                "tokens and are read in several windows"
             )
-        if reading.unreadable:
+        if encoded.unreadable:
             notes.append(
-                f"{name}: nothing is left of {reading.unreadable:,} of {words:,} words after "
-                "normalisation; they are read as [UNK]"
+                f"{name}: normalisation leaves nothing of {encoded.unreadable:,} of {words:,} "
+                "words; they are read as [UNK]"
             )
-        if reading.joined:
+        if encoded.skipped:
             notes.append(
-                f"{name}: {reading.joined:,} of {words:,} words begin within a piece or are spaces "
-                "and have the tag of what is around them"
+                f"{name}: {encoded.skipped:,} of {words:,} words are spaces or begin inside a "
+                "piece of another word, and take over the tag around them"
             )
         return tuple(notes)
 
     def decode(self, part: Part[Sentences], outputs: Outputs) -> Tags:
         """The tags of every sentence's words, in the scheme of the file, or of the training file
-        where it has no tags."""
-        reading, best = reading_of(part), outputs.argmax(-1)
-        scheme = self.written if part.rows.scheme in (None, "none") else part.rows.scheme
-        found = []
-        for s, (own, words) in enumerate(zip(reading.sentences, part.rows.words, strict=True)):
-            rows = slice(*reading.rows[s : s + 2])
-            tags = [self.labels[i] for i in best[rows]]
-            found.append(_over_words(tags, own, len(words), scheme, self.learned))
-        return found
+        if the file has no tags."""
+        encoded, best = encoded_sentences(part), outputs.argmax(-1)
+        scheme = self.written_scheme if part.rows.scheme in (None, "none") else part.rows.scheme
+        predictions = []
+        for s, (sentence, words) in enumerate(zip(encoded.sentences, part.rows.words, strict=True)):
+            rows = slice(*encoded.rows[s : s + 2])
+            row_tags = [self.labels[i] for i in best[rows]]
+            predictions.append(
+                _tags_of_words(row_tags, sentence, len(words), scheme, self.learned_scheme)
+            )
+        return predictions
 
     @property
-    def written(self) -> Scheme:
+    def written_scheme(self) -> Scheme:
         """The scheme of predictions for a file without tags."""
         write = self.options.tagging.write
-        return self.learned if write == "train" else write
+        return self.learned_scheme if write == "train" else write
 
     def measure(self, part: Part[Sentences], predictions: Tags) -> Measurement:
-        """Of entities as conlleval does; accuracy is that of single tags, also as it does."""
+        """Entity scores and the accuracy of single tags, both as conlleval computes them."""
         gold = part.rows.tags
         assert gold is not None, "the file was read without tags"
         pairs = Counter(
-            (ours, theirs)
-            for row in zip(predictions, gold, strict=True)
-            for ours, theirs in zip(*row, strict=True)
+            (predicted_tag, gold_tag)
+            for sentence in zip(predictions, gold, strict=True)
+            for predicted_tag, gold_tag in zip(*sentence, strict=True)
         )
-        right = sum(count for (ours, theirs), count in pairs.items() if ours == theirs)
+        right = sum(
+            count for (predicted_tag, gold_tag), count in pairs.items() if predicted_tag == gold_tag
+        )
         scores = {"accuracy": right / pairs.total()}
         notes = []
-        if self.learned != "none":
+        if self.learned_scheme != "none":
             total, by_type = score_entities(predictions, gold)
             scores |= {"f1": total.f1, "precision": total.precision, "recall": total.recall}
             notes.append(_type_note(by_type))
-        one = {ours for ours, _ in pairs}
-        if collapsed := pairs.total() > 1 and len(one) == 1:
-            notes.insert(0, f"collapsed: {one.pop()!r} for all {pairs.total():,} words")
+        predicted_tags = {predicted_tag for predicted_tag, _ in pairs}
+        if collapsed := pairs.total() > 1 and len(predicted_tags) == 1:
+            notes.insert(0, f"collapsed: {predicted_tags.pop()!r} for all {pairs.total():,} words")
         return Measurement({m: scores[m] for m in self.metrics}, tuple(notes), collapsed)
 
     def baseline(self, train: Part[Sentences], dev: Part[Sentences]) -> Measurement:
-        """Always the commonest tag of the training file."""
+        """The most common tag of the training file for every word."""
         assert train.rows.tags is not None
         counts = Counter(tag for tags in train.rows.tags for tag in tags)
-        commonest = min(counts, key=lambda tag: (-counts[tag], tag))
-        found = self.measure(dev, [[commonest] * len(words) for words in dev.rows.words])
-        return Measurement(found.scores)
+        most_common = min(counts, key=lambda tag: (-counts[tag], tag))
+        constant = [[most_common] * len(words) for words in dev.rows.words]
+        return Measurement(self.measure(dev, constant).scores)
 
     def panels(self, part: Part[Sentences], predictions: Tags) -> list[Panel]:
-        """Scores of each type of entity, or of each tag where tags mark nothing."""
+        """Scores of each entity type, or of each tag if tags mark no entities."""
         gold = part.rows.tags
         assert gold is not None, "the file was read without tags"
-        if self.learned == "none":
-            counts: dict[str, Counter[str]] = {n: Counter() for n in ("right", "found", "gold")}
-            for ours, theirs in zip(predictions, gold, strict=True):
-                counts["found"].update(ours)
-                counts["gold"].update(theirs)
-                counts["right"].update(o for o, t in zip(ours, theirs, strict=True) if o == t)
-            by_type = {
-                tag: EntityScores(*(counts[n][tag] for n in ("right", "found", "gold")))
-                for tag in sorted({*counts["found"], *counts["gold"]})
-            }
+        if self.learned_scheme == "none":
+            by_type = _scores_by_tag(predictions, gold)
         else:
             _, by_type = score_entities(predictions, gold)
         rows = tuple(
@@ -261,55 +260,56 @@ class TaggingTask(Task[Sentences, Tags]):
         gold = part.rows.tags
         assert gold is not None, "the file was read without tags"
         space = " " if self.options.tagging.spaces else ""
-        found = []
-        for s, (words, ours, theirs) in enumerate(
+        mistakes = []
+        for s, (words, predicted_tags, gold_tags) in enumerate(
             zip(part.rows.words, predictions, gold, strict=True)
         ):
-            shown = [self._shown(words, tags, space) for tags in (theirs, ours)]
-            if wrong := len(set(shown[0]) ^ set(shown[1])):
+            expected = self._describe_tags(words, gold_tags, space)
+            predicted = self._describe_tags(words, predicted_tags, space)
+            if differing := len(set(expected) ^ set(predicted)):
                 texts = (("sentence", space.join(words)),)
-                gold_text, our_text = (
-                    "; ".join(e for e in own if e not in other) or "nothing"
-                    for own, other in (shown, shown[::-1])
-                )
-                found.append(Mistake(s, texts, gold_text, our_text, wrong, f"{wrong} differ"))
-        return found
+                missed = "; ".join(e for e in expected if e not in predicted) or "nothing"
+                spurious = "; ".join(e for e in predicted if e not in expected) or "nothing"
+                note = f"{differing} differ"
+                mistakes.append(Mistake(s, texts, missed, spurious, differing, note))
+        return mistakes
 
-    def _shown(self, words: list[str], tags: list[str], space: str) -> list[str]:
-        """Entities, or tags that mark nothing, in words."""
-        if self.learned == "none":
+    def _describe_tags(self, words: list[str], tags: list[str], space: str) -> list[str]:
+        """A line per entity, or per word if tags mark no entities."""
+        if self.learned_scheme == "none":
             return [f"{i + 1} {word}: {tags[i]}" for i, word in enumerate(words)]
         return [
-            f"{start + 1} {space.join(words[start:end])}: {t}" for t, start, end in phrases(tags)
+            f"{start + 1} {space.join(words[start:end])}: {t}"
+            for t, start, end in entity_spans(tags)
         ]
 
     def example_scores(self, part: Part[Sentences], predictions: Tags) -> ExampleScores | None:
         """The share of right tags in each sentence."""
         assert part.rows.tags is not None, "the file was read without tags"
-        pairs = zip(predictions, part.rows.tags, strict=True)
-        right = [np.mean([o == t for o, t in zip(*row, strict=True)]) for row in pairs]
+        sentences = zip(predictions, part.rows.tags, strict=True)
+        right = [np.mean([p == g for p, g in zip(*tags, strict=True)]) for tags in sentences]
         return ExampleScores("accuracy of tags", np.array(right, dtype=np.float64))
 
     def table(self, part: Part[Sentences], predictions: Tags) -> list[list[str]]:
         """A CoNLL file: word, tag in the file if it has one, predicted tag; with the file's
         separator, blank lines and -DOCSTART- lines, without its other columns."""
         rows, lines = part.rows, []
-        known, document = rows.tags or rows.shown, 0
+        file_tags, document = rows.tags or rows.unchecked_tags, 0
         for s, words in enumerate(rows.words):
             if rows.documents[s] != document:
                 document = rows.documents[s]
-                fill = [OUTSIDE] * (2 if known else 1)
+                fill = [OUTSIDE] * (2 if file_tags else 1)
                 lines += [[rows.separator.join([DOCUMENT, *fill])], [""]]
-            columns = [words, *([known[s]] if known else []), predictions[s]]
+            columns = [words, *([file_tags[s]] if file_tags else []), predictions[s]]
             lines += [[rows.separator.join(row)] for row in zip(*columns, strict=True)]
             lines.append([""])
         return lines[:-1]
 
 
-def reading_of(part: Part[Sentences]) -> Reading:
-    """Which words the rows of a part are."""
+def encoded_sentences(part: Part[Sentences]) -> EncodedSentences:
+    """The encoded sentences of a file that a tagging task encoded."""
     assert isinstance(part, TaggedPart), "a tagging task encoded it"
-    return part.reading
+    return part.encoded
 
 
 def _find_labels(train: Sentences, learn: Scheme) -> tuple[str, ...]:
@@ -320,12 +320,12 @@ def _find_labels(train: Sentences, learn: Scheme) -> tuple[str, ...]:
         if len(labels) > 2 and words < 2 * len(labels):
             raise InputError(
                 f"{len(labels):,} different tags for {words:,} words ({listed(labels, 4)}); set "
-                "task.tagging.tag if it is the wrong column.",
+                "task.tagging.tag if this is the wrong column.",
                 path=train.path,
             )
     else:
-        found = {phrase.type for tags in train.tags for phrase in phrases(tags)}
-        labels = scheme_tags(found, learn)
+        types = {span.type for tags in train.tags for span in entity_spans(tags)}
+        labels = scheme_tags(types, learn)
     if len(labels) < 2:
         raise InputError(
             f"every word has the tag {labels[0]!r}; there is nothing to learn.", path=train.path
@@ -334,40 +334,54 @@ def _find_labels(train: Sentences, learn: Scheme) -> tuple[str, ...]:
 
 
 def _choose_metrics(task: TaggingTask) -> tuple[str, ...]:
-    known = ("accuracy",) if task.learned == "none" else _ENTITIES
+    known = ("accuracy",) if task.learned_scheme == "none" else _ENTITY_METRICS
     return check_metrics(task.options.metrics or known, known, "these tags")
 
 
-def _over_rows(found: Sequence[Phrase], own: Pieces) -> list[Phrase]:
-    """Entities of words as entities of the words that are read; those without one are lost."""
-    seen = []
-    for kind, start, end in found:
-        first, last = np.searchsorted(own.words, [start, end]).tolist()
+def _entities_over_rows(entities: Sequence[EntitySpan], sentence: WordPieces) -> list[EntitySpan]:
+    """Entities over all words as entities over the words that are read; an entity none of whose
+    words is read is lost."""
+    over_rows = []
+    for entity_type, start, end in entities:
+        first, last = np.searchsorted(sentence.word, [start, end]).tolist()
         if first < last:
-            seen.append(Phrase(kind, first, last))
-    return seen
+            over_rows.append(EntitySpan(entity_type, first, last))
+    return over_rows
 
 
-def _over_words(
-    tags: list[str], own: Pieces, words: int, scheme: Scheme, learned: Scheme
+def _tags_of_words(
+    row_tags: list[str], sentence: WordPieces, words: int, scheme: Scheme, learned_scheme: Scheme
 ) -> list[str]:
-    """Tags of the words that are read as tags of all words.
+    """Tags of all words, from those of the words that are read.
 
-    An entity goes from its first word to the end of its last one's pieces, over what lies between;
-    a tag of no scheme holds until the next word that is read.
+    An entity reaches from its first word to the last one that its pieces reach into, and covers all
+    words between them; a tag without a scheme holds until the next word that is read.
     """
-    if learned == "none":
-        at = np.searchsorted(own.words, np.arange(words), side="right") - 1
-        return [tags[max(0, i)] for i in at]
-    found = [
-        Phrase(p.type, int(own.words[p.start]), int(own.ends[p.end - 1])) for p in phrases(tags)
+    if learned_scheme == "none":
+        return [row_tags[i] for i in sentence.row_of_words(words)]
+    entities = [
+        EntitySpan(span.type, int(sentence.word[span.start]), int(sentence.word_end[span.end - 1]))
+        for span in entity_spans(row_tags)
     ]
-    return write_tags(found, words, scheme)
+    return write_tags(entities, words, scheme)
+
+
+def _scores_by_tag(predictions: Tags, gold: Tags) -> dict[str, EntityScores]:
+    """Scores of each tag, for tags that mark no entities."""
+    right: Counter[str] = Counter()
+    predicted = Counter(tag for tags in predictions for tag in tags)
+    expected = Counter(tag for tags in gold for tag in tags)
+    for sentence in zip(predictions, gold, strict=True):
+        right.update(p for p, g in zip(*sentence, strict=True) if p == g)
+    return {
+        tag: EntityScores(right[tag], predicted[tag], expected[tag])
+        for tag in sorted({*predicted, *expected})
+    }
 
 
 def _type_note(by_type: dict[str, EntityScores]) -> str:
-    shown = [
+    scores = [
         f"{name or 'entities'} {s.precision:.4f}/{s.recall:.4f}/{s.f1:.4f} of {s.gold:,}"
         for name, s in by_type.items()
     ]
-    return f"precision/recall/f1 by type: {', '.join(shown)}" if shown else "no entities"
+    return f"precision/recall/f1 by type: {', '.join(scores)}" if scores else "no entities"

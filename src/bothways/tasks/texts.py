@@ -19,14 +19,14 @@ from scipy.special import softmax
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples, encode_examples
-from bothways.tasks.long import encode_windows, pool_windows, windows_note
+from bothways.tasks.long_texts import encode_windows, pool_windows, windows_note
 from bothways.tasks.metrics import (
     Measurement,
     choose_metrics,
     measure_classes,
     measure_scores,
 )
-from bothways.tasks.readers import Rows, broken_note, listed, nearest, read_rows
+from bothways.tasks.readers import Rows, broken_note, did_you_mean, listed, read_rows
 from bothways.tasks.report_panels import (
     ExampleScores,
     Mistake,
@@ -40,23 +40,23 @@ from bothways.tokenization.tokenizer import Tokenizer
 
 
 class TextTask(Task[Rows, Outputs]):
-    """What classification and regression share: texts or pairs, one row of outputs each."""
+    """The base of classification and regression: one row of outputs per text or pair."""
 
     head = "classes"
 
     @property
     def pair(self) -> bool:
-        """Two texts to an example."""
+        """Whether an example has two texts."""
         return self.options.text_b is not None
 
     @classmethod
     def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Rows:
-        """TSV or JSONL."""
+        """A TSV, CSV, JSONL or JSON file."""
         check_columns(options)
         return read_rows(path, options, labelled=labelled)
 
     def encode(self, tokenizer: Tokenizer, rows: Rows, *, length: int) -> Part[Rows]:
-        """The longer text of a pair is cut first, or into windows."""
+        """With the longer text of a pair cut first, or cut into windows."""
         targets = None if rows.labels is None else self.targets(rows)
         examples = self.examples(tokenizer, rows.a, rows.b, length=length)
         if targets is not None:
@@ -77,38 +77,38 @@ class TextTask(Task[Rows, Outputs]):
     def examples(
         self, tokenizer: Tokenizer, a: Sequence[str], b: Sequence[str] | None, *, length: int
     ) -> Examples:
-        """Texts or pairs as the model reads them; those beyond the length as the options say."""
+        """Encode texts or pairs; the options say whether long ones are cut or read in windows."""
         if self.options.long == "windows":
             stride = self.options.windows.stride
             return encode_windows(tokenizer, a, b, length=length, stride=stride)
         return encode_examples(tokenizer, a, b, length=length)
 
-    def shown(self, rows: Rows, example: int) -> tuple[tuple[str, str], ...]:
-        """An example's columns and texts, for a reader."""
+    def named_texts(self, rows: Rows, example: int) -> tuple[tuple[str, str], ...]:
+        """An example's texts with the names of their columns, for the report."""
         first = (self.options.text_a, rows.a[example])
         if rows.b is None or self.options.text_b is None:
             return (first,)
         return (first, (self.options.text_b, rows.b[example]))
 
     def targets(self, rows: Rows) -> NDArray[Any]:
-        """What the outputs should be, [N]."""
+        """The target of each example, [N]."""
         raise NotImplementedError
 
     def gold(self, part: Part[Rows]) -> NDArray[Any]:
-        """The targets of the texts, [N], whatever number of windows each has."""
-        return part.examples.gold[part.examples.firsts]
+        """The target of each text, [N], however many windows it has."""
+        return part.examples.gold[part.examples.first_items]
 
     def pooled(self, examples: Examples, outputs: Outputs) -> Outputs:
-        """float32 [N, C], from the outputs of all windows."""
+        """The outputs for each text, float32 [N, C], from those for all windows."""
         return pool_windows(outputs, examples, self.options.windows)
 
     def decode(self, part: Part[Rows], outputs: Outputs) -> Outputs:
-        """float32 [N, C]."""
+        """The outputs for each text, float32 [N, C]."""
         return self.pooled(part.examples, outputs)
 
 
 class ClassificationTask(TextTask):
-    """One of some labels for each text or pair."""
+    """One label for each text or pair."""
 
     loss = "class"
 
@@ -124,7 +124,7 @@ class ClassificationTask(TextTask):
 
     @classmethod
     def define(cls, options: TaskOptions, train: Rows) -> Self:
-        """Labels are found in the training file if not given."""
+        """If labels are not given, they are collected from the training file."""
         labels = options.labels or _find_labels(train)
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ConfigError(
@@ -134,29 +134,29 @@ class ClassificationTask(TextTask):
         return cls(replace(options, labels=labels, metrics=metrics))
 
     def targets(self, rows: Rows) -> NDArray[np.int64]:
-        """int64 [N].
+        """The class of each example, int64 [N].
 
         Raises:
             InputError: an unknown label, with its line.
         """
         assert rows.labels is not None, "the file was read without labels"
-        places = {label: i for i, label in enumerate(self.labels)}
+        class_of = {label: i for i, label in enumerate(self.labels)}
         for line, label in zip(rows.lines, rows.labels, strict=True):
-            if label not in places:
+            if label not in class_of:
                 raise InputError(
                     f"unknown label {label!r}; the labels are {listed(self.labels)} (task.labels, "
-                    f"or what the training file has).{nearest(label, self.labels)}",
+                    f"or what the training file has).{did_you_mean(label, self.labels)}",
                     path=rows.path,
                     line=line,
                 )
-        return np.array([places[label] for label in rows.labels], dtype=np.int64)
+        return np.array([class_of[label] for label in rows.labels], dtype=np.int64)
 
     def measure(self, part: Part[Rows], predictions: Outputs) -> Measurement:
-        """By the likeliest label."""
+        """Measures the most probable labels."""
         return self._measure(predictions.argmax(-1), self.gold(part))
 
     def baseline(self, train: Part[Rows], dev: Part[Rows]) -> Measurement:
-        """Always the commonest label of the training file."""
+        """The majority class of the training file for every example."""
         gold = self.gold(dev)
         return self._measure(np.full(len(gold), np.bincount(self.gold(train)).argmax()), gold)
 
@@ -166,16 +166,16 @@ class ClassificationTask(TextTask):
     def table(self, part: Part[Rows], predictions: Outputs) -> list[list[str]]:
         """index, prediction, gold if known, and a probability for each label."""
         gold = part.rows.labels
-        head = ["index", "prediction", *(["gold"] if gold else [])]
-        rows = [[*head, *(f"p({label})" for label in self.labels)]]
+        header = ["index", "prediction", *(["gold"] if gold else [])]
+        rows = [[*header, *(f"p({label})" for label in self.labels)]]
         for i, row in enumerate(softmax(predictions.astype(np.float64), axis=-1)):
-            known = [gold[i]] if gold else []
-            shown = [f"{p:.6f}" for p in row]
-            rows.append([str(i), self.labels[int(row.argmax())], *known, *shown])
+            label = [gold[i]] if gold else []
+            cells = [f"{p:.6f}" for p in row]
+            rows.append([str(i), self.labels[int(row.argmax())], *label, *cells])
         return rows
 
     def panels(self, part: Part[Rows], predictions: Outputs) -> list[Panel]:
-        """Confusions and calibration."""
+        """A confusion matrix and a calibration table."""
         predicted, gold = predictions.argmax(-1), self.gold(part)
         probabilities = softmax(predictions.astype(np.float64), axis=-1).max(-1)
         return [
@@ -184,16 +184,17 @@ class ClassificationTask(TextTask):
         ]
 
     def errors(self, part: Part[Rows], predictions: Outputs) -> list[Mistake]:
-        """Wrong labels, the surest first."""
+        """Wrong labels, the most confident first."""
         predicted, gold = predictions.argmax(-1), self.gold(part)
         probabilities = softmax(predictions.astype(np.float64), axis=-1)
-        found = []
+        mistakes = []
         for n in np.flatnonzero(predicted != gold).tolist():
-            sure, right = float(probabilities[n, predicted[n]]), float(probabilities[n, gold[n]])
-            words = f"probability {sure:.3f}, of the right one {right:.3f}"
+            confidence = float(probabilities[n, predicted[n]])
+            of_right = float(probabilities[n, gold[n]])
+            note = f"probability {confidence:.3f}, of the right one {of_right:.3f}"
             labels = self.labels[gold[n]], self.labels[predicted[n]]
-            found.append(Mistake(n, self.shown(part.rows, n), *labels, sure, words))
-        return found
+            mistakes.append(Mistake(n, self.named_texts(part.rows, n), *labels, confidence, note))
+        return mistakes
 
     def example_scores(self, part: Part[Rows], predictions: Outputs) -> ExampleScores:
         """Whether the label is right."""
@@ -208,18 +209,18 @@ class RegressionTask(TextTask):
 
     @property
     def outputs(self) -> int:
-        """The score."""
+        """A single score."""
         return 1
 
     @classmethod
     def define(cls, options: TaskOptions, train: Rows) -> Self:  # noqa: ARG003
-        """Nothing is found in the file."""
+        """Nothing depends on the training file."""
         if options.labels:
-            raise ConfigError("task.labels is given, but a regression has scores, not labels.")
+            raise ConfigError("task.labels is given, but regression has scores, not labels.")
         return cls(replace(options, metrics=choose_metrics("regression", options.metrics, 0)))
 
     def targets(self, rows: Rows) -> NDArray[np.float32]:
-        """float32 [N].
+        """The score of each example, float32 [N].
 
         Raises:
             InputError: a score that is not a finite number, with its line.
@@ -227,11 +228,11 @@ class RegressionTask(TextTask):
         return np.array([_score(rows, i) for i in range(len(rows))], dtype=np.float32)
 
     def measure(self, part: Part[Rows], predictions: Outputs) -> Measurement:
-        """By the scores as they are."""
+        """Measures the scores, unrounded."""
         return measure_scores(self.metrics, predictions[:, 0], self.gold(part))
 
     def baseline(self, train: Part[Rows], dev: Part[Rows]) -> Measurement:
-        """Always the mean score of the training file."""
+        """The mean score of the training file for every example."""
         gold = self.gold(dev)
         mean = np.full(len(gold), self.gold(train).mean(), np.float32)
         return measure_scores(self.metrics, mean, gold)
@@ -241,38 +242,38 @@ class RegressionTask(TextTask):
         gold = part.rows.labels
         rows = [["index", "prediction", *(["gold"] if gold else [])]]
         for i, value in enumerate(predictions[:, 0].tolist()):
-            known = [f"{float(gold[i]):.6g}"] if gold else []
-            rows.append([str(i), f"{value:.6g}", *known])
+            gold_score = [f"{float(gold[i]):.6g}"] if gold else []
+            rows.append([str(i), f"{value:.6g}", *gold_score])
         return rows
 
     def panels(self, part: Part[Rows], predictions: Outputs) -> list[Panel]:
-        """Predicted scores over those of the data."""
+        """A scatter plot of predicted over gold scores."""
         return [scatter_panel(predictions[:, 0], self.gold(part))]
 
     def errors(self, part: Part[Rows], predictions: Outputs) -> list[Mistake]:
-        """Every score that is off, the farthest first."""
+        """Every score with an error, the largest error first."""
         gold = self.gold(part)
-        off = np.abs(predictions[:, 0] - gold).tolist()
+        errors = np.abs(predictions[:, 0] - gold).tolist()
         return [
             Mistake(
                 n,
-                self.shown(part.rows, n),
+                self.named_texts(part.rows, n),
                 f"{gold[n]:.6g}",
                 f"{predictions[n, 0]:.4g}",
-                off[n],
-                f"off by {off[n]:.4g}",
+                errors[n],
+                f"off by {errors[n]:.4g}",
             )
-            for n in np.flatnonzero(off).tolist()
+            for n in np.flatnonzero(errors).tolist()
         ]
 
     def example_scores(self, part: Part[Rows], predictions: Outputs) -> ExampleScores:
-        """How far the score is off."""
-        off = np.abs(predictions[:, 0].astype(np.float64) - self.gold(part))
-        return ExampleScores("mean absolute error", off)
+        """The absolute error of each score."""
+        errors = np.abs(predictions[:, 0].astype(np.float64) - self.gold(part))
+        return ExampleScores("mean absolute error", errors)
 
 
 def check_columns(options: TaskOptions) -> None:
-    """Refuse a task that shows the model the label, or the same text twice.
+    """Refuse a task that gives the model the label to read, or the same text twice.
 
     Raises:
         ConfigError: two of the task's columns are the same.
@@ -289,7 +290,7 @@ def check_columns(options: TaskOptions) -> None:
 
 
 def sort_labels(labels: Sequence[str]) -> tuple[str, ...]:
-    """Whole numbers by value, anything else by its characters."""
+    """The distinct labels: whole numbers sorted by value, anything else alphabetically."""
     try:
         return tuple(sorted(set(labels), key=lambda label: (int(label), label)))
     except ValueError:
@@ -307,8 +308,8 @@ def _find_labels(train: Rows) -> tuple[str, ...]:
     if len(labels) > 2 and len(train) < 2 * len(labels):
         raise InputError(
             f"{len(labels):,} different labels for {len(train):,} examples ({listed(labels, 4)}); "
-            "set task.kind to regression if these are scores, task.label if it is the wrong "
-            "column, or task.labels if it is meant so.",
+            "set task.kind to regression if these are scores, task.label if this is the wrong "
+            "column, or task.labels if this is intended.",
             path=train.path,
         )
     return labels

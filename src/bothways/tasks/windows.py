@@ -1,6 +1,6 @@
-"""Texts longer than the encoder, by windows that overlap (as in the original run_squad.py).
+"""Overlapping windows over texts longer than the encoder (as in the original run_squad.py).
 
-A piece that stands in several windows is read in the one that shows the most around it.
+A piece in several windows is read in the one with the most context around it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def cut_windows(pieces: int, room: int, stride: int) -> list[Window]:
     """Windows that cover all pieces of a text, in order.
 
     Args:
-        pieces: of the text; a text without any has one window, which is empty.
-        room: pieces that a window takes.
-        stride: pieces from the start of a window to that of the next, at least 1; above ``room``,
-            windows follow each other without overlap.
+        pieces: how many the text has; an empty text has one empty window.
+        room: how many pieces a window holds.
+        stride: pieces from the start of a window to the start of the next, at least 1; windows do
+            not overlap if it is ``room`` or more.
 
     Raises:
         LengthError: no room.
@@ -40,24 +40,25 @@ def cut_windows(pieces: int, room: int, stride: int) -> list[Window]:
 def best_window(windows: Sequence[Window], pieces: int) -> NDArray[np.int64]:
     """For each piece the window in which it has the most context.
 
-    That is the smaller of the pieces to its left and to its right, plus a hundredth of the window's
-    length; the first window where several are equal.
+    The context is the smaller number of pieces to its left and to its right, plus a hundredth of
+    the window's length; the first of equally good windows wins.
 
     Args:
-        windows: as :func:`cut_windows` gives them.
-        pieces: of the text.
+        windows: from :func:`cut_windows`.
+        pieces: how many the text has.
 
     Returns:
-        int64 [pieces]; numbers of windows.
+        int64 [pieces]; the number of each piece's window.
     """
-    best = np.full(pieces, -1.0)
-    found = np.zeros(pieces, dtype=np.int64)
+    best = np.zeros(pieces, dtype=np.int64)
     if len(windows) == 1:
-        return found
+        return best
+    best_context = np.full(pieces, -1.0)
     for number, (start, end) in enumerate(windows):
         left = np.arange(end - start)
-        context = np.minimum(left, left[::-1]) + 0.01 * (end - start)
-        better = context > best[start:end]
-        best[start:end][better] = context[better]
-        found[start:end][better] = number
-    return found
+        right = left[::-1]
+        context = np.minimum(left, right) + 0.01 * (end - start)
+        better = context > best_context[start:end]
+        best_context[start:end][better] = context[better]
+        best[start:end][better] = number
+    return best

@@ -1,10 +1,10 @@
-"""The words of sentences as a tagger reads them: pieces, windows, and what stands around.
+"""Sentences cut into words, encoded for a tagger: pieces, windows and surrounding context.
 
-A word is read at its first piece (Devlin et al. 2019, 5.3). A sentence stands in the middle of a
-window and its document fills both sides, as far as it goes; one that is longer than the window is
-read in several, each word in the one that shows the most around it.
+A word is read at its first piece (Devlin et al. 2019, 5.3). A window holds a sentence in its middle
+and fills both sides with the sentence's document as far as it reaches. A sentence longer than the
+window is read in several, each word in the one with the most context around it.
 
-W words of a sentence, K of them read, P pieces, S sentences.
+S sentences, W words of a sentence, K of them read, P pieces of a sentence.
 """
 
 from __future__ import annotations
@@ -17,195 +17,206 @@ from itertools import accumulate, groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import LengthError
-from bothways.tasks.examples import Examples
+from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.windows import best_window, cut_windows
-from bothways.tokenization.tokenizer import Tokenizer
+from bothways.tokenization.tokenizer import Encoding, Tokenizer
 
-Numbers = NDArray[np.int64]
-# Texts encoded at once: an encoding holds offsets too, many times the size of its ids.
-_CHUNK = 2048
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """A sentence's pieces, and the words that are read.
+class WordPieces:
+    """A sentence's pieces, and the words that are read at them.
+
+    In text without spaces one piece may hold several words. Only the word that it begins in is
+    read; a word that begins later in the piece is not.
 
     Attributes:
         ids: int32 [P].
-        at: int64 [K], increasing; the first piece of each word that is read.
-        words: int64 [K]; which words these are.
-        ends: int64 [K]; the word after the last one that stands in the pieces from there on, up to
-            the next word that is read.
+        first_piece: int64 [K], increasing; the first piece of each word that is read.
+        word: int64 [K]; the word's place in the sentence.
+        word_end: int64 [K]; the place after the last word that the pieces reach into, from this
+            word's first piece to before the next one's.
     """
 
     ids: NDArray[np.int32]
-    at: Numbers
-    words: Numbers
-    ends: Numbers
+    first_piece: Indices
+    word: Indices
+    word_end: Indices
+
+    def row_of_words(self, words: int) -> Indices:
+        """For each of a sentence's W words the row, from 0, that decides its tag: its own, or that
+        of the last word read before it (the first row if there is none)."""
+        return np.maximum(np.searchsorted(self.word, np.arange(words), side="right") - 1, 0)
 
 
 @dataclass(frozen=True)
-class Reading:
+class EncodedSentences:
     """Sentences as the model reads them.
 
     Attributes:
         sentences: their pieces.
-        examples: an item for each window; a row for each word read, in order.
-        unreadable: words that normalisation leaves nothing of, read as [UNK].
-        joined: words that begin within the piece of another, and are not read.
+        examples: one item per window; one row per word that is read, in order.
+        unreadable: words of which normalisation leaves nothing; they are read as [UNK].
+        skipped: words that begin inside a piece of another word and are not read.
         long: sentences that are read in several windows.
     """
 
-    sentences: list[Pieces]
+    sentences: list[WordPieces]
     examples: Examples
     unreadable: int
-    joined: int
+    skipped: int
     long: int
 
     @cached_property
-    def rows(self) -> Numbers:
+    def rows(self) -> Indices:
         """int64 [S + 1]; sentence s has the rows ``rows[s]:rows[s + 1]``."""
-        return np.cumsum([0, *(len(own.at) for own in self.sentences)], dtype=np.int64)
+        return np.cumsum([0, *(len(s.first_piece) for s in self.sentences)], dtype=np.int64)
 
 
-def read_words(
+@dataclass(frozen=True)
+class _Window:
+    """A stretch of a document.
+
+    Attributes:
+        first, end: its first piece in the document, and the one after its last.
+        read: int64; the pieces of the document at which words are read in this window.
+    """
+
+    first: int
+    end: int
+    read: Indices
+
+
+def encode_sentences(
     tokenizer: Tokenizer,
     sentences: Sequence[Sequence[str]],
     documents: Sequence[int] | None,
     *,
     length: int,
     spaces: bool = True,
-) -> Reading:
+) -> EncodedSentences:
     """Encode sentences that are cut into words.
 
     Args:
         tokenizer: the model's.
         sentences: the words of each, at least one.
-        documents: the number of each sentence's document, from which both sides are filled; None
-            where a sentence stands by itself.
+        documents: the number of each sentence's document, which fills both sides of its window;
+            None if sentences are read without their documents.
         length: of a window in tokens, [CLS] and [SEP] included.
-        spaces: words are apart; otherwise they stand side by side, and one that begins within the
-            piece of another is not read.
+        spaces: words are separated by spaces. If not, they are joined without spaces, and a word
+            that begins inside a piece of another is not read.
 
     Raises:
         LengthError: no room for a piece.
-        InputError: something that is no text.
+        InputError: something that is not a text.
     """
-    if length < 3:
-        raise LengthError(
-            f"a length of {length} tokens leaves no room for text beside [CLS] and [SEP]; it must "
-            "be at least 3."
-        )
-    pieces, unreadable = (_word_by_word if spaces else _side_by_side)(tokenizer, sentences)
-    groups = range(len(sentences)) if documents is None else documents
-    room, long = length - 2, 0
-    tokens: list[NDArray[np.int32]] = []
-    places: list[Numbers] = []
+    check_room(length, pair=False)
+    encode = _encode_words if spaces else _encode_characters
+    encoded, unreadable = encode(tokenizer, sentences)
+    document_of = range(len(sentences)) if documents is None else documents
+    sequences = SequenceBuilder(tokenizer)
+    places: list[Indices] = []
     owners: list[int] = []
-    lengths: list[int] = []
-    for _, group in groupby(range(len(sentences)), key=groups.__getitem__):
-        own = [*group]
-        document = np.concatenate([pieces[s].ids for s in own])
-        bounds = np.cumsum([0, *(len(pieces[s].ids) for s in own)])
-        for s, start in zip(own, bounds, strict=False):
-            before = len(lengths)
-            for first, end, at in _windows(pieces[s], int(start), len(document), room):
-                places.append(at - first + 1)
-                tokens.append(document[first:end])
-                lengths.append(end - first + 2)
+    long = 0
+    for _, group in groupby(range(len(sentences)), key=document_of.__getitem__):
+        numbers = [*group]
+        document = np.concatenate([encoded[s].ids for s in numbers])
+        starts = accumulate((len(encoded[s].ids) for s in numbers), initial=0)
+        for s, start in zip(numbers, starts, strict=False):
+            windows = [*_windows(encoded[s], start, len(document), length - 2)]
+            for window in windows:
+                cls = sequences.add(document[window.first : window.end])
+                places.append(cls + 1 + window.read - window.first)
                 owners.append(s)
-            long += len(lengths) - before > 1
-    return Reading(
-        pieces,
-        _examples(tokenizer, tokens, places, owners, lengths),
+            long += len(windows) > 1
+    return EncodedSentences(
+        encoded,
+        sequences.examples(places=np.concatenate(places), owners=np.array(owners, dtype=np.int64)),
         unreadable=unreadable,
-        joined=sum(len(w) for w in sentences) - sum(len(p.at) for p in pieces),
+        skipped=sum(map(len, sentences)) - sum(len(s.word) for s in encoded),
         long=long,
     )
 
 
-def _windows(own: Pieces, start: int, total: int, room: int) -> Iterator[tuple[int, int, Numbers]]:
-    """Windows of a document for a sentence: their first piece and the one after the last, and the
-    pieces that are read in each, all counted in the document.
+def _windows(sentence: WordPieces, start: int, document_size: int, room: int) -> Iterator[_Window]:
+    """The windows in which a sentence is read; only those in which some word is.
 
     Args:
-        own: the sentence.
+        sentence: its pieces.
         start: its first piece in the document.
-        total: pieces of the document.
-        room: pieces of a window.
+        document_size: pieces of the document.
+        room: pieces that a window holds.
     """
-    size = len(own.ids)
+    size = len(sentence.ids)
     if size <= room:
-        left = min(start, max((room - size) // 2, room - size - (total - start - size)))
-        yield start - left, min(start - left + room, total), own.at + start
+        # In the middle of the window, or off it where the document ends on one side.
+        spare = room - size
+        available_right = document_size - start - size
+        centered = spare // 2
+        min_left_to_fill = spare - available_right
+        left = min(start, max(centered, min_left_to_fill))
+        first = start - left
+        yield _Window(first, min(first + room, document_size), start + sentence.first_piece)
         return
-    windows = cut_windows(size, room, max(1, room // 2))
-    chosen = best_window(windows, size)[own.at]
-    assert (np.diff(chosen) >= 0).all(), "rows are in the order of words"
-    for number, (first, end) in enumerate(windows):
-        at = own.at[chosen == number]
-        if len(at):
-            yield start + first, start + end, at + start
+    cuts = cut_windows(size, room, max(1, room // 2))
+    window_of = best_window(cuts, size)[sentence.first_piece]
+    assert (np.diff(window_of) >= 0).all(), "rows are in the order of words"
+    for number, (first, end) in enumerate(cuts):
+        read = sentence.first_piece[window_of == number]
+        if len(read):
+            yield _Window(start + first, start + end, start + read)
 
 
-def _examples(
-    tokenizer: Tokenizer,
-    tokens: list[NDArray[np.int32]],
-    places: list[Numbers],
-    owners: list[int],
-    lengths: list[int],
-) -> Examples:
-    """[CLS] before and [SEP] behind each window; ``places`` are counted from its [CLS]."""
-    bounds = np.cumsum([0, *lengths], dtype=np.int64)
-    whole = np.zeros(bounds[-1], dtype=np.int32)
-    for start, end, own in zip(bounds, bounds[1:], tokens, strict=False):
-        whole[start], whole[end - 1] = tokenizer.cls_id, tokenizer.sep_id
-        whole[start + 1 : end - 1] = own
-    return Examples.of_sequences(
-        whole,
-        np.zeros(len(whole), dtype=np.int8),
-        bounds,
-        places=np.concatenate([at + b for at, b in zip(places, bounds, strict=False)]),
-        owners=np.array(owners, dtype=np.int64),
-    )
-
-
-def _word_by_word(
+def _encode_words(
     tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]
-) -> tuple[list[Pieces], int]:
-    """Each word encoded by itself, which is what the tokenizer does with words between spaces."""
-    unique = sorted({word for words in sentences for word in words})
-    known = dict(zip(unique, tokenizer.encode_plain(unique), strict=True))
-    found, unreadable = [], 0
+) -> tuple[list[WordPieces], int]:
+    """Encode each word by itself, as the tokenizer does with words between spaces.
+
+    Returns:
+        The pieces of each sentence, and how many words were unreadable.
+    """
+    vocabulary = sorted({word for words in sentences for word in words})
+    ids_of = dict(zip(vocabulary, tokenizer.encode_plain(vocabulary), strict=True))
+    encoded, unreadable = [], 0
     for words in sentences:
-        ids = [known[word] or [tokenizer.unk_id] for word in words]
-        unreadable += sum(not known[word] for word in words)
-        at = np.array([0, *accumulate(map(len, ids))], dtype=np.int64)[:-1]
-        numbers = np.arange(len(words))
-        flat = np.fromiter((i for own in ids for i in own), np.int32)
-        found.append(Pieces(flat, at, numbers, numbers + 1))
-    return found, unreadable
+        unreadable += sum(not ids_of[word] for word in words)
+        word_ids = [ids_of[word] or [tokenizer.unk_id] for word in words]
+        first_piece = np.array([0, *accumulate(map(len, word_ids))], dtype=np.int64)[:-1]
+        word = np.arange(len(words))
+        ids = np.fromiter((id for ids in word_ids for id in ids), np.int32)
+        encoded.append(WordPieces(ids, first_piece, word, word + 1))
+    return encoded, unreadable
 
 
-def _side_by_side(
+def _encode_characters(
     tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]
-) -> tuple[list[Pieces], int]:
-    """Sentences encoded as running text; the words of a piece are found by its offsets."""
-    found, unreadable = [], 0
-    for chunk in range(0, len(sentences), _CHUNK):
-        part = sentences[chunk : chunk + _CHUNK]
-        encodings = tokenizer.encode_batch(["".join(words) for words in part])
-        for words, encoding in zip(part, encodings, strict=True):
-            starts = np.array([0, *accumulate(map(len, words))])[:-1]
-            ids = np.array(encoding.tokens[1:-1], dtype=np.int32)
-            offsets = np.array(encoding.offsets[1:-1], dtype=np.int64).reshape(-1, 2)
-            if not len(ids):  # nothing is left of the sentence, and it still needs a tag
-                unreadable += 1
-                ids, offsets = np.array([tokenizer.unk_id], np.int32), np.array([[0, 1]])
-            first = np.searchsorted(starts, offsets[:, 0], side="right") - 1
-            last = np.searchsorted(starts, offsets[:, 1] - 1, side="right") - 1
-            numbers, at = np.unique(first, return_index=True)
-            ends = np.maximum.reduceat(last, at) + 1
-            found.append(Pieces(ids, at.astype(np.int64), numbers, np.maximum(ends, numbers + 1)))
-    return found, unreadable
+) -> tuple[list[WordPieces], int]:
+    """Encode sentences as running text, their words (often single characters) joined.
+
+    Returns:
+        The pieces of each sentence, and of how many sentences nothing was left.
+    """
+    encoded, unreadable = [], 0
+    for start in range(0, len(sentences), CHUNK):
+        chunk = sentences[start : start + CHUNK]
+        encodings = tokenizer.encode_batch(["".join(words) for words in chunk])
+        for words, encoding in zip(chunk, encodings, strict=True):
+            unreadable += len(encoding.tokens) == 2
+            encoded.append(_locate_words(words, encoding, tokenizer.unk_id))
+    return encoded, unreadable
+
+
+def _locate_words(words: Sequence[str], encoding: Encoding, unk_id: int) -> WordPieces:
+    """The words of a joined sentence, found by the character offsets of its pieces."""
+    word_starts = np.array([0, *accumulate(map(len, words))])[:-1]
+    ids = np.array(encoding.tokens[1:-1], dtype=np.int32)
+    offsets = np.array(encoding.offsets[1:-1], dtype=np.int64).reshape(-1, 2)
+    if not len(ids):  # normalisation left nothing, but the sentence still needs a tag
+        ids, offsets = np.array([unk_id], np.int32), np.array([[0, 1]])
+    # The words that each piece's first and last character belong to.
+    first_word = np.searchsorted(word_starts, offsets[:, 0], side="right") - 1
+    last_word = np.searchsorted(word_starts, offsets[:, 1] - 1, side="right") - 1
+    word, first_piece = np.unique(first_word, return_index=True)
+    word_end = np.maximum.reduceat(last_word, first_piece) + 1
+    return WordPieces(ids, first_piece.astype(np.int64), word, np.maximum(word_end, word + 1))

@@ -1,0 +1,348 @@
+"""Embeddings of texts or of their tokens, from any layers of an encoder.
+
+N texts, P pieces of a text, T tokens of a batch, D size of an embedding.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.errors import ConfigError, InputError
+from bothways.files import write_bytes, write_text
+from bothways.model.batch import Inputs
+from bothways.model.folder import Loaded
+from bothways.model.heads import Bert
+from bothways.tasks.examples import (
+    CHUNK,
+    PREDICT_TOKENS,
+    Examples,
+    SequenceBuilder,
+    check_room,
+    length_batches,
+)
+from bothways.tasks.predict import check_length
+from bothways.tasks.windows import best_window, cut_windows
+from bothways.tokenization.tokenizer import Encoding, Tokenizer
+
+Vector = NDArray[np.float32]
+Pooling = Literal["mean", "cls", "tokens"]
+Combine = Literal["mean", "sum", "concat"]
+Long = Literal["cut", "windows"]
+FORMATS = (".npz", ".arrow", ".jsonl")
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """The tokens of a text, without [CLS] and [SEP].
+
+    Attributes:
+        tokens: the pieces, as in the vocabulary.
+        offsets: int64 [P, 2]; a piece's first character in the text, and the one after its last.
+        vectors: float32 [P, D].
+    """
+
+    tokens: tuple[str, ...]
+    offsets: NDArray[np.int64]
+    vectors: Vector
+
+
+@dataclass(frozen=True)
+class TextVectors:
+    """Embeddings of texts.
+
+    Attributes:
+        pooled: float32 [N, D]; None if each token has its own.
+        tokens: of each text; empty if the embeddings are pooled.
+        cut: how many texts lost tokens to the length limit.
+        long: how many texts were read in several windows.
+    """
+
+    pooled: Vector | None
+    tokens: tuple[TokenVectors, ...]
+    cut: int
+    long: int
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The windows in which texts are read.
+
+    Attributes:
+        examples: one item per window. Its rows are [CLS], the pieces that have their best context
+            in this window, and [SEP] if it is the text's last window.
+        encodings: one per text, cut to the length limit if texts are not read in windows.
+        counts: int64 [N]; how many windows each text has.
+    """
+
+    examples: Examples
+    encodings: list[Encoding]
+    counts: NDArray[np.int64]
+
+    @cached_property
+    def is_first(self) -> NDArray[np.bool_]:
+        """bool [windows]; the first window of its text."""
+        return np.diff(self.examples.owners, prepend=-1) > 0
+
+    @cached_property
+    def is_last(self) -> NDArray[np.bool_]:
+        """bool [windows]; the last window of its text."""
+        return np.diff(self.examples.owners, append=len(self.encodings)) > 0
+
+    @cached_property
+    def piece_bounds(self) -> NDArray[np.int64]:
+        """int64 [windows + 1]; counting over all texts, window w embeds the pieces
+        ``piece_bounds[w]`` to ``piece_bounds[w + 1] - 1``."""
+        special_tokens = 1 + self.is_last
+        return np.cumsum([0, *(np.diff(self.examples.rows) - special_tokens)], dtype=np.int64)
+
+
+def embed_texts(
+    loaded: Loaded,
+    texts: Sequence[str],
+    *,
+    layers: Sequence[int] = (-1,),
+    combine: Combine = "mean",
+    pooling: Pooling = "mean",
+    normalize: bool = False,
+    length: int | None = None,
+    long: Long = "cut",
+) -> TextVectors:
+    """Embed texts or their tokens.
+
+    Args:
+        loaded: a model folder.
+        texts: any texts.
+        layers: 0 is the embedding layer, 1 the first layer; negative numbers count from the last.
+        combine: how several layers are combined: their mean, their sum, or concatenated.
+        pooling: mean over all tokens including [CLS] and [SEP]; [CLS]; or a vector per token.
+        normalize: scale vectors to length 1.
+        length: longest sequence in tokens; the encoder's limit if not given.
+        long: what to do with longer texts: cut them, or read them in windows that overlap by half
+            and take each token from the window with the most context around it. ``cls`` is then the
+            mean of all windows' [CLS]; ``mean`` includes only the first window's.
+
+    Raises:
+        ConfigError: a layer that the encoder does not have, or ``cls`` for a left-to-right model.
+        LengthError: ``length`` is beyond the encoder's positions, or leaves no room for text.
+        InputError: something that is not a text.
+    """
+    model = loaded.model
+    if pooling == "cls" and model.config.left_to_right:
+        raise ConfigError(
+            "pooling is cls, but this model reads left to right: its [CLS] sees no other token and "
+            "has the same vector in every text; set pooling to mean."
+        )
+    chosen = _layer_numbers(layers, model.config.layers)
+    length = model.config.positions if length is None else length
+    check_length(model, length)
+    check_room(length, pair=False)
+    windows = _encode_windows(loaded.tokenizer, texts, length, long)
+    vectors = _embed_windows(model, windows, chosen, combine, pooling)
+    if normalize:
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    cut = sum(encoding.cut > 0 for encoding in windows.encodings)
+    several = int((windows.counts > 1).sum())
+    if pooling != "tokens":
+        return TextVectors(vectors, (), cut, several)
+    by_text = _split_by_text(loaded.tokenizer, windows.encodings, vectors)
+    return TextVectors(None, by_text, cut, several)
+
+
+def _layer_numbers(layers: Sequence[int], count: int) -> list[int]:
+    """Layers counted from 0, the embedding layer."""
+    for layer in layers:
+        if not -count - 1 <= layer <= count:
+            raise ConfigError(
+                f"layers: {layer}; this encoder has layers 1 to {count}, and 0, the embeddings "
+                f"(or -1 to {-count - 1} from the last)."
+            )
+    if not layers:
+        raise ConfigError("layers is empty; name at least one, such as -1.")
+    return [layer % (count + 1) for layer in layers]
+
+
+def _encode_windows(
+    tokenizer: Tokenizer, texts: Sequence[str], length: int, long: Long
+) -> _Windows:
+    encodings: list[Encoding] = []
+    limit = length if long == "cut" else None
+    for start in range(0, len(texts), CHUNK):
+        encodings += tokenizer.encode_batch(texts[start : start + CHUNK], max_length=limit)
+    sequences = SequenceBuilder(tokenizer)
+    read_positions = [np.zeros(0, np.int64)]
+    counts = np.zeros(len(texts), np.int64)
+    room = length - 2
+    for n, encoding in enumerate(encodings):
+        pieces = encoding.tokens[1:-1]
+        windows = cut_windows(len(pieces), room, max(1, room // 2))
+        best = best_window(windows, len(pieces))
+        counts[n] = len(windows)
+        for number, (first, end) in enumerate(windows):
+            cls = sequences.add(pieces[first:end])
+            read = [0, *(np.flatnonzero(best[first:end] == number) + 1)]
+            if number == len(windows) - 1:
+                read.append(end - first + 1)
+            read_positions.append(cls + np.array(read, dtype=np.int64))
+    examples = sequences.examples(
+        places=np.concatenate(read_positions), owners=np.repeat(np.arange(len(texts)), counts)
+    )
+    return _Windows(examples, encodings, counts)
+
+
+@torch.inference_mode()
+def _embed_windows(
+    model: Bert, windows: _Windows, layers: list[int], combine: Combine, pooling: Pooling
+) -> Vector:
+    """float32 [N, D]; or for ``tokens`` one row per piece of all texts."""
+    examples = windows.examples
+    count = windows.piece_bounds[-1] if pooling == "tokens" else len(windows.encodings)
+    width = model.config.hidden * (len(layers) if combine == "concat" else 1)
+    vectors = np.zeros((count, width), np.float32)
+    for indices in length_batches(examples.lengths, PREDICT_TOKENS):
+        batch = examples.batch(indices, max_positions=model.config.positions).to(model.device)
+        states_RD = _layer_states(model, batch.inputs, layers, combine)[batch.at].cpu()
+        by_window = torch.split(states_RD, np.diff(batch.bounds).tolist())
+        for w, window_states in zip(indices.tolist(), by_window, strict=True):
+            text = examples.owners[w]
+            if pooling == "tokens":
+                pieces = window_states[1:-1] if windows.is_last[w] else window_states[1:]
+                first, end = windows.piece_bounds[w : w + 2]
+                vectors[first:end] = pieces.numpy()
+            elif pooling == "cls":
+                vectors[text] += window_states[0].numpy() / windows.counts[text]
+            else:
+                averaged = window_states if windows.is_first[w] else window_states[1:]
+                share = np.float32(len(averaged) / len(windows.encodings[text].tokens))
+                vectors[text] += averaged.mean(0).numpy() * share
+    return vectors
+
+
+def _layer_states(model: Bert, inputs: Inputs, layers: list[int], combine: Combine) -> Tensor:
+    """Hidden states of the chosen layers, combined: [T, D]."""
+    if layers == [model.config.layers]:
+        last: Tensor = model.encoder(inputs)
+        return last
+    states = model.encoder.hidden_states(inputs)
+    chosen = [states[layer] for layer in layers]
+    if combine == "concat":
+        return torch.cat(chosen, -1)
+    stacked = torch.stack(chosen)
+    return stacked.sum(0) if combine == "sum" else stacked.mean(0)
+
+
+def _split_by_text(
+    tokenizer: Tokenizer, encodings: Sequence[Encoding], vectors: Vector
+) -> tuple[TokenVectors, ...]:
+    """The vectors of all texts' pieces, text by text."""
+    by_text, start = [], 0
+    for encoding in encodings:
+        pieces = encoding.tokens[1:-1]
+        offsets = np.array(encoding.offsets[1:-1], dtype=np.int64).reshape(-1, 2)
+        own = vectors[start : start + len(pieces)]
+        by_text.append(TokenVectors(tuple(map(tokenizer.piece, pieces)), offsets, own))
+        start += len(pieces)
+    return tuple(by_text)
+
+
+# ----------------------------------------------------------------------------------------- files
+
+
+def write_vectors(path: Path, texts: Sequence[str], vectors: TextVectors) -> None:
+    """Write vectors in the format that the file's suffix names.
+
+    ``.npz``: ``embeddings`` [N, D]; or for tokens [all tokens, D] with ``bounds`` [N + 1],
+    ``tokens`` and ``offsets`` [all tokens, 2]. ``.arrow`` (an IPC file) and ``.jsonl`` have one row
+    per text: ``text`` and ``embedding``, or ``text``, ``tokens``, ``offsets``, ``embeddings``.
+
+    Raises:
+        InputError: a suffix other than :data:`FORMATS`.
+        DiskError: it could not be written.
+    """
+    check_format(path)
+    if path.suffix == ".npz":
+        write_bytes(path, _npz(vectors))
+    elif path.suffix == ".arrow":
+        write_bytes(path, _arrow(texts, vectors))
+    else:
+        write_text(path, _jsonl(texts, vectors))
+
+
+def check_format(path: Path) -> None:
+    """Refuse a file format that vectors cannot be written in.
+
+    Raises:
+        InputError: the suffix is not one of :data:`FORMATS`.
+    """
+    if path.suffix not in FORMATS:
+        raise InputError(f"vectors are written to {', '.join(FORMATS)} files.", path=path)
+
+
+def _npz(vectors: TextVectors) -> bytes:
+    data = io.BytesIO()
+    if vectors.pooled is not None:
+        np.savez(data, embeddings=vectors.pooled)
+    else:
+        pieces = [piece for text in vectors.tokens for piece in text.tokens]
+        np.savez(
+            data,
+            embeddings=np.concatenate([text.vectors for text in vectors.tokens]),
+            bounds=np.cumsum([0, *(len(text.tokens) for text in vectors.tokens)]),
+            tokens=np.array(pieces, dtype=np.str_),
+            offsets=np.concatenate([text.offsets for text in vectors.tokens]),
+        )
+    return data.getvalue()
+
+
+def _arrow(texts: Sequence[str], vectors: TextVectors) -> bytes:
+    columns = {"text": pa.array(texts, pa.string())}
+    if vectors.pooled is not None:
+        columns["embedding"] = _vector_column(vectors.pooled)
+    else:
+        bounds = np.cumsum([0, *(len(text.tokens) for text in vectors.tokens)]).astype(np.int32)
+        pieces = pa.array([piece for text in vectors.tokens for piece in text.tokens], pa.string())
+        offsets = np.concatenate([text.offsets for text in vectors.tokens])
+        rows = np.concatenate([text.vectors for text in vectors.tokens])
+        columns["tokens"] = pa.ListArray.from_arrays(bounds, pieces)
+        columns["offsets"] = pa.ListArray.from_arrays(bounds, _vector_column(offsets))
+        columns["embeddings"] = pa.ListArray.from_arrays(bounds, _vector_column(rows))
+    table = pa.table(columns)
+    data = io.BytesIO()
+    with pa.ipc.new_file(data, table.schema) as writer:
+        writer.write_table(table)
+    return data.getvalue()
+
+
+def _vector_column(rows: NDArray[np.float32] | NDArray[np.int64]) -> pa.FixedSizeListArray:
+    return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
+
+
+def _jsonl(texts: Sequence[str], vectors: TextVectors) -> str:
+    lines = []
+    for number, text in enumerate(texts):
+        record: dict[str, object] = {"text": text}
+        if vectors.pooled is not None:
+            record["embedding"] = _short(vectors.pooled[number])
+        else:
+            tokens = vectors.tokens[number]
+            record["tokens"] = list(tokens.tokens)
+            record["offsets"] = tokens.offsets.tolist()
+            record["embeddings"] = [_short(row) for row in tokens.vectors]
+        lines.append(json.dumps(record, ensure_ascii=False))
+    return "\n".join(lines) + "\n"
+
+
+def _short(row: Vector) -> list[float]:
+    """The shortest decimals that read back as the same float32 values."""
+    return [float(str(value)) for value in row]
