@@ -23,7 +23,7 @@ from tokenizers.models import WordPiece
 from tokenizers.trainers import WordPieceTrainer
 
 from bothways.config import LearningOptions
-from bothways.corpus.documents import list_files
+from bothways.corpus.text_files import list_files
 from bothways.corpus.vocabulary import count_file_words, measure, read_all
 from bothways.tokenization.learning import learn_from_words
 from bothways.tokenization.normalization import Rules, count_scripts, normalizer, word_splitter

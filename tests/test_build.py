@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bothways.config import CorpusConfig
 from bothways.corpus import sources
-from bothways.corpus.arrange import Plan, heldout_below, join_single_sentences
+from bothways.corpus.assemble import Plan, heldout_below, join_single_sentences
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import SPLITS, TokenStore, verify_store
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
@@ -449,7 +449,7 @@ def test_a_full_disk_leaves_the_old_corpus(
         raise full
 
     if moment == "spool":
-        monkeypatch.setattr("bothways.corpus.units.UnitLog.append", fail)
+        monkeypatch.setattr("bothways.corpus.build_log.UnitLog.append", fail)
     elif moment == "shard":
         monkeypatch.setattr("pyarrow.ipc.new_file", fail)
     elif moment == "manifest":

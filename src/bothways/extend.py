@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import ExtendConfig
-from bothways.corpus.documents import list_files, read_lines
+from bothways.corpus.text_files import list_files, read_lines
 from bothways.corpus.vocabulary import count_file_words, measure, refuse_foreign_folder
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from bothways.config import MaskOptions, PairOptions, PretrainConfig
-from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
 from bothways.corpus.store import TokenStore
+from bothways.corpus.text_files import LONGEST_TEXT_MIB, read_lines
 from bothways.errors import ConfigError, InputError, ModelError, StoreError
 from bothways.files import write_text
 from bothways.model.folder import Loaded, load_model, save_model

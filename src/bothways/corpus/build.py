@@ -1,8 +1,8 @@
 """Building a token store from text.
 
 Units of about a megabyte are read by one process and encoded by any number of others, here or on a
-cluster; results come back in the order of the text and go to a log on disk (:mod:`.units`). Then
-documents are arranged in passes over that log (:mod:`.arrange`) and shards are written. So nothing
+cluster; results come back in the order of the text and go to a log on disk (:mod:`.build_log`). Then
+documents are arranged in passes over that log (:mod:`.assemble`) and shards are written. So nothing
 depends on how the work was shared out, a build that was interrupted goes on behind the last unit
 in the log, and memory holds a few units and one shard, however long the text.
 """
@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.config import CorpusConfig, digest, recipe_fields
-from bothways.corpus.arrange import Plan, Text, find_repeats, kept, place_documents, plan_spans
-from bothways.corpus.chunks import PackedTokenizer
+from bothways.corpus.assemble import Plan, Text, find_repeats, kept, place_documents, plan_spans
+from bothways.corpus.build_log import UnitLog
+from bothways.corpus.cached_encoder import PackedTokenizer
 from bothways.corpus.duplicates import Repeats
 from bothways.corpus.encode import Columns, Counts, encode_unit
 from bothways.corpus.report import (
@@ -49,7 +50,6 @@ from bothways.corpus.store import (
     options_fingerprint,
     write_shard,
 )
-from bothways.corpus.units import UnitLog
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
 from bothways.files import explain_disk_errors, new_folder, refuse_working_folder
 from bothways.tokenization.tokenizer import (

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.config import CorpusConfig
-from bothways.corpus.chunks import Encoder, PackedTokenizer
+from bothways.corpus.cached_encoder import Encoder, PackedTokenizer
 from bothways.corpus.paragraphs import Broken, Document, documents_of
-from bothways.corpus.scripts import SCRIPTS, count_scripts
 from bothways.corpus.sentences import split_paragraphs
 from bothways.corpus.sources import Unit
 from bothways.corpus.store import Ids, bounds
+from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
 
 Hashes = NDArray[np.uint64]
 """[N, 2]: 128 bits each."""
@@ -68,7 +68,7 @@ class Counts:
     Attributes:
         text_bytes: UTF-8 bytes of the paragraphs and the line ends between them.
         empty_sentences: left out because the tokenizer finds nothing in them.
-        scripts: int64, letters of each script of :data:`bothways.corpus.scripts.SCRIPTS`.
+        scripts: int64, letters of each script of :data:`bothways.corpus.unicode_scripts.SCRIPTS`.
         broken: lines that were mended or left out.
     """
 

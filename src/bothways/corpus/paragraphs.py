@@ -9,8 +9,8 @@ from itertools import groupby
 from typing import Any, NoReturn
 
 from bothways.config import CorpusConfig
-from bothways.corpus.documents import BOM, decode_line
 from bothways.corpus.sources import Block
+from bothways.corpus.text_files import BOM, decode_line
 from bothways.errors import InputError
 
 LISTED = 20

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.corpus.scripts import SCRIPTS
+from bothways.corpus.unicode_scripts import SCRIPTS
 from bothways.files import write_text
 from bothways.page import bars, heading, listing, page, paragraph
 
@@ -89,7 +89,7 @@ def script_shares(letters: NDArray[np.int64]) -> dict[str, float]:
     """Share of the letters that each script has, the largest first; without those that have none.
 
     Args:
-        letters: [14] as :func:`bothways.corpus.scripts.count_scripts` counts.
+        letters: [14] as :func:`bothways.corpus.unicode_scripts.count_scripts` counts.
     """
     total = max(int(letters.sum()), 1)
     found = [(name, n / total) for name, n in zip(SCRIPTS, letters.tolist(), strict=True) if n]

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bothways.config import CorpusConfig
-from bothways.corpus.documents import (
+from bothways.corpus.text_files import (
     COMPRESSED,
     SUFFIXES,
     UTF16_BOMS,

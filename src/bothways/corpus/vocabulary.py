@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import VocabularyConfig
-from bothways.corpus.documents import explain_unreadable, list_files, read_lines
+from bothways.corpus.text_files import explain_unreadable, list_files, read_lines
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder, refuse_working_folder, write_json
 from bothways.tokenization.counting import count_chunks, count_words

@@ -21,8 +21,8 @@ from bothways.config import (
     VocabularyConfig,
     recipe_fields,
 )
-from bothways.corpus.documents import list_files
 from bothways.corpus.store import Manifest, TokenStore
+from bothways.corpus.text_files import list_files
 from bothways.errors import ConfigError
 from bothways.files import sha256
 from bothways.options import read_recipe

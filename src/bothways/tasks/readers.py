@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bothways.config import TaskOptions
-from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
+from bothways.corpus.text_files import LONGEST_TEXT_MIB, read_lines
 from bothways.errors import ConfigError, InputError
 
 Line = tuple[int, str]

@@ -32,7 +32,7 @@ from bothways.tokenization.normalization import (
     normalizer,
     word_splitter,
 )
-from bothways.tokenization.reading import read_library_file, read_settings, read_vocabulary
+from bothways.tokenization.tokenizer_files import read_library_file, read_settings, read_vocabulary
 from bothways.tokenization.truncation import Truncation, kept_lengths
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

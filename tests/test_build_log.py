@@ -1,4 +1,4 @@
-"""corpus/units.py: a build that was interrupted is continued to the bytes of an unbroken one."""
+"""corpus/build_log.py: a build that was interrupted is continued to the bytes of an unbroken one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bothways.config import CorpusConfig
 from bothways.corpus import build as module
 from bothways.corpus import sources
 from bothways.corpus.build import build_corpus
+from bothways.corpus.build_log import UnitLog
 from bothways.corpus.store import verify_store
-from bothways.corpus.units import UnitLog
 from bothways.errors import InputError, StoreError
 
 

@@ -1,4 +1,4 @@
-"""corpus/chunks.py: a table of chunks gives the very ids of the library."""
+"""corpus/cached_encoder.py: a table of chunks gives the very ids of the library."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers
 
-from bothways.corpus import chunks as module
-from bothways.corpus.chunks import Encoder, PackedTokenizer, splits_at_spaces
+from bothways.corpus import cached_encoder as module
+from bothways.corpus.cached_encoder import Encoder, PackedTokenizer, splits_at_spaces
 from bothways.tokenization import Tokenizer, learn_vocabulary
 from bothways.tokenization.normalization import normalizer
 
