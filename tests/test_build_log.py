@@ -1,4 +1,4 @@
-"""corpus/build_log.py: a build that was interrupted is continued to the bytes of an unbroken one."""
+"""corpus/build_log.py: an interrupted build continues to the bytes of an uninterrupted one."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import bothways
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
     {"errors", "shipped"},
-    {"files", "page", "config", "use_options", "randomness"},
+    {"arrays", "files", "page", "config", "use_options", "randomness"},
     {"options", "tokenization"},
     {"corpus", "model"},
     {"training"},

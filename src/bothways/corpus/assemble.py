@@ -1,91 +1,80 @@
-"""From the units of a text to the documents of a store: what is removed, joined, held out.
+"""From encoded units to the documents of a store: removing repeats, joining, choosing the split.
 
-Three passes over the units on disk, each one unit at a time; what they tell each other is on disk
-too (16 bytes a document as read, 24 a document of the store, a byte a paragraph), so memory does
-not grow with the corpus.
+A document as read from the inputs is a *source document*. Three passes over the units on disk turn
+source documents into the documents of the store. Each pass holds one unit in memory and leaves its
+results on disk (16 bytes per source document, 24 per document of the store, 1 per paragraph), so
+memory does not grow with the corpus.
 
-1. :func:`find_repeats` hashes documents whole, those that go over several units too.
-2. :func:`plan_spans` decides which documents, as read, make a document of the store.
-3. :func:`place_documents` gives each of those its split, and hands out its ids in order.
+1. :func:`find_repeats` finds repeated paragraphs and documents by their hashes.
+2. :func:`plan_documents` decides which source documents make up each document of the store.
+3. :func:`place_documents` assigns each of those to a split and returns its sentences in order.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds
 from bothways.config import CorpusConfig
 from bothways.corpus.duplicates import RepeatFinder, Repeats
-from bothways.corpus.encode import Columns, hash_all
-from bothways.corpus.store import Ids, bounds
+from bothways.corpus.encode import EncodedUnit, hash_all
+from bothways.corpus.store import Ids
 
 HELDOUT_FROM = 20
-"""From this many documents on, a held-out part that was asked for has at least two."""
-_BUFFER = 2**14
-
-Row = tuple[int, int, int, int]
-"""Of a document as read: number of its file, sentences, tokens, characters."""
-
-
-@dataclass
-class Span:
-    """Documents as read, from ``start`` to before ``stop``, that make one document of the store."""
-
-    start: int
-    stop: int
-    sentences: int
-    tokens: int
-    characters: int
+"""With this many documents or more, a held-out split that was requested has at least two."""
+_BATCH = 2**14
 
 
 @dataclass(frozen=True)
-class Numbered:
-    """A unit with its documents and paragraphs numbered over the whole corpus.
+class NumberedUnit:
+    """A unit whose documents and paragraphs are numbered across the whole corpus.
 
     Attributes:
-        columns: the unit.
-        documents: int64 [D] number of the document that each is, or is a part of.
-        first_paragraph: number of its first paragraph.
+        encoded: the unit.
+        documents: int64 [D] number of the source document that each belongs to.
+        first_paragraph: number of the unit's first paragraph.
     """
 
-    columns: Columns
+    encoded: EncodedUnit
     documents: NDArray[np.int64]
     first_paragraph: int
 
 
-def numbered(units: Iterable[Columns]) -> Iterator[Numbered]:
-    """Put the parts of documents that go over several units together, by number."""
+def number_documents(units: Iterable[EncodedUnit]) -> Iterator[NumberedUnit]:
+    """Number documents and paragraphs; all parts of a document get the same number."""
     documents = paragraphs = 0
     last_file = -1
-    for columns in units:
-        files = columns.document_files
-        opens = np.ones(files.size, dtype=np.int64)
-        if columns.continues[0] and files[0] == last_file:
-            opens[0] = 0
-        numbers = documents - 1 + np.cumsum(opens)
-        yield Numbered(columns, numbers, paragraphs)
+    for encoded in units:
+        files = encoded.document_files
+        starts_document = np.ones(files.size, dtype=np.int64)
+        if encoded.continues[0] and files[0] == last_file:
+            starts_document[0] = 0
+        numbers = documents - 1 + np.cumsum(starts_document)
+        yield NumberedUnit(encoded, numbers, paragraphs)
         if files.size:
             documents, last_file = int(numbers[-1]) + 1, int(files[-1])
-        paragraphs += columns.paragraph_sentences.size
+        paragraphs += encoded.paragraph_sentences.size
 
 
 # ------------------------------------------------------------------------------ first pass: repeats
 
 
 @dataclass(frozen=True)
-class Text:
-    """What the first pass finds.
+class RepeatIndex:
+    """The result of the first pass.
 
     Attributes:
-        document_hashes: uint64 [documents, 2], on disk.
-        documents, paragraphs: what is repeated of each; empty ones are not looked at.
+        document_hashes: uint64 [source documents, 2], on disk.
+        documents, paragraphs: the repeats among each; empty ones are ignored.
     """
 
     document_hashes: NDArray[np.uint64]
@@ -93,77 +82,96 @@ class Text:
     paragraphs: Repeats
 
 
-def find_repeats(units: Iterable[Columns], scratch: Path) -> Text:
-    """Hash every document, and find documents and paragraphs that were there before."""
+def find_repeats(units: Iterable[EncodedUnit], scratch: Path) -> RepeatIndex:
+    """Hash every document, and find the documents and paragraphs that repeat an earlier one."""
     documents, paragraphs = (RepeatFinder(scratch, name) for name in ("documents", "paragraphs"))
     path = scratch / "document-hashes"
-    total = 0
     with path.open("wb") as file:
-        for first, hashes, full in _whole_documents(units, paragraphs):
-            file.write(hashes.tobytes())
-            items = np.flatnonzero(full)
-            documents.add(hashes[items], first + items)
-            total = first + full.size
-    return Text(
+        hasher = _DocumentHasher(file, documents)
+        for unit in number_documents(units):
+            hashes = unit.encoded.paragraph_hashes
+            paragraphs.add(hashes, unit.first_paragraph + np.arange(len(hashes)))
+            hasher.add(unit)
+        hasher.finish()
+    return RepeatIndex(
         document_hashes=_mapped(path, np.uint64, 2),
-        documents=documents.find(total),
+        documents=documents.find(hasher.total),
         paragraphs=paragraphs.find(paragraphs.items),
     )
 
 
-def _whole_documents(
-    units: Iterable[Columns], paragraphs: RepeatFinder
-) -> Iterator[tuple[int, NDArray[np.uint64], NDArray[np.bool_]]]:
-    """First number, hashes, and which have a paragraph, of documents as they become whole."""
-    open_hash = blake2b(digest_size=16)  # of the last document, which may go on
-    open_number, open_full = -1, False
-    for unit in numbered(units):
-        columns = unit.columns
-        items = unit.first_paragraph + np.arange(columns.paragraph_sentences.size)
-        paragraphs.add(columns.paragraph_hashes, items)
-        edges = bounds(columns.document_paragraphs)
-        for number, start, stop in _ends(unit.documents, edges):
-            part = columns.paragraph_hashes[start:stop].tobytes()
-            if number == open_number:
-                open_hash.update(part)
-                open_full |= bool(part)
-                continue
-            if open_number >= 0:
-                yield open_number, _one(open_hash.digest()), np.array([open_full])
-            if number > open_number + 1:
-                inner = slice(*np.searchsorted(unit.documents, [open_number + 1, number]).tolist())
-                full = columns.document_paragraphs[inner] > 0
-                yield open_number + 1, columns.document_hashes[inner], full
-            open_hash = blake2b(part, digest_size=16)
-            open_number, open_full = number, bool(part)
-    if open_number >= 0:
-        yield open_number, _one(open_hash.digest()), np.array([open_full])
+class _DocumentHasher:
+    """Hashes documents by their paragraphs, including documents that span several units.
+
+    The worker has hashed the documents inside a unit. The first and the last document of a unit may
+    continue in the units around it, so these are hashed here.
+
+    Args:
+        file: receives the hash of every document, in order.
+        repeats: receives the hashes of documents that have a paragraph.
+
+    Attributes:
+        total: documents hashed so far.
+    """
+
+    def __init__(self, file: BinaryIO, repeats: RepeatFinder):
+        self.total = 0
+        self._file = file
+        self._repeats = repeats
+        self._open = -1  # number of the last document, which may continue; -1 for none
+        self._hash = blake2b(digest_size=16)
+        self._has_text = False
+
+    def add(self, unit: NumberedUnit) -> None:
+        """Hash the documents of the next unit."""
+        encoded = unit.encoded
+        last = unit.documents.size - 1
+        if last < 0:
+            return
+        edges = bounds(encoded.document_paragraphs)
+        self._extend(int(unit.documents[0]), encoded.paragraph_hashes[: edges[1]])
+        if last > 0:
+            self.finish()
+            inner = slice(1, last)
+            self._store(encoded.document_hashes[inner], encoded.document_paragraphs[inner] > 0)
+            self._extend(int(unit.documents[last]), encoded.paragraph_hashes[edges[last] :])
+
+    def finish(self) -> None:
+        """Complete the document that is still open, if any."""
+        if self._open >= 0:
+            digest = np.frombuffer(self._hash.digest(), dtype="<u8").reshape(1, 2)
+            self._store(digest, np.array([self._has_text]))
+        self._open = -1
+
+    def _extend(self, number: int, hashes: NDArray[np.uint64]) -> None:
+        """Add paragraphs to the open document, or complete it and open document ``number``."""
+        if number != self._open:
+            self.finish()
+            self._open = number
+            self._hash = blake2b(digest_size=16)
+            self._has_text = False
+        self._hash.update(hashes.tobytes())
+        self._has_text |= len(hashes) > 0
+
+    def _store(self, hashes: NDArray[np.uint64], has_text: NDArray[np.bool_]) -> None:
+        self._file.write(hashes.tobytes())
+        indices = np.flatnonzero(has_text)
+        self._repeats.add(hashes[indices], self.total + indices)
+        self.total += has_text.size
 
 
-def _ends(numbers: NDArray[np.int64], edges: NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """Number and paragraphs of a unit's first and last document, which may go beyond it."""
-    if not numbers.size:
-        return []
-    places = sorted({0, numbers.size - 1})
-    return [(int(numbers[at]), int(edges[at]), int(edges[at + 1])) for at in places]
-
-
-def _one(digest: bytes) -> NDArray[np.uint64]:
-    return np.frombuffer(digest, dtype="<u8").reshape(1, 2)
-
-
-# --------------------------------------------------------------------------------- what is left out
+# --------------------------------------------------------------------------------- removing repeats
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A unit without what is repeated: sentences and their ids that stay, by document.
+class DeduplicatedUnit:
+    """A unit without its repeats: the remaining sentences and their ids, by document.
 
     Attributes:
-        documents: int64 [D] as in :class:`Numbered`.
+        documents: int64 [D] as in :class:`NumberedUnit`.
         files: uint32 [D].
-        sentence_tokens: [S] of the sentences that stay.
-        ids: [T] of theirs.
+        sentence_tokens: [S] of the remaining sentences.
+        ids: [T] of the remaining sentences.
         sentences, tokens, characters: int64 [D] of each document.
     """
 
@@ -176,169 +184,223 @@ class Kept:
     characters: NDArray[np.int64]
 
 
-def kept(units: Iterable[Columns], text: Text, config: CorpusConfig) -> Iterator[Kept]:
-    """Leave out the repetitions that ``config.duplicates`` says."""
-    for unit in numbered(units):
-        columns = unit.columns
-        stay = np.ones(columns.paragraph_sentences.size, dtype=np.bool_)
-        document_of = np.repeat(unit.documents, columns.document_paragraphs)
+def remove_repeats(
+    units: Iterable[EncodedUnit], repeats: RepeatIndex, config: CorpusConfig
+) -> Iterator[DeduplicatedUnit]:
+    """Remove the repeats that ``config.duplicates`` names."""
+    for unit in number_documents(units):
+        encoded = unit.encoded
+        keep = np.ones(encoded.paragraph_sentences.size, dtype=np.bool_)
+        document_of = np.repeat(unit.documents, encoded.document_paragraphs)
         if config.duplicates in ("documents", "both"):
-            stay &= ~text.documents.repeated[document_of]
+            keep &= ~repeats.documents.repeated[document_of]
         if config.duplicates in ("paragraphs", "both"):
             first = unit.first_paragraph
-            stay &= ~text.paragraphs.repeated[first : first + stay.size]
-        sentences = np.repeat(stay, columns.paragraph_sentences)
-        tokens, ids = columns.sentence_tokens, columns.ids
+            keep &= ~repeats.paragraphs.repeated[first : first + keep.size]
+        keep_sentence = np.repeat(keep, encoded.paragraph_sentences)
+        tokens, ids = encoded.sentence_tokens, encoded.ids
         # A document's sums are differences of running sums at its edges.
-        edges = bounds(columns.document_paragraphs)
-        by_paragraph = bounds(columns.paragraph_sentences * stay)[edges]
-        by_sentence = bounds(tokens * sentences)[bounds(columns.paragraph_sentences)[edges]]
-        yield Kept(
+        edges = bounds(encoded.document_paragraphs)
+        sentences_before = bounds(encoded.paragraph_sentences * keep)[edges]
+        first_sentences = bounds(encoded.paragraph_sentences)[edges]
+        tokens_before = bounds(tokens * keep_sentence)[first_sentences]
+        yield DeduplicatedUnit(
             documents=unit.documents,
-            files=columns.document_files,
-            sentence_tokens=tokens if stay.all() else tokens[sentences],
-            ids=ids if stay.all() else ids[np.repeat(sentences, tokens)],
-            sentences=np.diff(by_paragraph),
-            tokens=np.diff(by_sentence),
-            characters=np.diff(bounds(columns.paragraph_characters * stay)[edges]),
+            files=encoded.document_files,
+            sentence_tokens=tokens if keep.all() else tokens[keep_sentence],
+            ids=ids if keep.all() else ids[np.repeat(keep_sentence, tokens)],
+            sentences=np.diff(sentences_before),
+            tokens=np.diff(tokens_before),
+            characters=np.diff(bounds(encoded.paragraph_characters * keep)[edges]),
         )
 
 
-# ------------------------------------------------------------------------------- second pass: spans
+# ---------------------------------------------------------------------------- second pass: planning
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """Consecutive source documents that belong together.
+
+    Attributes:
+        start, stop: number of the first, and of the one after the last. Some in between may have
+            no sentence left.
+        sentences, tokens, characters: of all together.
+        documents: those that have a sentence left.
+        single: documents of one sentence that were joined into this range.
+    """
+
+    start: int
+    stop: int
+    sentences: int
+    tokens: int
+    characters: int
+    documents: int = 1
+    single: int = 0
+
+    def join(self, other: SourceRange) -> SourceRange:
+        """This range and a later one, as one."""
+        return SourceRange(
+            self.start,
+            other.stop,
+            self.sentences + other.sentences,
+            self.tokens + other.tokens,
+            self.characters + other.characters,
+            self.documents + other.documents,
+            self.single + other.single,
+        )
 
 
 @dataclass
-class Plan:
-    """Which documents make up the store.
+class DocumentCounts:
+    """What became of the source documents.
 
     Attributes:
-        starts, stops: int64 [documents of the store], see :class:`Span`; on disk.
-        keys: uint64 [documents of the store], a hash of the text of each; on disk.
-        read: documents, as read, that have any sentence left.
+        read: those that have a sentence left after repeats were removed.
         joined: documents of one sentence that were joined to another.
         dropped: documents of one sentence that were left out.
         short: documents left out because they are shorter than a minimum.
     """
 
-    starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    stops: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    keys: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
     read: int = 0
     joined: int = 0
     dropped: int = 0
     short: int = 0
 
 
-def plan_spans(parts: Iterable[Kept], text: Text, config: CorpusConfig, scratch: Path) -> Plan:
+@dataclass(frozen=True)
+class DocumentPlan:
+    """Which source documents make up each of the D documents of the store.
+
+    Attributes:
+        starts, stops: int64 [D], see :class:`SourceRange`; on disk.
+        keys: uint64 [D], a hash of the text of each; on disk.
+        counts: what became of the source documents.
+    """
+
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+    counts: DocumentCounts
+
+
+def plan_documents(
+    units: Iterable[DeduplicatedUnit], repeats: RepeatIndex, config: CorpusConfig, scratch: Path
+) -> DocumentPlan:
     """Join or drop documents of one sentence, and drop those that are too short."""
-    plan = Plan()
-    files = [(scratch / name).open("w+b") for name in ("starts", "stops", "keys")]
-    for spans in _in_lots(join_single_sentences(_rows(parts, plan), config, plan)):
-        hashes = text.document_hashes
-        keys = hash_all([hashes[s.start : s.stop].tobytes() for s in spans])[:, 0]
-        alone = np.array([s.stop - s.start == 1 for s in spans])
-        starts, stops = (np.array([getattr(s, n) for s in spans]) for n in ("start", "stop"))
-        keys = np.where(alone, hashes[starts, 0], keys)
-        for file, values in zip(files, (starts, stops, keys), strict=True):
-            file.write(values.tobytes())
-    for file in files:
-        file.close()
-    plan.starts, plan.stops = (_mapped(scratch / n, np.int64) for n in ("starts", "stops"))
-    plan.keys = _mapped(scratch / "keys", np.uint64)
-    return plan
+    counts = DocumentCounts()
+    paths = [scratch / name for name in ("starts", "stops", "keys")]
+    ranges = join_single_sentences(_source_documents(units), join=config.single_sentence == "join")
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(path.open("wb")) for path in paths]
+        for batch in _batches(ranges):
+            chosen = _choose(batch, config, counts)
+            starts = np.array([item.start for item in chosen], dtype=np.int64)
+            stops = np.array([item.stop for item in chosen], dtype=np.int64)
+            keys = _text_keys(starts, stops, repeats.document_hashes)
+            for file, values in zip(files, (starts, stops, keys), strict=True):
+                file.write(values.tobytes())
+    starts, stops = (_mapped(path, np.int64) for path in paths[:2])
+    return DocumentPlan(starts, stops, _mapped(paths[2], np.uint64), counts)
 
 
-def _rows(parts: Iterable[Kept], plan: Plan) -> Iterator[tuple[int, Row]]:
-    """Number and row of each document that has any sentence left, in order."""
-    number, row = -1, (0, 0, 0, 0)
-    for part in parts:
-        columns = (part.documents, part.files, part.sentences, part.tokens, part.characters)
-        for at, file, sentences, tokens, characters in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
-            if at == number:
-                row = (file, row[1] + sentences, row[2] + tokens, row[3] + characters)
+def _source_documents(units: Iterable[DeduplicatedUnit]) -> Iterator[tuple[int, SourceRange]]:
+    """File and range of each source document that has a sentence left, in order."""
+    file, document = -1, SourceRange(-1, 0, 0, 0, 0)
+    for unit in units:
+        columns = (unit.documents, unit.files, unit.sentences, unit.tokens, unit.characters)
+        for number, part_file, *sizes in zip(*(c.tolist() for c in columns), strict=True):
+            part = SourceRange(number, number + 1, *sizes)
+            if number == document.start:
+                document = replace(document.join(part), documents=1)
                 continue
-            if row[1]:
-                plan.read += 1
-                yield number, row
-            number, row = at, (file, sentences, tokens, characters)
-    if row[1]:
-        plan.read += 1
-        yield number, row
+            if document.sentences:
+                yield file, document
+            file, document = part_file, part
+    if document.sentences:
+        yield file, document
 
 
 def join_single_sentences(
-    rows: Iterable[tuple[int, Row]], config: CorpusConfig, plan: Plan
-) -> Iterator[Span]:
-    """Which documents, as read, make a document of the store.
+    documents: Iterable[tuple[int, SourceRange]], *, join: bool
+) -> Iterator[SourceRange]:
+    """Join documents of one sentence, which have no next sentence of their own, to longer ones.
 
-    A document of one sentence has no next sentence of its own. ``join`` puts it before the next
-    longer document of its file, together with the others on the way there (title, chapter,
-    heading); after the last longer document, it is put behind that one; the only document of its
-    file is left out. ``drop`` leaves it out.
+    A document of one sentence is put before the next longer document of its file, together with
+    the others on the way there (title, chapter, heading). After the last longer document of the
+    file, it is put behind that one.
 
     Args:
-        rows: number and row of each document, in order, of at least one sentence.
-        config: ``single_sentence``, and the minima that are applied to the result.
-        plan: its counts are raised.
+        documents: file and range of each document, in order, each of at least one sentence.
+        join: False to leave all documents as they are.
+
+    Yields:
+        Ranges in order, with every document in exactly one. A range of one sentence is a document
+        that could not be joined.
     """
-    for _, group in groupby(rows, key=lambda item: item[1][0]):
-        for span in _join_file(group, config.single_sentence == "join", plan):
-            if (
-                span.sentences < config.min_sentences
-                or span.tokens < config.min_tokens
-                or span.characters < config.min_characters
-            ):
-                plan.short += 1
-            else:
-                yield span
+    for _, group in groupby(documents, key=lambda item: item[0]):
+        ranges = (document for _, document in group)
+        yield from _join_file(ranges) if join else ranges
 
 
-def _join_file(rows: Iterable[tuple[int, Row]], join: bool, plan: Plan) -> Iterator[Span]:
-    ready: Span | None = None  # the last longer document, until it is known what comes behind it
-    waiting: Span | None = None  # documents of one sentence since then
-    single = 0
-    for number, (_, sentences, tokens, characters) in rows:
-        span = Span(number, number + 1, sentences, tokens, characters)
-        if sentences == 1 and not join:
-            plan.dropped += 1
-        elif sentences == 1:
-            single += 1
-            waiting = _joined(waiting, span)
+def _join_file(documents: Iterable[SourceRange]) -> Iterator[SourceRange]:
+    """:func:`join_single_sentences` within one file."""
+    longer: SourceRange | None = None  # the last one; documents of one sentence may follow it
+    waiting: SourceRange | None = None  # documents of one sentence since then
+    for document in documents:
+        if document.sentences == 1:
+            single = replace(document, single=1)
+            waiting = single if waiting is None else waiting.join(single)
         else:
-            if ready:
-                yield ready
-            ready, waiting = _joined(waiting, span), None
-    if waiting and (ready or single > 1):
-        ready = _joined(ready, waiting)
-    plan.joined += single if ready else 0
-    plan.dropped += 0 if ready else single
-    if ready:
-        yield ready
+            if longer:
+                yield longer
+            longer = document if waiting is None else waiting.join(document)
+            waiting = None
+    if longer is not None:
+        yield longer if waiting is None else longer.join(waiting)
+    elif waiting is not None:
+        yield waiting
 
 
-def _joined(one: Span | None, other: Span) -> Span:
-    if one is None:
-        return other
-    return Span(
-        one.start,
-        other.stop,
-        one.sentences + other.sentences,
-        one.tokens + other.tokens,
-        one.characters + other.characters,
-    )
+def _choose(
+    ranges: Iterable[SourceRange], config: CorpusConfig, counts: DocumentCounts
+) -> list[SourceRange]:
+    """The ranges that become documents of the store; ``counts`` records what became of all."""
+    chosen = []
+    for item in ranges:
+        counts.read += item.documents
+        if item.sentences == 1:
+            counts.dropped += 1
+            continue
+        counts.joined += item.single
+        if (
+            item.sentences < config.min_sentences
+            or item.tokens < config.min_tokens
+            or item.characters < config.min_characters
+        ):
+            counts.short += 1
+        else:
+            chosen.append(item)
+    return chosen
 
 
-def _in_lots(spans: Iterable[Span]) -> Iterator[list[Span]]:
-    lot: list[Span] = []
-    for span in spans:
-        lot.append(span)
-        if len(lot) == _BUFFER:
-            yield lot
-            lot = []
-    if lot:
-        yield lot
+def _text_keys(
+    starts: NDArray[np.int64], stops: NDArray[np.int64], hashes: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """A key for the text of each range: its document's hash, or a hash of several."""
+    texts = [
+        hashes[start:stop].tobytes()
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
+    ]
+    alone = stops - starts == 1
+    keys: NDArray[np.uint64] = np.where(alone, hashes[starts, 0], hash_all(texts)[:, 0])
+    return keys
+
+
+def _batches(ranges: Iterable[SourceRange]) -> Iterator[list[SourceRange]]:
+    iterator = iter(ranges)
+    while batch := list(islice(iterator, _BATCH)):
+        yield batch
 
 
 def _mapped(path: Path, dtype: type[Any], width: int = 1) -> NDArray[Any]:
@@ -352,12 +414,12 @@ def _mapped(path: Path, dtype: type[Any], width: int = 1) -> NDArray[Any]:
 
 
 def heldout_below(keys: NDArray[np.uint64], share: float) -> int:
-    """The threshold below which a document's key puts it into the held-out part.
+    """The threshold below which a document's key puts it into the held-out split.
 
-    The choice depends on a document's text alone, so it is the same in any order of files, and
-    copies of a document fall on the same side. Two exceptions move the threshold: training keeps
-    at least two documents, and from 20 documents on so does the held-out part (the
-    smallest keys; unless copies make that impossible).
+    The choice depends on a document's text alone, so it is the same for any order of files, and
+    copies of a document end up in the same split. Two exceptions move the threshold: the training
+    split keeps at least two documents, and with 20 documents or more so does the held-out split
+    (the smallest keys; unless copies make that impossible).
 
     Args:
         keys: [D] hashes of the documents' text, D at least 2; may be on disk.
@@ -365,24 +427,24 @@ def heldout_below(keys: NDArray[np.uint64], share: float) -> int:
     """
     if share == 0:
         return 0
-    low = high = np.zeros(0, dtype=np.uint64)
-    for start in range(0, keys.size, _BUFFER):
-        some = keys[start : start + _BUFFER]
-        low = np.sort(np.concatenate([low, some]))[:2]
-        high = np.sort(np.concatenate([high, some]))[-2:]
+    lowest = highest = np.zeros(0, dtype=np.uint64)
+    for start in range(0, keys.size, _BATCH):
+        batch = keys[start : start + _BATCH]
+        lowest = np.sort(np.concatenate([lowest, batch]))[:2]
+        highest = np.sort(np.concatenate([highest, batch]))[-2:]
     threshold = int(share * 2.0**64)
     if keys.size >= HELDOUT_FROM:
-        threshold = max(threshold, min(int(low[1]) + 1, 2**64 - 1))
-    return min(threshold, int(high[0]))
+        threshold = max(threshold, min(int(lowest[1]) + 1, 2**64 - 1))
+    return min(threshold, int(highest[0]))
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Sentences in a row that are of one document of the store, or of a part of it.
+class PlacedSentences:
+    """Consecutive sentences of one document of the store: all of it, or the part in one unit.
 
     Attributes:
         document: its number in the plan.
-        heldout: its split.
+        heldout: whether it is in the held-out split.
         sentence_tokens: [S].
         ids: [T] of those sentences.
     """
@@ -393,27 +455,30 @@ class Stretch:
     ids: Ids
 
 
-def place_documents(parts: Iterable[Kept], plan: Plan, share: float) -> Iterator[Stretch]:
-    """The documents of the store, in order, in one stretch for each unit they are in."""
+def place_documents(
+    units: Iterable[DeduplicatedUnit], plan: DocumentPlan, share: float
+) -> Iterator[PlacedSentences]:
+    """The documents of the store in order, each in one piece per unit that it appears in."""
     threshold = heldout_below(plan.keys, share)
-    for part in parts:
-        at = np.searchsorted(plan.starts, part.documents, side="right") - 1
-        inside = (at >= 0) & (part.sentences > 0)
-        inside[inside] = part.documents[inside] < plan.stops[at[inside]]
-        sentence_edges, token_edges = bounds(part.sentences), bounds(part.tokens)
-        places = np.flatnonzero(inside)
-        # Documents of one span are neighbours, but for some that were left out, without sentences.
-        begins = np.flatnonzero(np.diff(at[places], prepend=-1))
-        firsts = places[begins]
-        lasts = places[np.append(begins[1:], places.size) - 1] + 1 if begins.size else begins
-        documents = at[firsts]
+    for unit in units:
+        # Source documents that are in the plan and have sentences, and their document there.
+        target = np.searchsorted(plan.starts, unit.documents, side="right") - 1
+        planned = (target >= 0) & (unit.sentences > 0)
+        planned[planned] = unit.documents[planned] < plan.stops[target[planned]]
+        sources = np.flatnonzero(planned)
+        # Those of one target follow each other; any in between have no sentences.
+        group_starts = np.flatnonzero(np.diff(target[sources], prepend=-1))
+        group_ends = np.append(group_starts[1:], sources.size)[: group_starts.size]
+        firsts, lasts = sources[group_starts], sources[group_ends - 1]
+        documents = target[firsts]
         heldout = plan.keys[documents] < np.uint64(threshold)
+        sentence_edges, token_edges = bounds(unit.sentences), bounds(unit.tokens)
         for first, last, document, is_heldout in zip(
             *(column.tolist() for column in (firsts, lasts, documents, heldout)), strict=True
         ):
-            yield Stretch(
+            yield PlacedSentences(
                 document,
                 is_heldout,
-                part.sentence_tokens[sentence_edges[first] : sentence_edges[last]],
-                part.ids[token_edges[first] : token_edges[last]],
+                unit.sentence_tokens[sentence_edges[first] : sentence_edges[last + 1]],
+                unit.ids[token_edges[first] : token_edges[last + 1]],
             )

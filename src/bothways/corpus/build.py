@@ -1,10 +1,10 @@
 """Building a token store from text.
 
-Units of about a megabyte are read by one process and encoded by any number of others, here or on a
-cluster; results come back in the order of the text and go to a log on disk (:mod:`.build_log`). Then
-documents are arranged in passes over that log (:mod:`.assemble`) and shards are written. So nothing
-depends on how the work was shared out, a build that was interrupted goes on behind the last unit
-in the log, and memory holds a few units and one shard, however long the text.
+One process reads units of about a megabyte; any number of others encode them, on this machine or on
+a cluster. Results come back in the order of the text and go to a log on disk (:mod:`.build_log`).
+Documents are then assembled in passes over that log (:mod:`.assemble`) and written to shards.
+The result therefore does not depend on how the work was distributed, an interrupted build continues
+after the last unit in the log, and memory holds a few units and one shard, however long the text.
 """
 
 from __future__ import annotations
@@ -21,12 +21,20 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds
 from bothways.config import CorpusConfig, digest, recipe_fields
-from bothways.corpus.assemble import Plan, Text, find_repeats, kept, place_documents, plan_spans
+from bothways.corpus.assemble import (
+    DocumentPlan,
+    RepeatIndex,
+    find_repeats,
+    place_documents,
+    plan_documents,
+    remove_repeats,
+)
 from bothways.corpus.build_log import UnitLog
 from bothways.corpus.cached_encoder import PackedTokenizer
 from bothways.corpus.duplicates import Repeats
-from bothways.corpus.encode import Columns, Counts, encode_unit
+from bothways.corpus.encode import Counts, EncodedUnit, encode_unit
 from bothways.corpus.report import (
     PAGE,
     Lengths,
@@ -45,7 +53,6 @@ from bothways.corpus.store import (
     Manifest,
     Shard,
     Split,
-    bounds,
     id_type,
     options_fingerprint,
     write_shard,
@@ -134,7 +141,7 @@ def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -
     files = [[item.name, item.size, item.modified] for item in inputs]
     options = recipe_fields(config)
     return {
-        "format": [FORMAT, *Columns.__dataclass_fields__],
+        "format": [FORMAT, *EncodedUnit.__dataclass_fields__],
         "options": digest({name: options[name] for name in options if name != "out"}),
         "vocabulary": tokenizer.fingerprint,
         "inputs": digest([files, stdin]),
@@ -164,20 +171,20 @@ def _refuse_foreign_folder(out: Path) -> None:
         )
 
 
-def _refuse_one_document(config: CorpusConfig, plan: Plan) -> None:
-    documents = plan.starts.size
-    if not plan.read:
+def _refuse_one_document(config: CorpusConfig, plan: DocumentPlan) -> None:
+    documents, counts = plan.starts.size, plan.counts
+    if not counts.read:
         raise InputError(
             f"no text in {', '.join(config.files)}: every file is empty or blank. Give files "
             "with text in them."
         )
     if documents < 2:
         raise InputError(
-            f"the corpus has {documents} document{'' if documents == 1 else 's'} ({plan.read} "
-            f"read; of one sentence: {plan.joined} joined to another, {plan.dropped} dropped; too "
-            f"short: {plan.short}), so there is no other document to take a random next sentence "
-            "from; it needs 2. Give more text, put a blank line between documents, or check the "
-            "options documents, single_sentence and min_*."
+            f"the corpus has {documents} document{'' if documents == 1 else 's'} ({counts.read} "
+            f"read; of one sentence: {counts.joined} joined to another, {counts.dropped} dropped; "
+            f"too short: {counts.short}), so there is no other document to take a random next "
+            "sentence from; it needs 2. Give more text, put a blank line between documents, or "
+            "check the options documents, single_sentence and min_*."
         )
 
 
@@ -208,7 +215,7 @@ def _encode_inputs(
 
 def _encode(
     unit: Unit, config: CorpusConfig, tokenizer: PackedTokenizer
-) -> tuple[Unit, Columns, Counts]:
+) -> tuple[Unit, EncodedUnit, Counts]:
     """A worker's call. The unit comes back without its text, to say where it ended."""
     columns, counts = encode_unit(unit, config, tokenizer)
     return Unit((), unit.after, unit.read), columns, counts
@@ -217,7 +224,7 @@ def _encode(
 @contextlib.contextmanager
 def _results(
     config: CorpusConfig, tasks: Iterable[Any]
-) -> Iterator[Iterator[tuple[Unit, Columns, Counts]]]:
+) -> Iterator[Iterator[tuple[Unit, EncodedUnit, Counts]]]:
     """Run tasks in processes of this machine, or on a Dask cluster; results in order."""
     with contextlib.ExitStack() as stack:
         if config.cluster:
@@ -273,17 +280,18 @@ def _arrange(
 ) -> dict[str, Any]:
     """Write the shards, the manifest and the page; returns the report."""
     scratch = log.scratch()
-    text = find_repeats(log, scratch)
-    plan = plan_spans(kept(log, text, config), text, config, scratch)
+    repeats = find_repeats(log, scratch)
+    plan = plan_documents(remove_repeats(log, repeats, config), repeats, config, scratch)
     _refuse_one_document(config, plan)
+    counts = plan.counts
     options = recipe_fields(config)
     writers = {
         split: _SplitWriter(folder, split, tokenizer, options, config.shard_tokens)
         for split in SPLITS
     }
-    for stretch in place_documents(kept(log, text, config), plan, config.heldout):
-        writer = writers["heldout" if stretch.heldout else "train"]
-        writer.add(stretch.document, stretch.sentence_tokens, stretch.ids)
+    for placed in place_documents(remove_repeats(log, repeats, config), plan, config.heldout):
+        writer = writers["heldout" if placed.heldout else "train"]
+        writer.add(placed.document, placed.sentence_tokens, placed.ids)
     for writer in writers.values():
         writer.finish()
     tokens = sum(writer.documents.total for writer in writers.values())
@@ -294,16 +302,16 @@ def _arrange(
         "text_mb": text_mb,
         **{split: writers[split].summary() for split in SPLITS},
         "unknown_rate": sum(writer.unknown for writer in writers.values()) / tokens,
-        "single_sentence_documents": {"joined": plan.joined, "dropped": plan.dropped},
-        "short_documents_dropped": plan.short,
+        "single_sentence_documents": {"joined": counts.joined, "dropped": counts.dropped},
+        "short_documents_dropped": counts.short,
         "empty_sentences_dropped": log.counts.empty_sentences,
-        "duplicates": _duplicates(config, text, log),
+        "duplicates": _duplicates(config, repeats, log),
         "broken": vars(log.counts.broken),
         "scripts": script_shares(log.counts.scripts),
         "histograms": {
             "sentences_by_tokens": writers["train"].sentences.histogram(),
             "documents_by_tokens": writers["train"].documents.histogram(),
-            "paragraphs_by_times": text.paragraphs.histogram,
+            "paragraphs_by_times": repeats.paragraphs.histogram,
         },
         "heldout_note": heldout_note(writers["heldout"].documents.number, config.heldout),
         "seconds": round(seconds, 2),
@@ -401,9 +409,9 @@ class _SplitWriter:
         self._clear()
 
 
-def _duplicates(config: CorpusConfig, text: Text, log: UnitLog) -> dict[str, Any]:
+def _duplicates(config: CorpusConfig, repeats: RepeatIndex, log: UnitLog) -> dict[str, Any]:
     """What is repeated, and the paragraphs that are so most often, by rank."""
-    wanted = [item for _, item in text.paragraphs.ranks]
+    wanted = [item for _, item in repeats.paragraphs.ranks]
     excerpts: dict[int, str] = {}
     first = 0
     for columns in log:
@@ -420,9 +428,9 @@ def _duplicates(config: CorpusConfig, text: Text, log: UnitLog) -> dict[str, Any
         return {"read": found.items, "repeated": repeated, "removed": removed}
 
     return {
-        "documents": figures(text.documents, "documents"),
-        "paragraphs": figures(text.paragraphs, "paragraphs"),
+        "documents": figures(repeats.documents, "documents"),
+        "paragraphs": figures(repeats.paragraphs, "paragraphs"),
         "most_repeated": [
-            {"times": times, "text": excerpts[item]} for times, item in text.paragraphs.ranks
+            {"times": times, "text": excerpts[item]} for times, item in repeats.paragraphs.ranks
         ],
     }

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from safetensors.numpy import load, save
 
-from bothways.corpus.encode import Columns, Counts
+from bothways.corpus.encode import Counts, EncodedUnit
 from bothways.corpus.sources import Position
 from bothways.errors import StoreError
 from bothways.files import PARTIAL
@@ -125,7 +125,7 @@ class UnitLog:
         self._records.append((at, length))
         return payload
 
-    def append(self, columns: Columns, counts: Counts, after: Position) -> None:
+    def append(self, columns: EncodedUnit, counts: Counts, after: Position) -> None:
         """Add a unit; what was added before stays readable whatever happens.
 
         Raises:
@@ -139,7 +139,7 @@ class UnitLog:
         self.counts.add(counts)
         self.after = after
 
-    def __iter__(self) -> Iterator[Columns]:
+    def __iter__(self) -> Iterator[EncodedUnit]:
         """The units in order, each read from disk."""
         for at, length in self._records:
             self._file.seek(at)
@@ -162,7 +162,7 @@ class UnitLog:
         self._file.close()
 
 
-def _unpack(payload: bytes) -> tuple[Columns, Counts, Position]:
+def _unpack(payload: bytes) -> tuple[EncodedUnit, Counts, Position]:
     arrays = load(payload)
     facts = json.loads(arrays.pop(_FACTS).tobytes())
-    return Columns(**arrays), Counts.from_dict(facts["counts"]), Position(**facts["after"])
+    return EncodedUnit(**arrays), Counts.from_dict(facts["counts"]), Position(**facts["after"])

@@ -20,6 +20,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
+from bothways.arrays import ranges
 from bothways.corpus.store import Ids, id_type
 from bothways.errors import BothwaysError
 from bothways.tokenization.normalization import ACCENTS
@@ -129,7 +130,8 @@ class _Chunks:
         codes = np.fromiter(map(self._codes.__getitem__, chunks), dtype=np.int64, count=len(chunks))
         self._learn()
         chunk_lengths = self._lengths[codes]
-        ids = self._ids[_ragged(self._starts[codes], chunk_lengths)]
+        starts = self._starts[codes]
+        ids = self._ids[ranges(starts, starts + chunk_lengths)]
         counts = np.fromiter((s.count(" ") + 1 for s in sentences), np.int64, len(sentences))
         lengths = np.add.reduceat(chunk_lengths, np.cumsum(counts) - counts)
         if len(self._codes) > MOST_CHUNKS or self._characters > MOST_CHARACTERS:
@@ -184,14 +186,6 @@ def _encode(
     lengths = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
     ids: Ids = np.fromiter(chain.from_iterable(found), dtype=dtype, count=int(lengths.sum()))
     return ids, lengths
-
-
-def _ragged(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """start, start + 1, ... of each stretch, end to end."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if ends.size else 0
-    places: NDArray[np.int64] = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
-    return places
 
 
 def _all_of(step: dict[str, Any] | None, parts: str, allowed: set[str]) -> bool:

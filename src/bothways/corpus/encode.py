@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds
 from bothways.config import CorpusConfig
 from bothways.corpus.cached_encoder import Encoder, PackedTokenizer
 from bothways.corpus.paragraphs import Broken, Document, documents_of
 from bothways.corpus.sentences import split_paragraphs
 from bothways.corpus.sources import Unit
-from bothways.corpus.store import Ids, bounds
+from bothways.corpus.store import Ids
 from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
 
 Hashes = NDArray[np.uint64]
@@ -29,7 +30,7 @@ EXCERPT = 60
 
 
 @dataclass(frozen=True)
-class Columns:
+class EncodedUnit:
     """A unit's T ids, S sentences, P paragraphs and D documents, in the order of the text.
 
     The unit may begin or end in the middle of a document; such a part is a document here.
@@ -98,7 +99,7 @@ class Counts:
 
 def encode_unit(
     unit: Unit, config: CorpusConfig, tokenizer: PackedTokenizer
-) -> tuple[Columns, Counts]:
+) -> tuple[EncodedUnit, Counts]:
     """Documents, sentences and ids of a unit.
 
     Raises:
@@ -134,7 +135,7 @@ def _columns(
     config: CorpusConfig,
     encoder: Encoder,
     counts: Counts,
-) -> Columns:
+) -> EncodedUnit:
     paragraphs = list(chain.from_iterable(lines for _, lines in documents))
     split = split_paragraphs(paragraphs, sentences=config.sentences, language=config.language)
     ids, lengths = encoder.encode(list(chain.from_iterable(split)))
@@ -155,7 +156,7 @@ def _columns(
     counts.empty_sentences = int((lengths == 0).sum())
     counts.scripts = count_scripts("\n".join(paragraphs))
     edges = bounds(document_paragraphs)
-    return Columns(
+    return EncodedUnit(
         ids=ids,
         sentence_tokens=lengths[lengths > 0].astype(np.uint32),
         paragraph_sentences=paragraph_sentences[full].astype(np.uint32),

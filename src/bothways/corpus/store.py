@@ -14,9 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds
 from bothways.config import digest
 from bothways.errors import BothwaysError, StoreError
 from bothways.files import sha256, write_json
@@ -57,13 +57,6 @@ def id_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
 def options_fingerprint(options: Mapping[str, Any]) -> str:
     """Digest of a build's options, without those that say where files are."""
     return digest({name: value for name, value in options.items() if name not in _PLACES})
-
-
-def bounds(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Where pieces laid end to end start and end: [N] lengths -> int64 [N + 1], from 0."""
-    result = np.zeros(lengths.size + 1, dtype=np.int64)
-    np.cumsum(lengths, out=result[1:])
-    return result
 
 
 @dataclass(frozen=True)
@@ -171,14 +164,17 @@ class TokenStore:
         fingerprint: digest of the folder's content (both splits).
     """
 
-    def __init__(self, folder: Path, split: Split, manifest: Manifest, shards: list[_Columns]):
-        """Put shards end to end; use :meth:`open`."""
+    def __init__(
+        self, folder: Path, split: Split, manifest: Manifest, shards: Sequence[_ShardArrays]
+    ):
+        """Join shards end to end; use :meth:`open` or :meth:`from_arrays`."""
         self.folder = folder
         self.split = split
         self.fingerprint = manifest.fingerprint
         self._manifest = manifest
         self._ids = [shard.ids for shard in shards]
-        self._starts = [0, *np.cumsum([ids.size for ids in self._ids], dtype=np.int64).tolist()]
+        self._tokenizer: Tokenizer | None = None  # read when it is first used
+        self._starts: list[int] = bounds([ids.size for ids in self._ids]).tolist()
         none = np.zeros(0, dtype=np.int64)
         self.sentence_lengths: NDArray[np.int64] = np.concatenate(
             [none, *(shard.sentence_lengths for shard in shards)]
@@ -204,6 +200,29 @@ class TokenStore:
         shards = [_read_shard(folder, shard, manifest) for shard in manifest.shards[split]]
         return cls(folder, split, manifest, shards)
 
+    @classmethod
+    def from_arrays(
+        cls,
+        ids: Ids,
+        sentence_lengths: NDArray[np.int64],
+        document_sentences: NDArray[np.int64],
+        tokenizer: Tokenizer,
+    ) -> TokenStore:
+        """A training split in memory, without a corpus folder.
+
+        Args:
+            ids: [T] of all sentences, end to end.
+            sentence_lengths: [S] tokens of each sentence, adding up to T.
+            document_sentences: [D] sentences of each document, adding up to S.
+            tokenizer: the one that made the ids.
+        """
+        shards: dict[Split, list[Shard]] = {split: [] for split in SPLITS}
+        manifest = Manifest({}, tokenizer.fingerprint, tokenizer.vocab_size, shards, {})
+        arrays = _ShardArrays(ids, sentence_lengths, document_sentences)
+        store = cls(Path("memory"), "train", manifest, [arrays])
+        store._tokenizer = tokenizer
+        return store
+
     def tokens_between(self, start: int, stop: int) -> Ids:
         """Ids ``start`` to ``stop`` of the split, counted as in ``sentence_bounds``.
 
@@ -227,14 +246,16 @@ class TokenStore:
             return np.zeros(0, dtype=id_type(self._manifest.vocab_size))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    @cached_property
+    @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the ids, from the corpus folder.
 
         Raises:
             StoreError: it is not there, or not the one that made the ids.
         """
-        return _read_tokenizer(self.folder, self._manifest)
+        if self._tokenizer is None:
+            self._tokenizer = _read_tokenizer(self.folder, self._manifest)
+        return self._tokenizer
 
 
 def write_shard(
@@ -270,7 +291,7 @@ def write_shard(
     schema = pa.schema([pa.field(_COLUMN, rows.type)], metadata=made_by)
     with path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
         writer.write_batch(pa.record_batch([rows], schema=schema))
-    ids_at = _map_columns(path).at
+    ids_at = _map_shard(path).ids_at
     return Shard(
         file=path.name,
         sha256=sha256(path),
@@ -320,33 +341,39 @@ def verify_store(folder: str | Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Columns:
-    """A shard as arrays: ids [T], sentence_lengths [S], document_sentences [D].
-
-    ``at`` is where in the file the ids start; ``vocabulary`` and ``options`` are the fingerprints
-    in its schema.
-    """
+class _ShardArrays:
+    """A shard: ids [T], sentence_lengths [S] in tokens, document_sentences [D]."""
 
     ids: Ids
     sentence_lengths: NDArray[np.int64]
     document_sentences: NDArray[np.int64]
-    at: int
+
+
+@dataclass(frozen=True)
+class _MappedShard(_ShardArrays):
+    """A shard mapped from its file.
+
+    ``ids_at`` is the byte offset of the ids in the file; ``vocabulary`` and ``options`` are the
+    fingerprints in its schema.
+    """
+
+    ids_at: int
     vocabulary: str
     options: str
 
 
-def _map_columns(path: Path) -> _Columns:
+def _map_shard(path: Path) -> _MappedShard:
     """Map a shard known to be sound: Arrow takes the structure it finds on trust."""
     mapped = pa.memory_map(str(path)).read_buffer()
     file = pa.ipc.open_file(mapped)
     documents = file.get_batch(0).column(_COLUMN)
     sentences = documents.values
     ids = sentences.values.to_numpy(zero_copy_only=True)
-    return _Columns(
+    return _MappedShard(
         ids=ids,
         sentence_lengths=np.diff(sentences.offsets.to_numpy()).astype(np.int64),
         document_sentences=np.diff(documents.offsets.to_numpy()).astype(np.int64),
-        at=sentences.values.buffers()[1].address - mapped.address,
+        ids_at=sentences.values.buffers()[1].address - mapped.address,
         vocabulary=file.schema.metadata[_VOCABULARY_KEY].decode(),
         options=file.schema.metadata[_OPTIONS_KEY].decode(),
     )
@@ -361,29 +388,29 @@ def _frame_checksum(path: Path, ids_at: int, ids_bytes: int) -> str:
     return frame.hexdigest()
 
 
-def _read_shard(folder: Path, shard: Shard, manifest: Manifest) -> _Columns:
+def _read_shard(folder: Path, shard: Shard, manifest: Manifest) -> _MappedShard:
     path = folder / shard.file
     _check_size(path, shard)
     ids_bytes = shard.tokens * np.dtype(id_type(manifest.vocab_size)).itemsize
     try:
         intact = _frame_checksum(path, shard.ids_at, ids_bytes) == shard.frame
-        columns = _map_columns(path) if intact else None
+        mapped = _map_shard(path) if intact else None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}. {_REBUILD}") from error
-    if columns is None:
+    if mapped is None:
         raise StoreError(
             f"{path}: damaged: its lengths are not the ones in {MANIFEST}'s checksum. {_REBUILD}"
         )
     for what, found, expected in (
-        ("vocabulary", columns.vocabulary, manifest.vocabulary),
-        ("options", columns.options, options_fingerprint(manifest.options)),
+        ("vocabulary", mapped.vocabulary, manifest.vocabulary),
+        ("options", mapped.options, options_fingerprint(manifest.options)),
     ):
         if found != expected:
             raise StoreError(
                 f"{path}: made with {what} {found}, but {MANIFEST} says {expected}: the file "
                 f"belongs to another corpus. {_REBUILD}"
             )
-    return columns
+    return mapped
 
 
 def _check_size(path: Path, shard: Shard) -> None:
@@ -401,12 +428,12 @@ def _check_size(path: Path, shard: Shard) -> None:
 
 
 def _check_counts(
-    path: Path, shard: Shard, columns: _Columns, expected_type: type[np.unsignedinteger[Any]]
+    path: Path, shard: Shard, mapped: _MappedShard, expected_type: type[np.unsignedinteger[Any]]
 ) -> None:
-    sentences, documents = columns.sentence_lengths, columns.document_sentences
+    sentences, documents = mapped.sentence_lengths, mapped.document_sentences
     sound = (
-        columns.ids.dtype == expected_type
-        and columns.ids.size == shard.tokens == sentences.sum()
+        mapped.ids.dtype == expected_type
+        and mapped.ids.size == shard.tokens == sentences.sum()
         and sentences.size == shard.sentences == documents.sum()
         and documents.size == shard.documents
         and (sentences > 0).all()
@@ -415,7 +442,7 @@ def _check_counts(
     if not sound:
         raise StoreError(
             f"{path}: its {documents.size:,} documents, {sentences.size:,} sentences and "
-            f"{columns.ids.size:,} tokens do not add up to the {shard.documents:,}, "
+            f"{mapped.ids.size:,} tokens do not add up to the {shard.documents:,}, "
             f"{shard.sentences:,} and {shard.tokens:,} in {MANIFEST}. {_REBUILD}"
         )
 
@@ -427,9 +454,9 @@ def _verify_shard(folder: Path, shard: Shard, manifest: Manifest) -> None:
         raise StoreError(
             f"{path}: its content changed: the checksum is not the one in {MANIFEST}. {_REBUILD}"
         )
-    columns = _read_shard(folder, shard, manifest)
-    _check_counts(path, shard, columns, id_type(manifest.vocab_size))
-    ids = columns.ids
+    mapped = _read_shard(folder, shard, manifest)
+    _check_counts(path, shard, mapped, id_type(manifest.vocab_size))
+    ids = mapped.ids
     if ids.max(initial=0) >= manifest.vocab_size:
         at = int(np.argmax(ids >= manifest.vocab_size))
         raise StoreError(
