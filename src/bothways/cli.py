@@ -452,9 +452,9 @@ def _with_texts(chosen: Any) -> Any:
         return chosen
     if not chosen.texts and sys.stdin.isatty():
         raise UsageError("no text given; write texts after the model, or '-' to read lines.")
-    from bothways.corpus.text_files import LONGEST_TEXT_MIB, lines_of
+    from bothways.corpus.text_files import LONGEST_TEXT_MIB, decode_lines
 
-    stdin = lines_of(sys.stdin.buffer, "standard input", max_line_mib=LONGEST_TEXT_MIB)
+    stdin = decode_lines(sys.stdin.buffer, "standard input", max_line_mib=LONGEST_TEXT_MIB)
     lines = [line for _, line in stdin]
     if not lines:
         raise InputError("no text given: standard input is empty.")

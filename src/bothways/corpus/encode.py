@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bothways.arrays import bounds
 from bothways.config import CorpusConfig
 from bothways.corpus.cached_encoder import Encoder, PackedTokenizer
-from bothways.corpus.paragraphs import Broken, Document, documents_of
+from bothways.corpus.paragraphs import BrokenLines, Document, read_documents
 from bothways.corpus.sentences import split_paragraphs
 from bothways.corpus.sources import Unit
 from bothways.corpus.store import Ids
@@ -76,7 +76,7 @@ class Counts:
     text_bytes: int = 0
     empty_sentences: int = 0
     scripts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(SCRIPTS), np.int64))
-    broken: Broken = field(default_factory=Broken)
+    broken: BrokenLines = field(default_factory=BrokenLines)
 
     def add(self, other: Counts) -> None:
         """Count what is behind."""
@@ -92,7 +92,7 @@ class Counts:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Counts:
         """From what :meth:`to_dict` gave."""
-        broken = Broken(**data["broken"])
+        broken = BrokenLines(**data["broken"])
         broken.first = [(source, line, what) for source, line, what in broken.first]
         return cls(**{**data, "scripts": np.array(data["scripts"]), "broken": broken})
 
@@ -112,7 +112,7 @@ def encode_unit(
     documents: list[Document] = []
     files: list[int] = []
     for block in unit.blocks:
-        for continues, paragraphs in documents_of(block, config, counts.broken):
+        for continues, paragraphs in read_documents(block, config, counts.broken):
             if continues and files and files[-1] == block.file:
                 documents[-1][1].extend(paragraphs)  # two blocks of one file
             else:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import VocabularyConfig
-from bothways.corpus.text_files import explain_unreadable, list_files, read_lines
+from bothways.corpus.text_files import explain_read_errors, list_files, read_lines
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder, refuse_working_folder, write_json
 from bothways.tokenization.counting import count_chunks, count_words
@@ -131,7 +131,7 @@ def read_all(files: Sequence[Path], progress: Progress | None = None) -> Iterato
                 "texts to a .txt file, a text a line.",
                 path=path,
             )
-        with explain_unreadable(path, lambda: 0):
+        with explain_read_errors(path, lambda: 0):
             total += path.stat().st_size
     finished = 0
     for path in files:

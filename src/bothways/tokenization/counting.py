@@ -27,8 +27,8 @@ from bothways.errors import RunError
 from bothways.files import explain_disk_errors
 from bothways.tokenization.normalization import (
     Rules,
-    explain_unreadable,
     normalizer,
+    not_text_error,
     word_splitter,
 )
 
@@ -94,7 +94,7 @@ class StringCounts:
                 try:
                     writer.write_batch(pa.record_batch([strings, counts], schema=schema))
                 except UnicodeEncodeError as error:
-                    raise explain_unreadable(strings) from error
+                    raise not_text_error(strings) from error
 
 
 @contextlib.contextmanager
@@ -206,7 +206,7 @@ def _words_of(chunks: dict[str, int], rules: Rules) -> Counter[str]:
         try:
             found = split.pre_tokenize_str(clean.normalize_str(chunk))
         except (TypeError, UnicodeEncodeError) as error:
-            raise explain_unreadable([chunk]) from error
+            raise not_text_error([chunk]) from error
         for word, _ in found:
             words[word] += count
     return words

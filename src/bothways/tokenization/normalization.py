@@ -140,7 +140,7 @@ def _within(codes: NDArray[np.uint32], ranges: tuple[tuple[int, int], ...]) -> N
     return found
 
 
-def explain_unreadable(texts: Sequence[object]) -> BothwaysError:
+def not_text_error(texts: Sequence[object]) -> BothwaysError:
     """The error for the first of ``texts`` that the library cannot take."""
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, str):

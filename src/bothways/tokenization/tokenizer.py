@@ -28,8 +28,8 @@ from bothways.shipped import model_folder
 from bothways.tokenization.normalization import (
     ACCENTS,
     Normalization,
-    explain_unreadable,
     normalizer,
+    not_text_error,
     word_splitter,
 )
 from bothways.tokenization.tokenizer_files import read_library_file, read_settings, read_vocabulary
@@ -347,14 +347,14 @@ class Tokenizer:
         try:
             found = self._library.encode_batch_fast(texts, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
-            raise explain_unreadable(texts) from error
+            raise not_text_error(texts) from error
         return [encoding.ids for encoding in found]
 
     def _run_library(self, texts: list[str]) -> list[tokenizers.Encoding]:
         try:
             return self._library.encode_batch(texts, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
-            raise explain_unreadable(texts) from error
+            raise not_text_error(texts) from error
 
     def _assemble(self, parts: list[tokenizers.Encoding], keep: list[int], *, cut: int) -> Encoding:
         result = Encoding(
@@ -432,7 +432,7 @@ class Tokenizer:
                 self._library.normalizer.normalize_str(text) if self._library.normalizer else text
             )
         except (TypeError, UnicodeEncodeError) as error:
-            raise explain_unreadable([text]) from error
+            raise not_text_error([text]) from error
 
     def to_json(self) -> str:
         """The content of tokenizer.json."""
