@@ -315,7 +315,7 @@ def test_too_few_documents_to_hold_out_are_noted(config: Config) -> None:
     )
     assert report["train"]["documents"] == 2
     assert report["heldout"]["documents"] <= 1
-    assert "cannot be measured on" in report["heldout_note"]
+    assert "cannot be evaluated on" in report["heldout_note"]
     assert TokenStore.open(config().out, "heldout").documents <= 1
 
 
@@ -452,7 +452,7 @@ def test_a_full_disk_leaves_the_old_corpus(
         raise full
 
     if moment == "spool":
-        monkeypatch.setattr("bothways.corpus.build_log.UnitLog.append", fail)
+        monkeypatch.setattr("bothways.corpus.build_log.BuildLog.append", fail)
     elif moment == "shard":
         monkeypatch.setattr("pyarrow.ipc.new_file", fail)
     elif moment == "manifest":

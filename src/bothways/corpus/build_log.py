@@ -1,9 +1,9 @@
-"""Units of a build that are done, on disk beside the corpus until it is whole.
+"""The log of finished units, kept on disk next to the corpus until the build is complete.
 
-A log of records, each with its length and checksum, in the order of the text. A build that is
-killed leaves a log whose last record may be cut off; the next build with the same options and
-inputs reads it from the start, keeps the records that are sound up to the first that is not, and
-goes on from the position behind them.
+The log is a sequence of records, each with its length and checksum, in the order of the text. A
+build that is killed leaves a log whose last record may be cut off. The next build with the same
+options and inputs reads it from the start, keeps the records up to the first damaged one, and
+resumes from the position after them.
 """
 
 from __future__ import annotations
@@ -30,50 +30,52 @@ from bothways.files import PARTIAL
 
 _LOG = "units.log"
 _HEADER = struct.Struct("<Q32s")  # length and sha256 of a record
-_FACTS = "facts"
+_FACTS = "facts"  # counts and position, next to the arrays of a record
 
 
-class UnitLog:
-    """The units that are done.
+class BuildLog:
+    """The finished units of a build.
 
     Attributes:
-        folder: holds the log, and has room for other temporary files.
-        found: units taken over from an interrupted build.
-        note: what happened to an interrupted build, in words; None where there was none.
-        after: position behind the last unit.
+        folder: holds the log and other temporary files.
+        recovered: number of units recovered from an interrupted build.
+        note: a message about the interrupted build; None if there was none.
+        after: position after the last unit.
         counts: of all units together.
-        opened: when, in seconds of ``time.perf_counter``.
+        opened_at: in seconds of ``time.perf_counter``.
     """
 
     def __init__(self, out: Path, build: dict[str, Any]):
-        """Open the log of the corpus ``out``, or begin one.
+        """Open the log for the corpus ``out``, or start one.
 
         Args:
-            out: the corpus folder to be.
-            build: all that decides what the units hold; a log of another build is thrown away.
+            out: the corpus folder to build.
+            build: everything that determines the content of the units; the log of a different build
+                is discarded.
 
         Raises:
             StoreError: another process is building this corpus.
-            OSError: the disk refused.
+            OSError: the log could not be written.
         """
-        self.opened = time.perf_counter()
+        self.opened_at = time.perf_counter()
         self.folder = out.with_name(f"{PARTIAL}units-{out.name}")
         self._scratch = self.folder / "scratch"
         self.folder.mkdir(parents=True, exist_ok=True)
         self._file = self._open()
         self.after = Position()
         self.counts = Counts()
-        self.found = 0
+        self.recovered = 0
         self.note: str | None = None
-        self._records: list[tuple[int, int]] = []  # place of the payload, and its length
-        begin = json.dumps(build, sort_keys=True).encode()
-        self._recover(struct.pack("<Q", len(begin)) + begin)
+        self._records: list[tuple[int, int]] = []  # offset of the payload, and its length
+        identity = json.dumps(build, sort_keys=True).encode()
+        self._recover(struct.pack("<Q", len(identity)) + identity)
 
     def _open(self) -> BinaryIO:
         descriptor = os.open(self.folder / _LOG, os.O_RDWR | os.O_CREAT, 0o666)
         file = os.fdopen(descriptor, "r+b")
         try:
-            # The system lets go of the lock when the process ends, however it ends.
+            # The log itself is locked, so no lock file can be left behind. The system releases the
+            # lock when the process ends, however it ends.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
@@ -83,56 +85,58 @@ class UnitLog:
             ) from None
         return file
 
-    def _recover(self, begin: bytes) -> None:
-        old = os.fstat(self._file.fileno()).st_size
-        if old and self._file.read(len(begin)) != begin:
+    def _recover(self, preamble: bytes) -> None:
+        """Read the records of an interrupted build, and cut off what follows the intact ones."""
+        old_size = os.fstat(self._file.fileno()).st_size
+        if old_size and self._file.read(len(preamble)) != preamble:
             self.note = (
                 "an interrupted build was found, but with other options, inputs or vocabulary: "
-                "begun anew"
+                "starting over"
             )
-            old = 0
-        elif old:
+            old_size = 0
+        elif old_size:
             while (payload := self._read()) is not None:
                 _, counts, after = _unpack(payload)
                 self.counts.add(counts)
                 self.after = after
-            self.found = len(self._records)
-            self.note = f"continuing an interrupted build: {self.found} units are done"
-            damaged = old - self._end(len(begin))
+            self.recovered = len(self._records)
+            self.note = f"continuing an interrupted build: {self.recovered} units are finished"
+            damaged = old_size - self._end(len(preamble))
             if damaged:
-                self.note += f"; {damaged:,} bytes of it are damaged and are done again"
+                self.note += f"; {damaged:,} bytes of it are damaged and will be redone"
         self._file.seek(0)
-        if not old:
-            self._file.write(begin)
-        self._file.truncate(self._end(len(begin)))
+        if not old_size:
+            self._file.write(preamble)
+        self._file.truncate(self._end(len(preamble)))
         self._file.seek(0, os.SEEK_END)
 
-    def _end(self, begin: int) -> int:
-        return sum(self._records[-1]) if self._records else begin
+    def _end(self, preamble_size: int) -> int:
+        """Where the last intact record ends."""
+        return sum(self._records[-1]) if self._records else preamble_size
 
     def _read(self) -> bytes | None:
-        """The next record, if it is sound."""
+        """The payload of the next record; None if it is missing or damaged."""
         header = self._file.read(_HEADER.size)
         if len(header) < _HEADER.size:
             return None
         length, checksum = _HEADER.unpack(header)
-        at = self._file.tell()
-        if length > os.fstat(self._file.fileno()).st_size - at:
+        offset = self._file.tell()
+        if length > os.fstat(self._file.fileno()).st_size - offset:
             return None
         payload = self._file.read(length)
         if hashlib.sha256(payload).digest() != checksum:
             return None
-        self._records.append((at, length))
+        self._records.append((offset, length))
         return payload
 
-    def append(self, columns: EncodedUnit, counts: Counts, after: Position) -> None:
-        """Add a unit; what was added before stays readable whatever happens.
+    def append(self, unit: EncodedUnit, counts: Counts, after: Position) -> None:
+        """Add a unit; units added before stay readable whatever happens.
 
         Raises:
-            OSError: the disk refused.
+            OSError: the log could not be written.
         """
         facts = json.dumps({"counts": counts.to_dict(), "after": asdict(after)}).encode()
-        payload = save({**vars(columns), _FACTS: np.frombuffer(facts, dtype=np.uint8)})
+        payload = save({**vars(unit), _FACTS: np.frombuffer(facts, dtype=np.uint8)})
         self._file.write(_HEADER.pack(len(payload), hashlib.sha256(payload).digest()) + payload)
         self._file.flush()
         self._records.append((self._file.tell() - len(payload), len(payload)))
@@ -141,8 +145,8 @@ class UnitLog:
 
     def __iter__(self) -> Iterator[EncodedUnit]:
         """The units in order, each read from disk."""
-        for at, length in self._records:
-            self._file.seek(at)
+        for offset, length in self._records:
+            self._file.seek(offset)
             yield _unpack(self._file.read(length))[0]
 
     def scratch(self) -> Path:
@@ -157,7 +161,7 @@ class UnitLog:
         self._file.close()
 
     def remove(self) -> None:
-        """Delete the log: the corpus is whole, or can never be."""
+        """Delete the log: the corpus is complete, or cannot be built at all."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self._file.close()
 

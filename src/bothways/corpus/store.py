@@ -3,7 +3,7 @@
     corpus.json            the manifest: options, vocabulary, shards with checksums, report
     vocab.txt, ...         the tokenizer that made the ids
     train-00000.arrow ...  uncompressed Arrow IPC files with one column, ``sentences``:
-    heldout-00000.arrow    list<list<uint16>> (uint32 above 65,536 pieces), a document a row
+    heldout-00000.arrow    list<list<uint16>> (uint32 above 65,536 pieces), one document per row
 
 A shard is one record batch, so its ids are one contiguous array on disk. A document never spans
 two shards.
@@ -35,14 +35,14 @@ Split = Literal["train", "heldout"]
 SPLITS: tuple[Split, ...] = ("train", "heldout")
 Ids = NDArray[np.uint16 | np.uint32]
 
-# Arrow's plain lists count in 32 bits; a shard with more ids (one enormous document) gets large
-# lists.
+# Offsets of Arrow's plain lists have 32 bits; a shard with more ids (one enormous document) gets
+# large lists.
 LARGEST_OFFSET = 2**31 - 1
 
 _COLUMN = "sentences"
 _VOCABULARY_KEY = b"bothways.vocabulary"
 _OPTIONS_KEY = b"bothways.options"
-_PLACES = ("files", "tokenizer", "out")
+_PATH_OPTIONS = ("files", "tokenizer", "out")
 _REBUILD = (
     f"Build the corpus again with `bothways corpus` ({MANIFEST} holds the options it was built "
     "with), or restore the file from a copy."
@@ -50,23 +50,23 @@ _REBUILD = (
 
 
 def id_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
-    """The smallest type that holds every id of a vocabulary."""
+    """The smallest type that can represent every id of a vocabulary."""
     return np.uint16 if vocab_size <= 2**16 else np.uint32
 
 
 def options_fingerprint(options: Mapping[str, Any]) -> str:
-    """Digest of a build's options, without those that say where files are."""
-    return digest({name: value for name, value in options.items() if name not in _PLACES})
+    """Digest of a build's options, without those that name files and folders."""
+    return digest({name: value for name, value in options.items() if name not in _PATH_OPTIONS})
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of the store, as the manifest records it.
+    """One file of the store, as recorded in the manifest.
 
     Attributes:
-        frame: sha256 of everything but the ids, which opening checks: damaged lengths or Arrow
-            structure would give slices of other text, or crash the process.
-        ids_at: where in the file the ids start, in bytes.
+        frame: sha256 of everything but the ids. It is checked on opening: damaged lengths or Arrow
+            structure would give slices of the wrong text, or crash the process.
+        ids_at: byte offset of the ids in the file.
     """
 
     file: str
@@ -81,7 +81,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What corpus.json says.
+    """The content of corpus.json.
 
     Attributes:
         options: the build's options, flattened to dotted names.
@@ -99,7 +99,7 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the content: options, vocabulary and shards, not where files are."""
+        """Digest of the content: options, vocabulary and shards, but not paths."""
         shards = {split: [asdict(shard) for shard in self.shards[split]] for split in SPLITS}
         made_by = options_fingerprint(self.options)
         return digest([FORMAT, made_by, self.vocabulary, self.vocab_size, shards])
@@ -121,8 +121,8 @@ class Manifest:
         path = folder / MANIFEST
         if not path.is_file():
             raise StoreError(
-                f"{folder}: no {MANIFEST} here, so this is not a corpus folder, or its building "
-                f"was interrupted. Build one with `bothways corpus`."
+                f"{folder}: no {MANIFEST} here, so this is not a corpus folder, or its build was "
+                f"interrupted. Build one with `bothways corpus`."
             )
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
@@ -145,7 +145,7 @@ class Manifest:
             )
         if manifest.fingerprint != fingerprint:
             raise StoreError(
-                f"{path}: changed since it was written: its options and checksums do not give its "
+                f"{path}: changed since it was written: its options and checksums do not match its "
                 f"fingerprint {fingerprint}. " + _REBUILD
             )
         return manifest
@@ -157,7 +157,7 @@ class TokenStore:
     Attributes:
         folder: the corpus folder.
         split: train or heldout.
-        documents, sentences, tokens: how many there are; 0 of all for an empty held-out part.
+        documents, sentences, tokens: their numbers; all 0 for an empty held-out split.
         sentence_lengths: int64 [S] tokens of each sentence, at least 1.
         document_bounds: int64 [D + 1] in sentences.
         sentence_bounds: int64 [S + 1] in tokens, over all shards of the split.
@@ -224,14 +224,14 @@ class TokenStore:
         return store
 
     def tokens_between(self, start: int, stop: int) -> Ids:
-        """Ids ``start`` to ``stop`` of the split, counted as in ``sentence_bounds``.
+        """Ids ``start`` to ``stop`` of the split, in the positions of ``sentence_bounds``.
 
         Returns:
-            [stop - start], read-only; a view of the file as long as the range stays within one
-            shard, as a range within one document always does.
+            [stop - start], read-only; a view of the file if the range is within one shard, as every
+            range within one document is.
 
         Raises:
-            IndexError: not a range of the split.
+            IndexError: the range is not within the split.
         """
         if not 0 <= start <= stop <= self.tokens:
             raise IndexError(f"tokens {start} to {stop} of a split with {self.tokens} tokens")
@@ -251,7 +251,7 @@ class TokenStore:
         """The tokenizer that made the ids, from the corpus folder.
 
         Raises:
-            StoreError: it is not there, or not the one that made the ids.
+            StoreError: it is missing, or is not the one that made the ids.
         """
         if self._tokenizer is None:
             self._tokenizer = _read_tokenizer(self.folder, self._manifest)
@@ -266,7 +266,7 @@ def write_shard(
     vocabulary: str,
     options: str,
 ) -> Shard:
-    """Write one shard; the caller makes the folder durable.
+    """Write one shard; the caller syncs the folder.
 
     Args:
         path: file to write.
@@ -277,7 +277,7 @@ def write_shard(
         options: fingerprint of the build's options.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the file could not be written.
     """
     lists, offset = (
         (pa.ListArray, pa.int32())
@@ -305,13 +305,13 @@ def write_shard(
 
 
 def verify_store(folder: str | Path) -> list[str]:
-    """Read a whole corpus folder and say what is wrong with it.
+    """Read a whole corpus folder and report its problems.
 
-    Checks the manifest, the tokenizer, every shard's checksum, counts and ids, and that no shard
-    lies there unlisted.
+    Checks the manifest, the tokenizer, every shard's checksum, counts and ids, and that the folder
+    has no unlisted shards.
 
     Returns:
-        Problems in words, each naming its file; empty for a sound folder.
+        Messages, each naming its file; empty for an intact folder.
     """
     folder = Path(folder)
     try:
@@ -331,7 +331,7 @@ def verify_store(folder: str | Path) -> list[str]:
             problems.append(str(error))
     unlisted = {path.name for path in folder.glob("*.arrow")} - {shard.file for shard in listed}
     problems.extend(
-        f"{folder / name}: not listed in {MANIFEST}, and so never read. Remove it."
+        f"{folder / name}: not listed in {MANIFEST}, so it is never read. Remove it."
         for name in sorted(unlisted)
     )
     return problems
@@ -363,7 +363,7 @@ class _MappedShard(_ShardArrays):
 
 
 def _map_shard(path: Path) -> _MappedShard:
-    """Map a shard known to be sound: Arrow takes the structure it finds on trust."""
+    """Map a shard known to be intact: Arrow does not check the structure itself."""
     mapped = pa.memory_map(str(path)).read_buffer()
     file = pa.ipc.open_file(mapped)
     documents = file.get_batch(0).column(_COLUMN)
@@ -399,7 +399,7 @@ def _read_shard(folder: Path, shard: Shard, manifest: Manifest) -> _MappedShard:
         raise StoreError(f"{path}: cannot be read: {error.strerror}. {_REBUILD}") from error
     if mapped is None:
         raise StoreError(
-            f"{path}: damaged: its lengths are not the ones in {MANIFEST}'s checksum. {_REBUILD}"
+            f"{path}: damaged: its lengths do not match the checksum in {MANIFEST}. {_REBUILD}"
         )
     for what, found, expected in (
         ("vocabulary", mapped.vocabulary, manifest.vocabulary),
@@ -431,7 +431,7 @@ def _check_counts(
     path: Path, shard: Shard, mapped: _MappedShard, expected_type: type[np.unsignedinteger[Any]]
 ) -> None:
     sentences, documents = mapped.sentence_lengths, mapped.document_sentences
-    sound = (
+    consistent = (
         mapped.ids.dtype == expected_type
         and mapped.ids.size == shard.tokens == sentences.sum()
         and sentences.size == shard.sentences == documents.sum()
@@ -439,7 +439,7 @@ def _check_counts(
         and (sentences > 0).all()
         and (documents > 0).all()
     )
-    if not sound:
+    if not consistent:
         raise StoreError(
             f"{path}: its {documents.size:,} documents, {sentences.size:,} sentences and "
             f"{mapped.ids.size:,} tokens do not add up to the {shard.documents:,}, "
@@ -452,7 +452,7 @@ def _verify_shard(folder: Path, shard: Shard, manifest: Manifest) -> None:
     _check_size(path, shard)
     if sha256(path) != shard.sha256:
         raise StoreError(
-            f"{path}: its content changed: the checksum is not the one in {MANIFEST}. {_REBUILD}"
+            f"{path}: its content changed: its checksum differs from {MANIFEST}. {_REBUILD}"
         )
     mapped = _read_shard(folder, shard, manifest)
     _check_counts(path, shard, mapped, id_type(manifest.vocab_size))
@@ -469,7 +469,7 @@ def _read_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_folder(folder)
     except BothwaysError as error:
-        raise StoreError(f"{error} It belongs to the corpus. {_REBUILD}") from error
+        raise StoreError(f"{error} It is part of the corpus. {_REBUILD}") from error
     if tokenizer.fingerprint != manifest.vocabulary:
         raise StoreError(
             f"{folder}: its tokenizer is not the one that made the ids: vocabulary "
