@@ -352,7 +352,7 @@ class _SplitWriter:
         self._options = options_fingerprint(options)
         self._shard_tokens = shard_tokens
         self._tokens = 0  # of all documents so far
-        self._shard_number = 0  # documents that start in this range of tokens belong to the shard
+        self._shard_range = 0  # index of the token range that the current shard covers
         self._document = -1
         self._clear()
 
@@ -366,9 +366,9 @@ class _SplitWriter:
         """Add sentences of a new document, or more sentences of the last one."""
         if document != self._document:
             # A document belongs to the shard that its first token falls into.
-            if self._tokens // self._shard_tokens != self._shard_number:
+            if self._tokens // self._shard_tokens != self._shard_range:
                 self._flush()
-                self._shard_number = self._tokens // self._shard_tokens
+                self._shard_range = self._tokens // self._shard_tokens
             self._document = document
             self._document_sentences.append(0)
             self._document_tokens.append(0)

@@ -14,7 +14,7 @@ from bothways.corpus.text_files import explain_read_errors, list_files, read_lin
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder, refuse_working_folder, write_json
 from bothways.tokenization.counting import count_chunks, count_words
-from bothways.tokenization.learning import Learned, learn, least_count
+from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.normalization import Rules
 from bothways.tokenization.tokenizer import (
     SETTINGS_FILE,
@@ -166,9 +166,9 @@ def refuse_foreign_folder(out: Path) -> None:
         )
 
 
-def _report(learned: Learned, config: VocabularyConfig) -> dict[str, Any]:
-    tokenizer, scripts = learned.tokenizer, learned.scripts
-    least = f"pairs seen {least_count(config)} times"
+def _report(learned: LearnedVocabulary, config: VocabularyConfig) -> dict[str, Any]:
+    tokenizer, letters = learned.tokenizer, learned.letters
+    least = f"pairs seen {min_pair_count(config)} times"
     short = f"{config.size:,} asked for: no further {least} or more, or none that helps"
     characters = sum(count * len(word) for word, count in learned.words.items())
     longest = sorted(tokenizer.pieces, key=lambda piece: (-len(piece), piece))
@@ -187,9 +187,9 @@ def _report(learned: Learned, config: VocabularyConfig) -> dict[str, Any]:
             "fingerprint": tokenizer.fingerprint,
         },
         "alphabet": {
-            "letters": scripts.letters,
-            "hangul_and_kana": scripts.hangul_and_kana / max(scripts.letters, 1),
-            "ideographs": scripts.ideographs / max(scripts.letters, 1),
+            "letters": letters.letters,
+            "hangul_and_kana": letters.hangul_and_kana / max(letters.letters, 1),
+            "ideographs": letters.ideographs / max(letters.letters, 1),
             "kept": len({character for word in learned.words for character in word})
             - len(learned.dropped),
             "dropped": len(learned.dropped),
