@@ -68,7 +68,7 @@ def test_report_counts_what_can_be_counted_by_hand(tmp_path: Path) -> None:
     assert {stage for stage, _, _ in seen} == {"reading", "merging"}
     tokenizer = Tokenizer.from_folder(out)
     assert report["vocabulary"]["pieces"] == tokenizer.vocab_size < 100
-    assert "100 asked for" in report["vocabulary"]["fewer_because"]
+    assert "100 requested" in report["vocabulary"]["fewer_because"]
     assert report["vocabulary"]["score"] == "likelihood"
     assert report["vocabulary"]["longest_pieces"][0] in tokenizer.pieces
     learned = report["learned_from"]
@@ -112,7 +112,7 @@ def test_refusals(tmp_path: Path) -> None:
     assert not (tmp_path / "w").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "model.safetensors").write_text("")
-    with pytest.raises(ConfigError, match=r"model\.safetensors, which is no part"):
+    with pytest.raises(ConfigError, match=r"model\.safetensors, which is not part"):
         learn_from_files(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "other")))
     (tmp_path / "a.jsonl.gz").write_bytes(b"")
     with pytest.raises(InputError, match=r"a\.jsonl\.gz: this holds records"):
