@@ -326,9 +326,9 @@ def join_single_sentences(
 ) -> Iterator[SourceRange]:
     """Join documents of one sentence, which have no next sentence of their own, to longer ones.
 
-    A document of one sentence is put before the next longer document of its file, together with
-    the others on the way there (title, chapter, heading). After the last longer document of the
-    file, it is put behind that one.
+    A document of one sentence is joined to the start of the next longer document of its file,
+    together with the others in between (title, chapter, heading). After the last longer document of
+    the file, it is joined to the end of that one.
 
     Args:
         documents: file and range of each document, in order, each of at least one sentence.

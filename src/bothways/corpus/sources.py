@@ -163,9 +163,9 @@ def read_units(
     before = sum(item.size for item in inputs[: start.file])
     read = before
     for number in range(start.file, len(inputs)):
-        begin = start if number == start.file else Position(number)
+        position = start if number == start.file else Position(number)
         try:
-            for block, after, on_disk in _blocks(inputs[number], begin, config):
+            for block, after, on_disk in _blocks(inputs[number], position, config):
                 blocks.append(block)
                 size += block.size
                 read = before + on_disk
@@ -186,23 +186,23 @@ def _kind(path: Path) -> Kind:
     return "parquet" if path.suffix == ".parquet" else "text"
 
 
-def _blocks(item: Input, begin: Position, config: CorpusConfig) -> Iterator[_Step]:
+def _blocks(item: Input, start: Position, config: CorpusConfig) -> Iterator[_Step]:
     if item.path is None:
-        for block, after in _line_blocks(sys.stdin.buffer, item, begin, config):
+        for block, after in _line_blocks(sys.stdin.buffer, item, start, config):
             yield block, after, 0
         return
-    at = begin.line - 1
+    finished_lines = start.line - 1
 
     def lines_read() -> int:
-        return at
+        return finished_lines
 
     with explain_read_errors(item.path, lines_read), item.path.open("rb") as disk:
         if item.kind == "parquet":
-            yield from _row_blocks(disk, item, begin, config)
+            yield from _row_blocks(disk, item, start, config)
             return
         with decompressed(item.path, disk) as file:
-            for block, after in _line_blocks(file, item, begin, config):
-                at = after.line - 1
+            for block, after in _line_blocks(file, item, start, config):
+                finished_lines = after.line - 1
                 yield block, after, bytes_read(disk)
 
 
@@ -210,31 +210,37 @@ def _blocks(item: Input, begin: Position, config: CorpusConfig) -> Iterator[_Ste
 
 
 def _line_blocks(
-    file: BinaryIO | BufferedIOBase, item: Input, begin: Position, config: CorpusConfig
+    file: BinaryIO | BufferedIOBase, item: Input, start: Position, config: CorpusConfig
 ) -> Iterator[tuple[Block, Position]]:
     """Cut a stream into blocks of whole lines: as many as fit into ``UNIT_BYTES``, at least one."""
     limit = int(config.max_line_mib * 2**20)
-    at = begin
+    position = start
     rest = b""
-    _skip(file, begin.offset)
+    _skip(file, start.offset)
     while True:
         data = rest + file.read(UNIT_BYTES - len(rest))
         full = len(data) >= UNIT_BYTES
         cut = data.rfind(b"\n") + 1 if full else len(data)
         if full and not cut:
-            data, cut = _long_line(data, file, item, at.line, limit)
+            data, cut = _long_line(data, file, item, position.line, limit)
         if not data:
             return
-        if at.offset == 0 and data.startswith(UTF16_BOMS):
+        if position.offset == 0 and data.startswith(UTF16_BOMS):
             raise utf16_error(item.name)
         lines = data.count(b"\n", 0, cut)
         last = data[data.rfind(b"\n", 0, cut - 1) + 1 : cut]
         after = Position(
-            at.file, at.offset + cut, at.line + lines, bool(last.decode("utf-8", "replace").strip())
+            position.file,
+            position.offset + cut,
+            position.line + lines,
+            bool(last.decode("utf-8", "replace").strip()),
         )
-        continues = at.offset > 0 and (config.documents == "file" or at.in_document)
-        yield Block(at.file, item.name, item.kind, at.line, continues, data[:cut]), after
-        at, rest = after, data[cut:]
+        continues = position.offset > 0 and (config.documents == "file" or position.in_document)
+        yield (
+            Block(position.file, item.name, item.kind, position.line, continues, data[:cut]),
+            after,
+        )
+        position, rest = after, data[cut:]
 
 
 def _skip(file: BinaryIO | BufferedIOBase, offset: int) -> None:
@@ -267,26 +273,26 @@ def _long_line(
 
 
 def _row_blocks(
-    disk: BinaryIO, item: Input, begin: Position, config: CorpusConfig
+    disk: BinaryIO, item: Input, start: Position, config: CorpusConfig
 ) -> Iterator[_Step]:
     try:
         table = pq.ParquetFile(disk)
         _check_column(table.schema_arrow, item, config.text_field)
         total = max(table.metadata.num_rows, 1)
-        at = begin
+        position = start
         row = 0
         for batch in table.iter_batches(batch_size=ROWS, columns=[config.text_field]):
             row += batch.num_rows
-            if row <= begin.offset:
+            if row <= start.offset:
                 continue
-            after = Position(at.file, row, row + 1)
+            after = Position(position.file, row, row + 1)
             texts: list[bytes | None] = _as_bytes(batch.column(0)).to_pylist()
             yield (
-                Block(at.file, item.name, item.kind, at.line, False, texts),
+                Block(position.file, item.name, item.kind, position.line, False, texts),
                 after,
                 item.size * row // total,
             )
-            at = after
+            position = after
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"cannot be read as Parquet ({error}). Copy or write the file again.", path=item.path

@@ -257,13 +257,13 @@ class _PairTable:
         return [self.rows[key] for key in keys_list]
 
     def _new_rows(self, keys: Longs, counts: Longs, starts: Longs, lengths: Longs) -> None:
-        begin, self.size = self.size, self.size + len(keys)
+        start, self.size = self.size, self.size + len(keys)
         for name in ("left", "right", "counts", "_starts", "_lengths"):
             setattr(self, name, _grown(getattr(self, name), self.size))
-        rows = slice(begin, self.size)
+        rows = slice(start, self.size)
         self.left[rows], self.right[rows] = keys >> 32, keys & 0xFFFFFFFF
         self.counts[rows], self._starts[rows], self._lengths[rows] = counts, starts, lengths
-        self.rows.update(zip(keys.tolist(), range(begin, self.size), strict=True))
+        self.rows.update(zip(keys.tolist(), range(start, self.size), strict=True))
 
     def _append(self, at: Ints) -> None:
         end = self._pooled + len(at)

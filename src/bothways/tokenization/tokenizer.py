@@ -146,14 +146,14 @@ class Tokenizer:
         path = model_folder(folder)
         if path.is_dir():
             candidates = [path / TOKENIZER_FILE, path / VOCABULARY_FILE]
-            found = next((file for file in candidates if file.is_file()), None)
-            if found is None:
+            file = next((file for file in candidates if file.is_file()), None)
+            if file is None:
                 raise ModelError(
                     f"{path}: neither {TOKENIZER_FILE} nor {VOCABULARY_FILE} is in this folder. "
                     "Name a folder that has one of them, or learn a vocabulary with "
                     "`bothways vocab`."
                 )
-            path = found
+            path = file
         if not path.is_file():
             raise ModelError(f"{path}: no such file or folder, so there is no vocabulary to read.")
         if path.suffix == ".json":
@@ -518,8 +518,8 @@ def _ids_of(pieces: Sequence[str], source: str | Path) -> dict[str, int]:
 def _starts_word(pieces: list[str], settings: dict[str, Any]) -> NDArray[np.bool_]:
     """By the model's prefix for pieces that continue a word, or (byte-level) that start one."""
     if _kind(settings) == "byte-bpe":
-        whole = {token["content"] for token in settings["added_tokens"]}
-        starts = [p.startswith(BYTE_SPACE) or p in whole or _is_unused(p) for p in pieces]
+        added = {token["content"] for token in settings["added_tokens"]}
+        starts = [p.startswith(BYTE_SPACE) or p in added or _is_unused(p) for p in pieces]
     else:
         mark = settings["model"].get("continuing_subword_prefix") or ""
         starts = [not mark or p == mark or not p.startswith(mark) for p in pieces]
