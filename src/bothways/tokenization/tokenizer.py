@@ -33,7 +33,7 @@ from bothways.tokenization.normalization import (
     word_splitter,
 )
 from bothways.tokenization.tokenizer_files import read_library_file, read_settings, read_vocabulary
-from bothways.tokenization.truncation import Truncation, kept_lengths
+from bothways.tokenization.truncation import Truncation, truncated_lengths
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
@@ -329,7 +329,7 @@ class Tokenizer:
             parts = [encoded[number]] if b is None else [encoded[number], encoded[len(a) + number]]
             sizes = [len(part) for part in parts]
             try:
-                keep = kept_lengths(sizes, max_length, truncation)
+                keep = truncated_lengths(sizes, max_length, truncation)
             except LengthError as error:
                 where = "" if len(a) == 1 else f"text {number + 1} of {len(a)}: "
                 raise LengthError(where + str(error)) from None

@@ -9,7 +9,9 @@ from bothways.errors import LengthError
 Truncation = Literal["longest_first", "only_second", "refuse"]
 
 
-def kept_lengths(sizes: list[int], max_length: int | None, truncation: Truncation) -> list[int]:
+def truncated_lengths(
+    sizes: list[int], max_length: int | None, truncation: Truncation
+) -> list[int]:
     """How many tokens each segment keeps, given their sizes without special tokens.
 
     Raises:
