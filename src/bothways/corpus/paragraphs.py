@@ -95,18 +95,19 @@ class _BlockReader:
             texts = [self._record(line, number) for number, line in lines if line.strip()]
         else:
             return self._text_documents(self.block.data)
-        found = [_paragraphs(text.split("\n")) for text in texts if text is not None]
-        return [(False, paragraphs) for paragraphs in found if paragraphs]
+        documents = [_paragraphs(text.split("\n")) for text in texts if text is not None]
+        return [(False, paragraphs) for paragraphs in documents if paragraphs]
 
     def _text_documents(self, data: bytes) -> list[Document]:
         lines = [line.strip() for line in self._lines(data)]
         if self.config.documents == "file":
-            found = [paragraphs] if (paragraphs := [line for line in lines if line]) else []
+            paragraphs = [line for line in lines if line]
+            documents = [paragraphs] if paragraphs else []
             continues = self.block.continues
         else:
-            found = [list(group) for full, group in groupby(lines, bool) if full]
+            documents = [list(group) for has_text, group in groupby(lines, bool) if has_text]
             continues = self.block.continues and bool(lines and lines[0])
-        return [(continues and i == 0, paragraphs) for i, paragraphs in enumerate(found)]
+        return [(continues and i == 0, paragraphs) for i, paragraphs in enumerate(documents)]
 
     # ------------------------------------------------------------------------------------- lines
 
@@ -134,15 +135,14 @@ class _BlockReader:
         except InputError:
             if self.config.broken == "stop" or len(line) > self.limit + 1:
                 raise
-        return self._replace_broken(
-            line.removesuffix(b"\r").decode("utf-8", "replace"), line, number
-        )
+        text = line.removesuffix(b"\r").decode("utf-8", "replace")
+        return self._replace_broken(text, line, number)
 
-    def _replace_broken(self, text: str, line: bytes, number: int) -> str:
+    def _replace_broken(self, text: str, original: bytes, number: int) -> str:
+        """Replace characters that cannot be text, and count all U+FFFD not in the original."""
         text = _SURROGATES.sub(_REPLACEMENT, text.replace("\0", _REPLACEMENT))
-        self.broken.replaced(
-            self.block.source, number, text.count(_REPLACEMENT) - line.count(_REPLACEMENT.encode())
-        )
+        replaced = text.count(_REPLACEMENT) - original.count(_REPLACEMENT.encode())
+        self.broken.replaced(self.block.source, number, replaced)
         return text
 
     # ------------------------------------------------------------------------ JSON lines and rows
@@ -160,7 +160,7 @@ class _BlockReader:
             return self._leave_out(number, f"no field {name!r}, only {known}")
         text = record[name]
         if not isinstance(text, str):
-            return self._leave_out(number, f"field {name!r} is {_shown(text)}, not a string")
+            return self._leave_out(number, f"field {name!r} is {_type_name(text)}, not a string")
         if "\0" not in text and not _SURROGATES.search(text):
             return text
         if self.config.broken == "stop":
@@ -203,7 +203,7 @@ def _paragraphs(lines: list[str]) -> list[str]:
     return [stripped for line in lines if (stripped := line.strip())]
 
 
-def _shown(value: Any) -> str:
+def _type_name(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return f"a {type(value).__name__}"

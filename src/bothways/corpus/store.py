@@ -125,14 +125,15 @@ class Manifest:
                 f"interrupted. Build one with `bothways corpus`."
             )
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            version = found.pop("format")
-            fingerprint = found.pop("fingerprint")
+            content = json.loads(path.read_text(encoding="utf-8"))
+            version = content.pop("format")
+            fingerprint = content.pop("fingerprint")
             if version == FORMAT:
-                found["shards"] = {
-                    split: [Shard(**shard) for shard in found["shards"][split]] for split in SPLITS
+                content["shards"] = {
+                    split: [Shard(**shard) for shard in content["shards"][split]]
+                    for split in SPLITS
                 }
-                manifest = cls(**found)
+                manifest = cls(**content)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(
                 f"{path}: damaged, cannot be read ({error!r}). Build the corpus again with "

@@ -157,12 +157,12 @@ def _files_under(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     def refuse(error: OSError) -> NoReturn:
         raise _unreadable_error(Path(error.filename or folder), error) from error
 
-    found = []
+    files = []
     for parent, folders, names in os.walk(folder, onerror=refuse):
         # Temporary folders that a killed command left behind are not input.
         folders[:] = [name for name in folders if not name.startswith(PARTIAL)]
-        found += [Path(parent, name) for name in names if name.endswith(suffixes)]
-    return found
+        files += [Path(parent, name) for name in names if name.endswith(suffixes)]
+    return files
 
 
 def decode_line(line: bytes, path: str | Path, number: int, limit: int) -> str:

@@ -217,10 +217,10 @@ def _read(source: _Source) -> list[Document]:
     except (OSError, SyntaxError, ValueError):
         return []  # templates, or sources for another version of Python
     # The language reference shown by help() is a dictionary, not docstrings.
-    found = _topics(tree, source.module) if source.path.stem == "topics" else []
+    topics = _topics(tree, source.module) if source.path.stem == "topics" else []
     return [
         Document(source.package, source.module, name, tuple(map(tuple, paragraphs)))
-        for name, docstring in (*found, *_documented(tree, source.module))
+        for name, docstring in (*topics, *_documented(tree, source.module))
         if (paragraphs := clean(docstring))
     ]
 

@@ -204,10 +204,10 @@ def _split_chunks(chunks: dict[str, int], rules: Rules) -> Counter[str]:
     words: Counter[str] = Counter()
     for chunk, count in chunks.items():
         try:
-            found = split.pre_tokenize_str(clean.normalize_str(chunk))
+            split_chunk = split.pre_tokenize_str(clean.normalize_str(chunk))
         except (TypeError, UnicodeEncodeError) as error:
             raise not_text_error([chunk]) from error
-        for word, _ in found:
+        for word, _ in split_chunk:
             words[word] += count
     return words
 

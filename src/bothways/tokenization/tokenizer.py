@@ -348,10 +348,10 @@ class Tokenizer:
         """
         texts = [*texts]
         try:
-            found = self._library.encode_batch_fast(texts, add_special_tokens=False)
+            encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
             raise not_text_error(texts) from error
-        return [encoding.ids for encoding in found]
+        return [encoding.ids for encoding in encodings]
 
     def _run_library(self, texts: list[str]) -> list[tokenizers.Encoding]:
         try:
