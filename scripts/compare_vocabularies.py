@@ -23,11 +23,11 @@ from tokenizers.models import WordPiece
 from tokenizers.trainers import WordPieceTrainer
 
 from bothways.config import LearningOptions
-from bothways.corpus.text_files import list_files
-from bothways.corpus.vocabulary import count_file_words, measure, read_all
+from bothways.text_files import list_files
 from bothways.tokenization.learning import learn_from_words
 from bothways.tokenization.normalization import Rules, count_letters, normalizer, word_splitter
 from bothways.tokenization.tokenizer import SPECIAL_PIECES, UNK, Tokenizer
+from bothways.tokenization.vocabulary import count_file_words, measure, read_all
 
 WAYS: dict[str, dict[str, Any]] = {
     "wordpiece, likelihood": {"score": "likelihood"},

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.corpus.text_files import read_lines
+from bothways.text_files import read_lines
 from bothways.tokenization import Tokenizer, learn_vocabulary
 from bothways.tokenization.normalization import count_letters, normalizer, word_splitter
 from bothways.tokenization.tokenizer import SPECIAL_PIECES

@@ -16,6 +16,7 @@ ROOT = Path(bothways.__file__).parent
 FLOORS = (
     {"errors", "shipped"},
     {"arrays", "files", "page", "config", "use_options", "randomness"},
+    {"text_files"},
     {"options", "tokenization"},
     {"corpus", "model"},
     {"training"},

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from bothways.config import VocabularyConfig
-from bothways.corpus.vocabulary import count_file_words, learn_from_files, measure
 from bothways.errors import ConfigError, InputError
 from bothways.tokenization import Tokenizer
 from bothways.tokenization.tokenizer import SPECIAL_PIECES
+from bothways.tokenization.vocabulary import count_file_words, learn_from_files, measure
 
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 PROGRAM = """
 import sys
 from bothways.config import VocabularyConfig
-from bothways.corpus.vocabulary import learn_from_files
+from bothways.tokenization.vocabulary import learn_from_files
 from bothways.tokenization import counting
 counting._BLOCK_CHARACTERS = 2000
 files, out, workers, most = sys.argv[1:]

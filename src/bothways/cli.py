@@ -140,7 +140,7 @@ def _vocab_learn(argv: Sequence[str]) -> int:
     from bothways.config import VocabularyConfig
 
     config = _options(VocabularyConfig, "vocab learn", argv)
-    from bothways.corpus.vocabulary import learn_from_files
+    from bothways.tokenization.vocabulary import learn_from_files
 
     with _stages() as progress:
         report = learn_from_files(config, progress=progress)
@@ -452,7 +452,7 @@ def _with_texts(chosen: Any) -> Any:
         return chosen
     if not chosen.texts and sys.stdin.isatty():
         raise UsageError("no text given; write texts after the model, or '-' to read lines.")
-    from bothways.corpus.text_files import LONGEST_TEXT_MIB, decode_lines
+    from bothways.text_files import LONGEST_TEXT_MIB, decode_lines
 
     stdin = decode_lines(sys.stdin.buffer, "standard input", max_line_mib=LONGEST_TEXT_MIB)
     lines = [line for _, line in stdin]

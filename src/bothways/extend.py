@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import ExtendConfig
-from bothways.corpus.text_files import list_files, read_lines
-from bothways.corpus.vocabulary import count_file_words, measure, refuse_foreign_folder
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder
 from bothways.shipped import model_folder
+from bothways.text_files import list_files, read_lines
 from bothways.tokenization.extension import ExtendedVocabulary, choose_words, extend_vocabulary
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.tokenization.vocabulary import count_file_words, measure, refuse_foreign_folder
 
 _SHOWN = 10
 

@@ -12,7 +12,6 @@ import torch
 
 from bothways.config import MaskOptions, PairOptions, PretrainConfig
 from bothways.corpus.store import TokenStore
-from bothways.corpus.text_files import LONGEST_TEXT_MIB, read_lines
 from bothways.errors import ConfigError, InputError, ModelError, StoreError
 from bothways.files import write_text
 from bothways.model.folder import Loaded, load_model, save_model
@@ -38,6 +37,7 @@ from bothways.tasks.vectors import (
     embed_texts,
     write_vectors,
 )
+from bothways.text_files import LONGEST_TEXT_MIB, read_lines
 from bothways.training.precision import choose_precision, set_threads
 from bothways.use import Model, load, put
 from bothways.use_options import (

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from bothways.config import CorpusConfig
 from bothways.corpus.sources import Block
-from bothways.corpus.text_files import BOM, decode_line, line_too_long
 from bothways.errors import InputError
+from bothways.text_files import BOM, decode_line, line_too_long
 
 LISTED = 20
 """How many broken lines are listed; all are counted."""

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bothways.config import CorpusConfig
-from bothways.corpus.text_files import (
+from bothways.errors import InputError
+from bothways.text_files import (
     COMPRESSED,
     SUFFIXES,
     UTF16_BOMS,
@@ -30,7 +31,6 @@ from bothways.corpus.text_files import (
     list_files,
     utf16_error,
 )
-from bothways.errors import InputError
 
 UNIT_BYTES = 2**20
 """Approximate size of a unit in bytes of text; more only where a single line is longer."""

@@ -22,7 +22,6 @@ from bothways.config import (
     recipe_fields,
 )
 from bothways.corpus.store import Manifest, TokenStore
-from bothways.corpus.text_files import list_files
 from bothways.errors import ConfigError
 from bothways.files import sha256
 from bothways.options import read_recipe
@@ -38,6 +37,7 @@ from bothways.reproduce.scales import TASKS, Scale
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import FIGURE5, HELDOUT, Row, Table
 from bothways.tasks.features import chosen_layers
+from bothways.text_files import list_files
 from bothways.training.runfolder import versions
 
 RUNS = "runs"

@@ -28,7 +28,6 @@ from bothways.config import (
 )
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import MANIFEST
-from bothways.corpus.vocabulary import learn_from_files
 from bothways.errors import DivergenceError
 from bothways.files import new_folder
 from bothways.pretraining.run import MODEL, pretrain
@@ -39,6 +38,7 @@ from bothways.tasks.feature_based import tag_by_features
 from bothways.tasks.finetune import finetune
 from bothways.tasks.seeds import SCORES
 from bothways.tasks.split import split
+from bothways.tokenization.vocabulary import learn_from_files
 from bothways.use_options import SplitOptions
 
 Kind = Literal[

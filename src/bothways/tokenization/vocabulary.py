@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import VocabularyConfig
-from bothways.corpus.text_files import explain_read_errors, list_files, read_lines
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder, refuse_working_folder, write_json
+from bothways.text_files import explain_read_errors, list_files, read_lines
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.normalization import Rules
