@@ -23,11 +23,11 @@ from tokenizers.models import WordPiece
 from tokenizers.trainers import WordPieceTrainer
 
 from bothways.config import LearningOptions
-from bothways.corpus.documents import list_files
-from bothways.corpus.vocabulary import count_file_words, measure, read_all
+from bothways.text_files import list_files
 from bothways.tokenization.learning import learn_from_words
-from bothways.tokenization.normalization import Rules, count_scripts, normalizer, word_splitter
+from bothways.tokenization.normalization import Rules, count_letters, normalizer, word_splitter
 from bothways.tokenization.tokenizer import SPECIAL_PIECES, UNK, Tokenizer
+from bothways.tokenization.vocabulary import count_file_words, measure, read_all
 
 WAYS: dict[str, dict[str, Any]] = {
     "wordpiece, likelihood": {"score": "likelihood"},
@@ -57,9 +57,9 @@ def timed(function: Callable[[], Any]) -> Timed:
 
 def learn_words(words: dict[str, int], options: LearningOptions) -> Tokenizer:
     """Learn a vocabulary with bothways, uncased, with the original's rules."""
-    scripts = count_scripts([words])
+    letters = count_letters([words])
     rules: Rules = {"lowercase": True, "normalization": "bert"}
-    return learn_from_words(words, scripts, rules, options).tokenizer
+    return learn_from_words(words, letters, rules, options).tokenizer
 
 
 def library_vocabulary(files: list[Path], size: int) -> Tokenizer:

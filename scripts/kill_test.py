@@ -29,8 +29,8 @@ from pathlib import Path
 
 from bothways.config import CorpusConfig, VocabularyConfig
 from bothways.corpus.build import build_corpus
-from bothways.corpus.vocabulary import learn_from_files
 from bothways.files import sha256
+from bothways.tokenization.vocabulary import learn_from_files
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.precision import choose_precision
 

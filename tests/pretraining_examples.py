@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bothways.config import MaskOptions, ModelConfig, PairOptions, Phase
-from bothways.corpus.store import Manifest, TokenStore, _Columns
+from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
 from bothways.model.heads import Bert
 from bothways.pretraining.batches import PairBatches
@@ -30,18 +30,8 @@ def memory_store(documents: Documents, *, seed: int = 0) -> TokenStore:
     """A store in memory with random ordinary ids."""
     lengths = np.array([n for document in documents for n in document], dtype=np.int64)
     ids = np.random.default_rng(seed).choice(ORDINARY, int(lengths.sum())).astype(np.uint16)
-    columns = _Columns(
-        ids=ids,
-        sentence_lengths=lengths,
-        document_sentences=np.array([len(d) for d in documents], dtype=np.int64),
-        at=0,
-        vocabulary=TOKENIZER.fingerprint,
-        options="",
-    )
-    manifest = Manifest({}, TOKENIZER.fingerprint, 38, {"train": [], "heldout": []}, {})
-    store = TokenStore(Path("memory"), "train", manifest, [columns])
-    store.__dict__["tokenizer"] = TOKENIZER
-    return store
+    sentences = np.array([len(document) for document in documents], dtype=np.int64)
+    return TokenStore.from_arrays(ids, lengths, sentences, TOKENIZER)
 
 
 def random_documents(rng: np.random.Generator, count: int, longest: int = 12) -> Documents:

@@ -517,7 +517,7 @@ def assert_disk_full(argv: list[Words], capsys: pytest.CaptureFixture[str]) -> N
     error = capsys.readouterr().err
     assert error.startswith("bothways: error: ")
     assert "No space left on device" in error
-    assert "What was there before is intact; free some space" in error
+    assert "The previous content is intact; free some space" in error
     assert "Traceback" not in error
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bothways.config import CorpusConfig
 from bothways.corpus import sources
-from bothways.corpus.arrange import Plan, heldout_below, join_single_sentences
+from bothways.corpus.assemble import SourceRange, heldout_below, join_single_sentences
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import SPLITS, TokenStore, verify_store
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
@@ -211,11 +211,14 @@ def test_progress_goes_up_to_the_size_on_disk(
 
 def joined(sentences: list[int], files: list[int], how: str) -> tuple[list[Any], int, int]:
     """Spans, and how many documents were joined and dropped."""
-    rows = [(n, (f, s, 9, 9)) for n, (f, s) in enumerate(zip(files, sentences, strict=True))]
-    options = CorpusConfig(files=(), tokenizer="", out="o", single_sentence=how)  # type: ignore[arg-type]
-    plan = Plan()
-    spans = [(s.start, s.stop) for s in join_single_sentences(rows, options, plan)]
-    return spans, plan.joined, plan.dropped
+    documents = [
+        (file, SourceRange(number, number + 1, count, 9, 9))
+        for number, (file, count) in enumerate(zip(files, sentences, strict=True))
+    ]
+    ranges = list(join_single_sentences(documents, join=how == "join"))
+    longer = [item for item in ranges if item.sentences > 1]
+    spans = [(item.start, item.stop) for item in longer]
+    return spans, sum(item.single for item in longer), len(ranges) - len(longer)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +315,7 @@ def test_too_few_documents_to_hold_out_are_noted(config: Config) -> None:
     )
     assert report["train"]["documents"] == 2
     assert report["heldout"]["documents"] <= 1
-    assert "cannot be measured on" in report["heldout_note"]
+    assert "cannot be evaluated on" in report["heldout_note"]
     assert TokenStore.open(config().out, "heldout").documents <= 1
 
 
@@ -449,7 +452,7 @@ def test_a_full_disk_leaves_the_old_corpus(
         raise full
 
     if moment == "spool":
-        monkeypatch.setattr("bothways.corpus.units.UnitLog.append", fail)
+        monkeypatch.setattr("bothways.corpus.build_log.BuildLog.append", fail)
     elif moment == "shard":
         monkeypatch.setattr("pyarrow.ipc.new_file", fail)
     elif moment == "manifest":

@@ -21,7 +21,9 @@ LINES = [f"Word{i % 37}, and word{i % 11}'s Friend{i} in 東京 {i * i % 19}." f
 
 
 def words_of(lines: list[str], workers: int = 1, **limits: int) -> dict[str, int]:
-    with count_chunks(lines, workers=workers, most=limits.get("most", 10**6)) as chunks:
+    with count_chunks(
+        lines, workers=workers, max_in_memory=limits.get("max_in_memory", 10**6)
+    ) as chunks:
         return count_words(chunks, RULES, workers=workers, **limits)
 
 
@@ -34,7 +36,7 @@ def test_spilled_counts_are_exact_and_sorted(
     tmp_path_factory: pytest.TempPathFactory, parts: list[dict[str, int]], most: int
 ) -> None:
     folder = tmp_path_factory.mktemp("counts")
-    strings = StringCounts(folder, most=most)
+    strings = StringCounts(folder, max_in_memory=most)
     expected: Counter[str] = Counter()
     for part in parts:
         part = {k: v for k, v in part.items() if not any("\ud800" <= c <= "\udfff" for c in k)}
@@ -43,7 +45,7 @@ def test_spilled_counts_are_exact_and_sorted(
     for _ in range(2):  # may be read again
         found = [item for batch in strings.batches() for item in batch.items()]
         assert found == sorted(expected.items())
-    assert len(strings._held) <= most
+    assert len(strings._counts) <= most
 
 
 def test_nothing_shows_of_spilling_processes_and_order(
@@ -53,25 +55,25 @@ def test_nothing_shows_of_spilling_processes_and_order(
     assert list(expected) == sorted(expected)
     assert expected["and"] == 300
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert words_of(LINES, most=7) == expected
+    assert words_of(LINES, max_in_memory=7) == expected
     assert not list(tmp_path.iterdir()), "temporary files are left"
     monkeypatch.setattr(counting, "_BLOCK_CHARACTERS", 500)
     monkeypatch.setattr(counting, "_BATCH", 20)
     assert words_of(LINES[::-1], workers=2) == expected
-    assert list(words_of(LINES[::-1], workers=2, most=30)) == list(expected)
+    assert list(words_of(LINES[::-1], workers=2, max_in_memory=30)) == list(expected)
 
 
 def test_only_the_most_frequent_words_are_kept() -> None:
     counts = Counter(words_of(LINES))
     ordered = sorted(counts, key=lambda word: (-counts[word], word))
     for limit in (1, 5, 40):
-        assert words_of(LINES, most_words=limit) == {w: counts[w] for w in sorted(ordered[:limit])}
+        assert words_of(LINES, max_words=limit) == {w: counts[w] for w in sorted(ordered[:limit])}
 
 
 @pytest.mark.parametrize("most", [1, 1000])
 def test_refuses_broken_text_also_when_it_spills(most: int) -> None:
     with pytest.raises(InputError, match="U\\+D800"):
-        words_of(["fine text", "br\ud800ken", "more"], most=most)
+        words_of(["fine text", "br\ud800ken", "more"], max_in_memory=most)
 
 
 def test_errors_of_the_lines_come_through_with_processes() -> None:
@@ -104,4 +106,4 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(counting.pa, "OSFile", full)
     with pytest.raises(DiskError, match="No space left"):
-        words_of(LINES, most=3)
+        words_of(LINES, max_in_memory=3)

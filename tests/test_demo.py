@@ -39,7 +39,7 @@ def test_the_demonstration_runs_reports_and_continues(
 ) -> None:
     monkeypatch.setattr(demo_run, "harvest", lambda workers: made_up_documents())  # noqa: ARG005
     monkeypatch.setattr(demo_run, "VOCABULARY", 200)
-    monkeypatch.setattr(demo_run, "_LEAST_MINUTES", 0.1)  # some steps on any machine
+    monkeypatch.setattr(demo_run, "_MIN_MINUTES", 0.1)  # some steps on any machine
     config = DemoConfig(out=str(tmp_path / "out"), minutes=0.01, seeds=2)
 
     report = demo_run.demo(config)
@@ -60,5 +60,5 @@ def test_the_demonstration_runs_reports_and_continues(
     capsys.readouterr()
     again = demo_run.demo(config)
     assert "kept" in capsys.readouterr().out
-    without_time = [line for line in again.splitlines() if "minutes in all" not in line]
-    assert without_time == [line for line in report.splitlines() if "minutes in all" not in line]
+    without_time = [line for line in again.splitlines() if "minutes in total" not in line]
+    assert without_time == [line for line in report.splitlines() if "minutes in total" not in line]

@@ -102,7 +102,7 @@ def test_a_run_without_a_checkpoint_yet_is_sound(run: Path) -> None:
 
 def test_folders_that_are_none(tmp_path: Path) -> None:
     assert diagnose(tmp_path / "x") == [
-        f"{tmp_path / 'x'} is no folder; name a model, run or corpus folder"
+        f"{tmp_path / 'x'} is not a folder; name a model, run or corpus folder"
     ]
     (problem,) = diagnose(tmp_path)
     assert "holds none of corpus.json (a corpus), run.json (a run) and config.json" in problem

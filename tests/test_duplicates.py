@@ -40,7 +40,7 @@ def test_repeats_are_found(
     assert found.repeated.tolist() == [row in rows[:at] for at, row in enumerate(rows)]
     assert found.histogram == dict(Counter(counts.values()))
     ranks = sorted((-n, rows.index(row)) for row, n in counts.items() if n > 1)
-    assert found.ranks == [(-n, first) for n, first in ranks][: module.TOP]
+    assert found.most_frequent == [(-n, first) for n, first in ranks][: module.TOP]
 
 
 def test_a_full_disk_is_an_error_and_no_bus_error(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_files_that_cannot_be_opened(
         build(folder / "dangling.txt")
     (folder / "dangling.txt").unlink()
     (folder / "folder.txt").mkdir()
-    with pytest.raises(InputError, match="finds no text file"):
+    with pytest.raises(InputError, match="matches no text file"):
         build(folder / "folder.txt")
     (folder / "secret.txt").write_text(GOOD)
     open_path = Path.open

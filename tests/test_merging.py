@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bothways.tokenization import merging
-from bothways.tokenization.merging import Score, Words, merge_pairs
+from bothways.tokenization.merging import Score, SegmentedWords, merge_pairs
 
 TIE = 1e-12
 SCORES: tuple[Score, ...] = ("likelihood", "ratio", "frequency")
@@ -79,7 +79,7 @@ def fast_merges(
     ids = {piece: i for i, piece in enumerate(pieces)}
     symbols = [ids[c] if i == 0 else ids["##" + c] for word in words for i, c in enumerate(word)]
     found = merge_pairs(
-        Words(
+        SegmentedWords(
             np.array(symbols, dtype=np.int32),
             np.cumsum([0, *map(len, words)]),
             np.array(list(words.values()), dtype=np.int64),
@@ -87,7 +87,7 @@ def fast_merges(
         pieces,
         size=size,
         score=score,
-        least=least,
+        min_count=least,
         join=lambda left, right: left + right.removeprefix("##"),
     )
     return [(pieces[left], pieces[right]) for left, right in found]
@@ -139,15 +139,15 @@ def test_rare_pairs_are_left_out_of_the_scores_until_they_can_win() -> None:
     words = {"ab": 1000, "cd": 900} | {f"{a}{b}": 1 for a in "efgh" for b in "ijkl"}
     ids = alphabet(words)
     cut = [(ids.index(w[0]), ids.index("##" + w[1])) for w in words]
-    text = merging._Text(
-        Words(
+    text = merging._MergedText(
+        SegmentedWords(
             np.array(cut, dtype=np.int32).ravel(),
             np.arange(0, 2 * len(words) + 1, 2),
             np.array(list(words.values())),
         ),
         100,
     )
-    choice = merging._Choice(text, "likelihood", 1)
+    choice = merging._PairSelector(text, "likelihood", 1)
     assert choice.best() in cut[:2]
     assert len(choice._rows) < len(words)
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bothways.corpus.documents import read_lines
+from bothways.text_files import read_lines
 from bothways.tokenization import Tokenizer, learn_vocabulary
-from bothways.tokenization.normalization import count_scripts, normalizer, word_splitter
+from bothways.tokenization.normalization import count_letters, normalizer, word_splitter
 from bothways.tokenization.tokenizer import SPECIAL_PIECES
 
 transformers = pytest.importorskip("transformers")
@@ -162,13 +162,13 @@ ENGLISH = ["It was a fine day, and we went to the park; a 공원.", "Café 東�
     ],
 )
 def test_the_preset_follows_the_script(lines: list[str], preset: str, wide: bool) -> None:
-    scripts = count_scripts([dict.fromkeys(lines, 1)])
-    assert (scripts.normalization, scripts.wide) == (preset, wide)
+    letters = count_letters([dict.fromkeys(lines, 1)])
+    assert (letters.normalization, letters.mainly_east_asian) == (preset, wide)
 
 
-def test_scripts_are_counted_by_how_often_their_letters_stand() -> None:
-    scripts = count_scripts([{"abc": 1, "가나1": 5}, {"漢": 2, "か\u3099": 1}])
-    assert (scripts.letters, scripts.hangul_and_kana, scripts.ideographs) == (3 + 10 + 2 + 1, 12, 2)
+def test_letters_are_counted_by_how_often_their_letters_stand() -> None:
+    letters = count_letters([{"abc": 1, "가나1": 5}, {"漢": 2, "か\u3099": 1}])
+    assert (letters.letters, letters.hangul_and_kana, letters.ideographs) == (3 + 10 + 2 + 1, 12, 2)
 
 
 @CASES

@@ -1,4 +1,4 @@
-"""corpus/report.py and corpus/scripts.py: the numbers are those of the definitions."""
+"""corpus/report.py and corpus/unicode_scripts.py: the numbers are those of the definitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bothways.config import CorpusConfig
 from bothways.corpus.build import build_corpus
 from bothways.corpus.report import Lengths, script_shares, short_report
-from bothways.corpus.scripts import SCRIPTS, count_scripts
+from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
 
 lengths = st.lists(st.integers(1, 300), min_size=1, max_size=60)
 

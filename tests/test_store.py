@@ -18,7 +18,6 @@ from bothways.corpus import store as module
 from bothways.corpus.store import (
     Manifest,
     TokenStore,
-    bounds,
     id_type,
     options_fingerprint,
     verify_store,
@@ -306,8 +305,3 @@ def test_doctor_names_every_problem(corpus: Path) -> None:
     for name in ("vocab.txt", "tokenizer.json"):
         (corpus / name).unlink()
     assert len(verify_store(corpus)) == 3
-
-
-def test_bounds() -> None:
-    assert bounds(np.array([2, 0, 3], dtype=np.int32)).tolist() == [0, 2, 2, 5]
-    assert bounds(np.zeros(0)).tolist() == [0]

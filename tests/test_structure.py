@@ -15,7 +15,8 @@ import bothways
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
     {"errors", "shipped"},
-    {"files", "page", "config", "randomness"},
+    {"arrays", "files", "page", "config", "randomness"},
+    {"text_files"},
     {"options", "tokenization"},
     {"corpus", "model"},
     {"training"},

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from bothways.config import VocabularyConfig
-from bothways.corpus.vocabulary import count_file_words, learn_from_files, measure
 from bothways.errors import ConfigError, InputError
 from bothways.tokenization import Tokenizer
 from bothways.tokenization.tokenizer import SPECIAL_PIECES
+from bothways.tokenization.vocabulary import count_file_words, learn_from_files, measure
 
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 PROGRAM = """
 import sys
 from bothways.config import VocabularyConfig
-from bothways.corpus.vocabulary import learn_from_files
+from bothways.tokenization.vocabulary import learn_from_files
 from bothways.tokenization import counting
 counting._BLOCK_CHARACTERS = 2000
 files, out, workers, most = sys.argv[1:]
@@ -68,7 +68,7 @@ def test_report_counts_what_can_be_counted_by_hand(tmp_path: Path) -> None:
     assert {stage for stage, _, _ in seen} == {"reading", "merging"}
     tokenizer = Tokenizer.from_folder(out)
     assert report["vocabulary"]["pieces"] == tokenizer.vocab_size < 100
-    assert "100 asked for" in report["vocabulary"]["fewer_because"]
+    assert "100 requested" in report["vocabulary"]["fewer_because"]
     assert report["vocabulary"]["score"] == "likelihood"
     assert report["vocabulary"]["longest_pieces"][0] in tokenizer.pieces
     learned = report["learned_from"]
@@ -112,7 +112,7 @@ def test_refusals(tmp_path: Path) -> None:
     assert not (tmp_path / "w").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "model.safetensors").write_text("")
-    with pytest.raises(ConfigError, match=r"model\.safetensors, which is no part"):
+    with pytest.raises(ConfigError, match=r"model\.safetensors, which is not part"):
         learn_from_files(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "other")))
     (tmp_path / "a.jsonl.gz").write_bytes(b"")
     with pytest.raises(InputError, match=r"a\.jsonl\.gz: this holds records"):

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from bothways.config import VocabularyConfig as VocabularyConfig
     from bothways.corpus.build import build_corpus as build_corpus
     from bothways.corpus.store import TokenStore as TokenStore
-    from bothways.corpus.vocabulary import learn_from_files as learn_from_files
     from bothways.doctor import diagnose as diagnose
     from bothways.errors import BothwaysError as BothwaysError
     from bothways.options import load_recipe as load_recipe
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from bothways.tasks.finetune import finetune as finetune
     from bothways.tokenization.learning import learn_vocabulary as learn_vocabulary
     from bothways.tokenization.tokenizer import Tokenizer as Tokenizer
+    from bothways.tokenization.vocabulary import learn_from_files as learn_from_files
     from bothways.use import load as load
 
 # The module of each public name, below ``bothways``.
@@ -47,7 +47,7 @@ _MODULES = {
     "VocabularyConfig": "config",
     "build_corpus": "corpus.build",
     "TokenStore": "corpus.store",
-    "learn_from_files": "corpus.vocabulary",
+    "learn_from_files": "tokenization.vocabulary",
     "diagnose": "doctor",
     "BothwaysError": "errors",
     "load_recipe": "options",

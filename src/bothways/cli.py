@@ -204,7 +204,7 @@ def _print_nothing(_: object) -> int:
 
 
 def _learn_vocabulary(config: configs.VocabularyConfig) -> int:
-    from bothways.corpus.vocabulary import learn_from_files
+    from bothways.tokenization.vocabulary import learn_from_files
 
     with _stages() as progress:
         report = learn_from_files(config, progress=progress)
@@ -302,9 +302,9 @@ def _with_texts(config: Any) -> Any:
         return config
     if not config.texts and sys.stdin.isatty():
         raise UsageError("no text given; write texts after the model, or '-' to read lines.")
-    from bothways.corpus.documents import LONGEST_TEXT_MIB, lines_of
+    from bothways.text_files import LONGEST_TEXT_MIB, decode_lines
 
-    stdin = lines_of(sys.stdin.buffer, "standard input", max_line_mib=LONGEST_TEXT_MIB)
+    stdin = decode_lines(sys.stdin.buffer, "standard input", max_line_mib=LONGEST_TEXT_MIB)
     lines = [line for _, line in stdin]
     if not lines:
         raise InputError("no text given: standard input is empty.")

@@ -1,4 +1,4 @@
-"""What is wrong with a folder: a model, a run, or a corpus."""
+"""Checking a model, run or corpus folder for damage."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bothways.training.state import checkpoints, verify_checkpoint
 
 
 def diagnose(folder: str | Path) -> list[str]:
-    """Problems in words, each naming its file; empty when the folder is sound.
+    """Describe the problems of a folder, each with its file; empty if the folder is intact.
 
-    A corpus's shards and a run's checkpoints are compared with their checksums; a model is loaded,
-    its weights are looked at, and its two vocabulary files are compared.
+    The shards of a corpus and the checkpoints of a run are compared with their checksums. A model
+    is loaded, its weights are checked, and its two vocabulary files are compared.
     """
     folder = model_folder(folder)
     if (folder / MANIFEST).exists():
@@ -30,7 +30,7 @@ def diagnose(folder: str | Path) -> list[str]:
     if (folder / CONFIG).exists() or (folder / ABOUT).exists():
         return _diagnose_model(folder)
     if not folder.is_dir():
-        return [f"{folder} is no folder; name a model, run or corpus folder"]
+        return [f"{folder} is not a folder; name a model, run or corpus folder"]
     return [
         f"{folder} holds none of {MANIFEST} (a corpus), {RUN_FILE} (a run) and {CONFIG} (a model)"
     ]
@@ -57,22 +57,24 @@ def _diagnose_model(folder: Path) -> list[str]:
 
 
 def _diagnose_vocabulary(folder: Path) -> list[str]:
-    """Whether vocab.txt and tokenizer.json, each enough to read the other's ids by, agree."""
-    listed, whole = folder / VOCABULARY_FILE, folder / TOKENIZER_FILE
-    if not (listed.exists() and whole.exists()):
+    """Check that vocab.txt and tokenizer.json, each a complete vocabulary, agree."""
+    text_file, json_file = folder / VOCABULARY_FILE, folder / TOKENIZER_FILE
+    if not (text_file.exists() and json_file.exists()):
         return []
     try:
-        theirs, ours = Tokenizer.from_folder(listed), Tokenizer.from_folder(whole)
+        listed = Tokenizer.from_folder(text_file)
+        used = Tokenizer.from_folder(json_file)
     except BothwaysError as error:
         return [str(error)]
-    remedy = f"{TOKENIZER_FILE} is the one used; remove {VOCABULARY_FILE} or restore it"
-    for i, (piece, other) in enumerate(zip(theirs.pieces, ours.pieces, strict=False)):
+    remedy = f"{TOKENIZER_FILE} is the one in use; remove {VOCABULARY_FILE} or restore it"
+    for i, (piece, other) in enumerate(zip(listed.pieces, used.pieces, strict=False)):
         if piece != other:
-            return [f"{listed}: id {i} is {piece!r}, but {other!r} in {TOKENIZER_FILE}; {remedy}"]
-    if theirs.vocab_size != ours.vocab_size:
-        return [
-            f"{listed} has {theirs.vocab_size} pieces, {TOKENIZER_FILE} {ours.vocab_size}; {remedy}"
-        ]
+            return [
+                f"{text_file}: id {i} is {piece!r}, but {other!r} in {TOKENIZER_FILE}; {remedy}"
+            ]
+    if listed.vocab_size != used.vocab_size:
+        sizes = f"{listed.vocab_size} pieces, {TOKENIZER_FILE} {used.vocab_size}"
+        return [f"{text_file} has {sizes}; {remedy}"]
     return []
 
 
@@ -84,7 +86,7 @@ def _diagnose_run(folder: Path) -> list[str]:
         problems.append(str(error))
     for checkpoint in checkpoints(folder / "checkpoints"):
         problems += _diagnose_checkpoint(checkpoint)
-    # A model being written has a name of its own until it is whole.
+    # A model that is being written has another name until it is complete.
     for model in sorted([*folder.glob("**/model/"), *folder.glob(f"{SNAPSHOTS}/[0-9]*/")]):
         problems += _diagnose_model(model)
     return problems

@@ -1,9 +1,8 @@
-"""The one family of errors.
+"""The exceptions that a user of bothways can cause.
 
-Every refusal a user can cause raises a subclass of :class:`BothwaysError` whose message names what
-was wrong (file and line, id, or field), the limit that was passed, and what to do about it. The
-command line prints the message without a traceback and exits with status 1; a traceback is
-therefore always a defect of bothways itself.
+All are subclasses of :class:`BothwaysError`. The message names what is wrong (file and line, id, or
+field), the limit that was exceeded, and the remedy. The command line prints it without a traceback
+and exits with status 1; a traceback is therefore always a bug in bothways itself.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from pathlib import Path
 
 
 class BothwaysError(Exception):
-    """Base of all errors that a user can cause and mend."""
+    """Base class of all errors that a user can cause and fix."""
 
 
 class ConfigError(BothwaysError):
-    """A recipe, an option or a combination of options that cannot be run."""
+    """A recipe, option or combination of options is invalid."""
 
 
 class InputError(BothwaysError):
-    """Text or labelled data that cannot be read as asked."""
+    """Text or labelled data cannot be read as requested."""
 
     def __init__(self, problem: str, *, path: str | Path | None = None, line: int | None = None):
         self.path, self.line = path, line
@@ -29,28 +28,28 @@ class InputError(BothwaysError):
 
 
 class StoreError(BothwaysError):
-    """A corpus folder that is damaged, incomplete, or was built for something else."""
+    """A corpus folder is damaged, incomplete, or was built for another purpose."""
 
 
 class ModelError(BothwaysError):
-    """A model folder that is damaged, incomplete, or not a BERT that bothways can compute."""
+    """A model folder is damaged, incomplete, or not a BERT that bothways supports."""
 
 
 class RunError(BothwaysError):
-    """A run folder that cannot be continued: another config, or no checkpoint left intact."""
+    """A run folder cannot be continued: another config, or no intact checkpoint."""
 
 
 class OtherProcessError(BothwaysError):
-    """Another process of the same run has failed, and has said why."""
+    """Another process of the same run has failed and reported why."""
 
 
 class DivergenceError(RunError):
-    """Training whose gradient is no finite number any more."""
+    """The gradient became infinite or NaN during training."""
 
 
 class LengthError(BothwaysError):
-    """A sequence longer than the encoder's positions."""
+    """A sequence is longer than the encoder's positions."""
 
 
 class DiskError(BothwaysError):
-    """A file could not be written; what was there before is untouched."""
+    """A file could not be written; the previous content is intact."""

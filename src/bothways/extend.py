@@ -1,6 +1,6 @@
-"""Domain words for a vocabulary and the model that uses it, before pre-training goes on.
+"""Extending a vocabulary, and the model that uses it, with domain words for further pre-training.
 
-Imports torch only where the source is a model.
+Torch is imported only if the source is a model.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import ExtendConfig
-from bothways.corpus.documents import list_files, read_lines
-from bothways.corpus.vocabulary import count_file_words, measure, refuse_foreign_folder
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder
 from bothways.shipped import model_folder
-from bothways.tokenization.extension import Extension, choose_words, extend_vocabulary
+from bothways.text_files import list_files, read_lines
+from bothways.tokenization.extension import ExtendedVocabulary, choose_words, extend_vocabulary
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.tokenization.vocabulary import count_file_words, measure, refuse_foreign_folder
 
 _SHOWN = 10
 
 
 def extend(config: ExtendConfig) -> dict[str, Any]:
-    """Write ``config.out``: the vocabulary of ``config.source`` with more words, or its model.
+    """Write the vocabulary or model ``config.source``, extended with words, to ``config.out``.
 
-    Words that files gave come first, most frequent first, then those of the list.
+    Words chosen from files come first, most frequent first, then those of the list.
 
     Returns:
         ``vocabulary`` (pieces before and after, words added) and, with ``config.files``, how the
-        old and the new vocabulary cut them (``before``, ``after``).
+        old and the new vocabulary segment their words (``before``, ``after``).
 
     Raises:
-        InputError: nothing to add, or an entry of the list that is not one word.
+        InputError: nothing to add, or an entry of the list is not exactly one word.
         ModelError: the vocabulary is not WordPiece, or the model is damaged.
         ConfigError: ``config.out`` is the source or holds something that would be lost.
-        DiskError: the folder cannot be written; what was there is intact.
+        DiskError: the folder cannot be written; its previous content is intact.
     """
     source, out = model_folder(config.source), Path(config.out)
     if out.resolve() == source.resolve():
@@ -57,43 +57,43 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
         )
     if config.words is not None:
         words += [line.strip() for _, line in read_lines(Path(config.words)) if line.strip()]
-    extension = extend_vocabulary(tokenizer, words)
-    if not extension.words:
+    extended = extend_vocabulary(tokenizer, words)
+    if not extended.words:
         raise InputError(
             "no word to add: those listed are pieces already, and the files have none that is "
-            f"frequent (--min_count {config.min_count}) and cut into {config.min_pieces} pieces "
+            f"frequent enough (--min_count {config.min_count}) and has {config.min_pieces} pieces "
             "or more (--min_pieces)."
         )
     if is_model:
-        _grow_model(source, out, extension)
+        _extend_model(source, out, extended)
     else:
         with new_folder(out) as folder:
-            extension.tokenizer.save(folder)
-    return _report(tokenizer, extension, counts, config)
+            extended.tokenizer.save(folder)
+    return _report(tokenizer, extended, counts, config)
 
 
-def _grow_model(source: Path, out: Path, extension: Extension) -> None:
+def _extend_model(source: Path, out: Path, extended: ExtendedVocabulary) -> None:
     from bothways.model.folder import load_model, save_model
     from bothways.model.growth import grow_vocabulary
 
     loaded = load_model(source)
-    grown = grow_vocabulary(loaded.model, extension.parts)
-    about = {**loaded.about, "vocabulary_extended_by": len(extension.words)}
-    save_model(out, grown, extension.tokenizer, about)
+    model = grow_vocabulary(loaded.model, extended.parts)
+    about = {**loaded.about, "vocabulary_extended_by": len(extended.words)}
+    save_model(out, model, extended.tokenizer, about)
 
 
 def _report(
-    tokenizer: Tokenizer, extension: Extension, counts: dict[str, int], config: ExtendConfig
+    tokenizer: Tokenizer, extended: ExtendedVocabulary, counts: dict[str, int], config: ExtendConfig
 ) -> dict[str, Any]:
     report: dict[str, Any] = {
         "vocabulary": {
             "folder": config.out,
             "pieces_before": tokenizer.vocab_size,
-            "pieces": extension.tokenizer.vocab_size,
-            "first_words_added": extension.words[:_SHOWN],
+            "pieces": extended.tokenizer.vocab_size,
+            "first_words_added": extended.words[:_SHOWN],
         }
     }
     if counts:
         report["before"] = measure(tokenizer, counts)
-        report["after"] = measure(extension.tokenizer, counts)
+        report["after"] = measure(extended.tokenizer, counts)
     return report

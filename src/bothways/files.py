@@ -1,8 +1,8 @@
-"""Writing files so that a reader never sees half of one.
+"""Writing files and folders atomically, so that a reader never sees half of one.
 
-A file or folder is written beside its final place, flushed to the disk, and renamed. A process
-killed at any moment leaves either the old content or the new, plus at most a ``.partial-*`` name
-that the next writer removes.
+A file or folder is written under a temporary name next to its final path, flushed to disk, and
+renamed. A process killed at any moment leaves either the old content or the new, plus at most a
+``.partial-*`` name that the next writer removes.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes, read in pieces."""
+    """Hex digest of a file's bytes, without reading it into memory at once."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data``, atomically and durably.
+    """Replace the content of ``path`` by ``data``, atomically and durably.
 
     Raises:
-        DiskError: nothing could be written; the previous content of ``path`` is intact.
+        DiskError: the file could not be written; its previous content is intact.
     """
     partial = path.with_name(PARTIAL + path.name)
     with explain_disk_errors(path):
@@ -59,26 +59,28 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """:func:`write_bytes` for indented JSON with a closing newline. Names of files that are not
-    UTF-8, which Python has as halves of characters, are escaped."""
+    """:func:`write_bytes` for indented JSON with a final newline.
+
+    File names that are not UTF-8, which Python represents with surrogates, are escaped.
+    """
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder to fill; on success it becomes ``path``, replacing what was there.
+    """Yield an empty folder; on success it becomes ``path``, replacing any previous folder.
 
     Raises:
-        DiskError: a write inside failed; the previous ``path`` is intact.
+        DiskError: a write in the folder failed; the previous ``path`` is intact.
     """
     refuse_working_folder(path)
-    path = path.resolve()  # a link to a folder stays one, and its folder is replaced
+    path = path.resolve()  # of a symbolic link, the target is replaced and the link kept
     partial = path.with_name(PARTIAL + path.name)
     aside = path.with_name(PARTIAL + "set-aside-" + path.name)
     with explain_disk_errors(path):
         if aside.exists() and not path.exists():
-            aside.rename(path)  # killed between the two renames of _replace
+            aside.rename(path)  # a process was killed between the two renames of _replace
         for leftover in (partial, aside):
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -95,22 +97,21 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def refuse_working_folder(path: Path) -> None:
-    """A folder is made beside its place and takes it when it is whole; whoever works in the old one
-    would stand in a folder that is gone.
+    """Refuse to replace the current working folder: this process would be left in a deleted one.
 
     Raises:
-        ConfigError: the path is the folder that this process works in.
+        ConfigError: ``path`` is the current working folder.
     """
     if path.resolve() == Path.cwd():
         raise ConfigError(f"{path} is the folder you are in; name a folder in it, or another one.")
 
 
 def _replace(path: Path, new: Path, aside: Path) -> None:
-    """Give the folder ``new`` the name ``path``; an old one ends up under one of the other names.
+    """Rename the folder ``new`` to ``path``; a previous folder is left as ``new`` or ``aside``.
 
-    A folder cannot be renamed over a full one. Where the system can exchange two names in one step,
-    ``path`` is never missing; elsewhere it is for a moment, and :func:`new_folder` puts the old one
-    back if a kill falls into it.
+    A folder cannot be renamed over one that is not empty. If the system can exchange two names
+    atomically, ``path`` always exists. Otherwise it is missing for a moment; if the process is
+    killed then, the next :func:`new_folder` restores the previous folder.
     """
     if not path.exists():
         new.rename(path)
@@ -124,7 +125,7 @@ def _replace(path: Path, new: Path, aside: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two names in one step; False where system or file system cannot."""
+    """Exchange two names atomically; False if the system or file system does not support it."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     if rename is None:
         return False
@@ -134,7 +135,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def sync_files(folder: Path) -> None:
-    """Flush every file under ``folder`` to the disk."""
+    """Flush every file in ``folder``, at any depth, to disk."""
     for file in sorted(folder.rglob("*")):
         if file.is_file():
             with file.open("rb") as handle:
@@ -153,7 +154,7 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
             existing = next(p for p in (path, *path.parents) if p.exists())
             free = f" ({shutil.disk_usage(existing).free / 2**20:,.0f} MiB free there)"
         raise DiskError(
-            f"{path}: cannot be written: {error.strerror or error}{free}. What was there before is "
+            f"{path}: cannot be written: {error.strerror or error}{free}. The previous content is "
             "intact; free some space or choose another folder, then run the same command again."
         ) from error
 

@@ -1,6 +1,6 @@
-"""Pages to look at: self-contained HTML, without scripts or anything from elsewhere.
+"""Self-contained HTML pages for reports, without scripts or external resources.
 
-Functions give pieces of a page, every text in them escaped; :func:`page` puts them together.
+Each function returns one element of a page, with all text escaped; :func:`page` assembles them.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ _PAGE = (
 )
 
 
-def page(title: str, pieces: Iterable[str]) -> str:
-    """A whole page of pieces that the functions below made."""
-    return _PAGE.format(title=escape(title), style=_STYLE, body="\n".join(pieces))
+def page(title: str, elements: Iterable[str]) -> str:
+    """A complete page of elements made by the functions below."""
+    return _PAGE.format(title=escape(title), style=_STYLE, body="\n".join(elements))
 
 
 def heading(text: str, level: int = 2) -> str:
-    """A heading."""
+    """A heading of level 1 to 6."""
     return f"<h{level}>{escape(text)}</h{level}>"
 
 
 def paragraph(text: str) -> str:
-    """A paragraph."""
+    """A paragraph of text."""
     return f"<p>{escape(text)}</p>"
 
 
 def listing(texts: Iterable[str]) -> str:
-    """Items of a list."""
+    """A bulleted list."""
     return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
 
 
 def bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
-    """A table of (label, size, size in words) with a bar each."""
-    most = max((size for _, size, _ in rows), default=0) or 1
+    """A bar chart with a row per (label, size, size as shown)."""
+    longest = max((size for _, size, _ in rows), default=0) or 1
     lines = [
         f"<tr><td>{escape(label)}</td><td>{escape(shown)}</td>"
-        f'<td><div class="bar" style="width:{size / most:.1%}"></div></td></tr>'
+        f'<td><div class="bar" style="width:{size / longest:.1%}"></div></td></tr>'
         for label, size, shown in rows
     ]
     body = "".join(lines) or "<tr><td>none</td></tr>"
@@ -63,13 +63,13 @@ def table(
     links: Sequence[str] = (),
     shades: Sequence[Sequence[float]] = (),
 ) -> str:
-    """A table.
+    """A table with a header row.
 
     Args:
         header: names of the columns.
-        rows: texts of the cells; numbers are set to the right.
-        links: for each row, where its first cell leads; relative to the page.
-        shades: for each row and column but the first, how dark it is, in [0, 1].
+        rows: texts of the cells; numbers are right-aligned.
+        links: the link target of each row's first cell, relative to the page.
+        shades: for each row, the shade of all cells but the first, in [0, 1]; 1 is darkest.
     """
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
     lines = []
@@ -86,18 +86,18 @@ def table(
 
 
 def picture(png: bytes, text: str) -> str:
-    """A PNG inside the page, with a text that stands for it."""
+    """A PNG embedded in the page, with an alternative text."""
     data = base64.b64encode(png).decode()
     return f'<p><img alt="{escape(text, quote=True)}" src="data:image/png;base64,{data}"></p>'
 
 
 def long_text(text: str) -> str:
-    """A text with its own line breaks."""
+    """A text whose line breaks are preserved."""
     return f'<span class="text">{escape(text)}</span>'
 
 
 def shorten(text: str, limit: int) -> str:
-    """The text, or its beginning and end where it has more characters than ``limit``."""
+    """The text, or only its start and end if it has more characters than ``limit``."""
     if len(text) <= limit:
         return text
     left = f"{len(text) - limit:,} characters left out"

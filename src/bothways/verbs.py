@@ -24,7 +24,6 @@ from bothways.config import (
     PretrainConfig,
     ScoreConfig,
 )
-from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, ModelError, StoreError
 from bothways.files import write_text
@@ -50,6 +49,7 @@ from bothways.tasks.predict import (
 )
 from bothways.tasks.schemes import OUTSIDE
 from bothways.tasks.submission import submission_rows
+from bothways.text_files import LONGEST_TEXT_MIB, read_lines
 from bothways.training.precision import choose_precision, set_threads
 from bothways.use import Model, load, to_device
 

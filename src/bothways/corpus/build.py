@@ -1,10 +1,10 @@
 """Building a token store from text.
 
-Units of about a megabyte are read by one process and encoded by any number of others, here or on a
-cluster; results come back in the order of the text and go to a log on disk (:mod:`.units`). Then
-documents are arranged in passes over that log (:mod:`.arrange`) and shards are written. So nothing
-depends on how the work was shared out, a build that was interrupted goes on behind the last unit
-in the log, and memory holds a few units and one shard, however long the text.
+One process reads units of about a megabyte; any number of others encode them, on this machine or on
+a cluster. Results come back in the order of the text and go to a log on disk (:mod:`.build_log`).
+Documents are then assembled in passes over that log (:mod:`.assemble`) and written to shards.
+The result therefore does not depend on how the work was distributed, an interrupted build continues
+after the last unit in the log, and memory holds a few units and one shard, however long the text.
 """
 
 from __future__ import annotations
@@ -21,11 +21,20 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds
 from bothways.config import CorpusConfig, digest, recipe_fields
-from bothways.corpus.arrange import Plan, Text, find_repeats, kept, place_documents, plan_spans
-from bothways.corpus.chunks import PackedTokenizer
+from bothways.corpus.assemble import (
+    DocumentPlan,
+    RepeatIndex,
+    find_repeats,
+    place_documents,
+    plan_documents,
+    remove_repeats,
+)
+from bothways.corpus.build_log import BuildLog
+from bothways.corpus.cached_encoder import PackedTokenizer
 from bothways.corpus.duplicates import Repeats
-from bothways.corpus.encode import Columns, Counts, encode_unit
+from bothways.corpus.encode import Counts, EncodedUnit, encode_unit
 from bothways.corpus.report import (
     PAGE,
     Lengths,
@@ -44,12 +53,10 @@ from bothways.corpus.store import (
     Manifest,
     Shard,
     Split,
-    bounds,
     id_type,
     options_fingerprint,
     write_shard,
 )
-from bothways.corpus.units import UnitLog
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
 from bothways.files import explain_disk_errors, new_folder, refuse_working_folder
 from bothways.tokenization.tokenizer import (
@@ -74,40 +81,40 @@ def build_corpus(
 ) -> dict[str, Any]:
     """Build the corpus folder ``config.out``; an older corpus there is replaced at the very end.
 
-    A build that was interrupted, by whatever, is continued by the same call; only standard input
-    cannot be read a second time, so such a build begins anew.
+    The same call continues a build that was interrupted for any reason. A build from standard input
+    starts over, because that cannot be read a second time.
 
     Args:
         config: the options.
-        progress: called with bytes of the files on disk done, and in all.
-        say: called with what became of an interrupted build, in words.
+        progress: called with the bytes of input files processed so far, and their total.
+        say: called with a message if there was an interrupted build.
 
     Returns:
-        The report, which corpus.json keeps too: sizes and length quantiles of ``train`` and
+        The report, which is also in corpus.json: sizes and length quantiles of ``train`` and
         ``heldout``; ``unknown_rate``, the share of ids that are [UNK]; what became of documents
-        of one sentence; repetitions, broken lines, scripts, ``histograms``; ``heldout_note`` where
-        held-out text cannot be measured on; ``seconds`` and ``mb_per_second`` (of text, 10**6
-        bytes; of this call).
+        of one sentence; repeats, broken lines, scripts, ``histograms``; ``heldout_note`` if the
+        held-out split cannot be used for evaluation; ``seconds`` and ``mb_per_second`` of this call
+        (MB of text, 10**6 bytes).
 
     Raises:
-        ConfigError: an option out of range, or no Dask where ``config.cluster`` is given.
-        InputError: text that cannot be read, none at all, or fewer than two documents.
+        ConfigError: an option is out of range, or ``config.cluster`` is given without Dask.
+        InputError: text that cannot be read, no text at all, or fewer than two documents.
         ModelError: the tokenizer cannot be read.
-        StoreError: ``config.out`` holds something else than a corpus, or is being built now; a
-            worker process was lost.
-        DiskError: a file could not be written; what was there before is intact.
+        StoreError: ``config.out`` holds anything but a corpus, or is being built by another
+            process; a worker process was lost.
+        DiskError: a file could not be written; the previous content is intact.
     """
     check_language(config.language)
     if not config.out:
         raise ConfigError("out is empty; name the folder to write the corpus to.")
     tokenizer = Tokenizer.from_folder(config.tokenizer)
     out = Path(config.out)
-    # The vocab.txt of an older corpus that lies among the texts is not one of them.
+    # An older corpus may be among the texts; its vocab.txt is not one of them.
     inputs = [item for item in list_inputs(config.files) if not _is_under(item.path, out)]
     _refuse_foreign_folder(out)
     with contextlib.ExitStack() as stack:
         stack.enter_context(explain_disk_errors(out))
-        log = UnitLog(out, _identity(config, inputs, tokenizer))
+        log = BuildLog(out, _identity(config, inputs, tokenizer))
         stack.callback(log.close)
         if log.note and say:
             say(log.note)
@@ -118,23 +125,23 @@ def build_corpus(
                     (folder / TOKENIZER_FILE).read_bytes(), tokenizer.fingerprint
                 )
                 _encode_inputs(config, inputs, packed, log, progress)
-                report = _arrange(config, len(inputs), log, folder, tokenizer)
+                report = _assemble(config, len(inputs), log, folder, tokenizer)
         except (ConfigError, DiskError, StoreError):
-            raise  # no cluster, no room, a worker lost: what is done stays, to be continued
+            raise  # no cluster, full disk, lost worker: keep the finished units to continue later
         except BothwaysError:
             log.remove()
             raise
         log.remove()
-    return {"continued_units": log.found, **report} if log.found else report
+    return {"continued_units": log.recovered, **report} if log.recovered else report
 
 
 def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -> dict[str, Any]:
-    """All that decides what units hold. Standard input never is what it was before."""
+    """Everything that determines the content of units. Standard input always counts as new."""
     stdin = [time.time_ns()] if any(item.path is None for item in inputs) else []
     files = [[item.name, item.size, item.modified] for item in inputs]
     options = recipe_fields(config)
     return {
-        "format": [FORMAT, *Columns.__dataclass_fields__],
+        "format": [FORMAT, *EncodedUnit.__dataclass_fields__],
         "options": digest({name: options[name] for name in options if name != "out"}),
         "vocabulary": tokenizer.fingerprint,
         "inputs": digest([files, stdin]),
@@ -145,11 +152,11 @@ def _is_under(path: Path | None, folder: Path) -> bool:
     return path is not None and folder.resolve() in path.resolve().parents
 
 
-# ------------------------------------------------------------------------------ what can be refused
+# ------------------------------------------------------------------------------------------- checks
 
 
 def _refuse_foreign_folder(out: Path) -> None:
-    """Replacing a folder deletes what is in it: only ever a corpus, or nothing."""
+    """Refuse to replace a folder that is not a corpus: its content would be deleted."""
     refuse_working_folder(out)
     if not out.exists():
         return
@@ -164,20 +171,20 @@ def _refuse_foreign_folder(out: Path) -> None:
         )
 
 
-def _refuse_one_document(config: CorpusConfig, plan: Plan) -> None:
-    documents = plan.starts.size
-    if not plan.read:
+def _refuse_one_document(config: CorpusConfig, plan: DocumentPlan) -> None:
+    documents, counts = plan.starts.size, plan.counts
+    if not counts.read:
         raise InputError(
             f"no text in {', '.join(config.files)}: every file is empty or blank. Give files "
             "with text in them."
         )
     if documents < 2:
         raise InputError(
-            f"the corpus has {documents} document{'' if documents == 1 else 's'} ({plan.read} "
-            f"read; of one sentence: {plan.joined} joined to another, {plan.dropped} dropped; too "
-            f"short: {plan.short}), so there is no other document to take a random next sentence "
-            "from; it needs 2. Give more text, put a blank line between documents, or check the "
-            "options documents, single_sentence and min_*."
+            f"the corpus has {documents} document{'' if documents == 1 else 's'} ({counts.read} "
+            f"read; of one sentence: {counts.joined} joined to another, {counts.dropped} dropped; "
+            f"too short: {counts.short}), so there is no other document to take a random next "
+            "sentence from; it needs 2. Give more text, put a blank line between documents, or "
+            "check the options documents, single_sentence and min_*."
         )
 
 
@@ -188,10 +195,10 @@ def _encode_inputs(
     config: CorpusConfig,
     inputs: list[Input],
     tokenizer: PackedTokenizer,
-    log: UnitLog,
+    log: BuildLog,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    """Encode all units that are not in the log yet."""
+    """Encode all units that are not yet in the log."""
     total = sum(item.size for item in inputs)
     if log.after.file >= len(inputs):
         return
@@ -200,30 +207,30 @@ def _encode_inputs(
         for unit in read_units(inputs, config, log.after)
     )
     with _results(config, tasks) as results:
-        for unit, columns, counts in results:
-            log.append(columns, counts, unit.after)
+        for unit, encoded, counts in results:
+            log.append(encoded, counts, unit.after)
             if progress:
                 progress(unit.read, total)
 
 
 def _encode(
     unit: Unit, config: CorpusConfig, tokenizer: PackedTokenizer
-) -> tuple[Unit, Columns, Counts]:
-    """A worker's call. The unit comes back without its text, to say where it ended."""
-    columns, counts = encode_unit(unit, config, tokenizer)
-    return Unit((), unit.after, unit.read), columns, counts
+) -> tuple[Unit, EncodedUnit, Counts]:
+    """Executed by a worker. The unit is returned without its text, for where it ended."""
+    encoded, counts = encode_unit(unit, config, tokenizer)
+    return Unit((), unit.after, unit.read), encoded, counts
 
 
 @contextlib.contextmanager
 def _results(
     config: CorpusConfig, tasks: Iterable[Any]
-) -> Iterator[Iterator[tuple[Unit, Columns, Counts]]]:
-    """Run tasks in processes of this machine, or on a Dask cluster; results in order."""
+) -> Iterator[Iterator[tuple[Unit, EncodedUnit, Counts]]]:
+    """Run tasks in processes on this machine or on a Dask cluster; results come in order."""
     with contextlib.ExitStack() as stack:
         if config.cluster:
             client = stack.enter_context(_dask_client(config.cluster))
             stack.enter_context(joblib.parallel_config(backend="dask", client=client))
-        # Generators at both ends keep no more than a few units in memory.
+        # With generators for input and output, only a few units are in memory at once.
         run = joblib.Parallel(
             n_jobs=-1 if config.cluster else config.workers,
             return_as="generator",
@@ -237,13 +244,13 @@ def _results(
             if not _is_lost_worker(error):
                 raise
             raise StoreError(
-                f"a worker process was lost ({error}); most often it was killed for memory. Run "
-                "the same command again to continue, perhaps with fewer --workers."
+                f"a worker process was lost ({error}), most likely killed for using too much "
+                "memory. Run the same command again to continue, perhaps with fewer --workers."
             ) from error
 
 
 def _is_lost_worker(error: Exception) -> bool:
-    """Whether joblib's processes or the cluster failed, rather than what they were given to do."""
+    """Whether a process or the cluster failed, rather than the task it was running."""
     of_cluster = type(error).__module__.partition(".")[0] == "distributed"
     return of_cluster or isinstance(error, BrokenProcessPool)
 
@@ -265,45 +272,46 @@ def _dask_client(address: str) -> Any:
         ) from error
 
 
-# ---------------------------------------------------------------------------- arranging and writing
+# --------------------------------------------------------------------------- assembling and writing
 
 
-def _arrange(
-    config: CorpusConfig, files: int, log: UnitLog, folder: Path, tokenizer: Tokenizer
+def _assemble(
+    config: CorpusConfig, files: int, log: BuildLog, folder: Path, tokenizer: Tokenizer
 ) -> dict[str, Any]:
     """Write the shards, the manifest and the page; returns the report."""
     scratch = log.scratch()
-    text = find_repeats(log, scratch)
-    plan = plan_spans(kept(log, text, config), text, config, scratch)
+    repeats = find_repeats(log, scratch)
+    plan = plan_documents(remove_repeats(log, repeats, config), repeats, config, scratch)
     _refuse_one_document(config, plan)
+    counts = plan.counts
     options = recipe_fields(config)
     writers = {
         split: _SplitWriter(folder, split, tokenizer, options, config.shard_tokens)
         for split in SPLITS
     }
-    for stretch in place_documents(kept(log, text, config), plan, config.heldout):
-        writer = writers["heldout" if stretch.heldout else "train"]
-        writer.add(stretch.document, stretch.sentence_tokens, stretch.ids)
+    for placed in place_documents(remove_repeats(log, repeats, config), plan, config.heldout):
+        writer = writers["heldout" if placed.heldout else "train"]
+        writer.add(placed.document, placed.sentence_tokens, placed.ids)
     for writer in writers.values():
         writer.finish()
     tokens = sum(writer.documents.total for writer in writers.values())
     text_mb = log.counts.text_bytes / 1e6
-    seconds = time.perf_counter() - log.opened
+    seconds = time.perf_counter() - log.opened_at
     report: dict[str, Any] = {
         "files": files,
         "text_mb": text_mb,
         **{split: writers[split].summary() for split in SPLITS},
         "unknown_rate": sum(writer.unknown for writer in writers.values()) / tokens,
-        "single_sentence_documents": {"joined": plan.joined, "dropped": plan.dropped},
-        "short_documents_dropped": plan.short,
+        "single_sentence_documents": {"joined": counts.joined, "dropped": counts.dropped},
+        "short_documents_dropped": counts.short,
         "empty_sentences_dropped": log.counts.empty_sentences,
-        "duplicates": _duplicates(config, text, log),
+        "duplicates": _duplicates(config, repeats, log),
         "broken": vars(log.counts.broken),
         "scripts": script_shares(log.counts.scripts),
         "histograms": {
             "sentences_by_tokens": writers["train"].sentences.histogram(),
             "documents_by_tokens": writers["train"].documents.histogram(),
-            "paragraphs_by_times": text.paragraphs.histogram,
+            "paragraphs_by_times": repeats.paragraphs.histogram,
         },
         "heldout_note": heldout_note(writers["heldout"].documents.number, config.heldout),
         "seconds": round(seconds, 2),
@@ -321,12 +329,12 @@ def _arrange(
 
 
 class _SplitWriter:
-    """Collects the documents of one split and writes a shard whenever one is full.
+    """Collects the documents of one split and writes a shard whenever it is full.
 
     Attributes:
         shards: written so far.
-        sentences, documents: lengths in tokens.
-        unknown: ids that are [UNK].
+        sentences, documents: their lengths in tokens.
+        unknown: number of ids that are [UNK].
     """
 
     def __init__(
@@ -344,7 +352,7 @@ class _SplitWriter:
         self._options = options_fingerprint(options)
         self._shard_tokens = shard_tokens
         self._tokens = 0  # of all documents so far
-        self._place = 0  # of the shard that is being filled: where its documents begin
+        self._shard_range = 0  # index of the token range that the current shard covers
         self._document = -1
         self._clear()
 
@@ -355,19 +363,19 @@ class _SplitWriter:
         self._document_tokens: list[int] = []
 
     def add(self, document: int, sentence_tokens: NDArray[np.uint32], ids: Ids) -> None:
-        """Add sentences of a document: a new one, or more of the last one."""
+        """Add sentences of a new document, or more sentences of the last one."""
         if document != self._document:
-            # A document is in the shard that its first token falls into.
-            if self._tokens // self._shard_tokens != self._place:
+            # A document belongs to the shard that its first token falls into.
+            if self._tokens // self._shard_tokens != self._shard_range:
                 self._flush()
-                self._place = self._tokens // self._shard_tokens
+                self._shard_range = self._tokens // self._shard_tokens
             self._document = document
             self._document_sentences.append(0)
             self._document_tokens.append(0)
         self._document_sentences[-1] += sentence_tokens.size
         self._document_tokens[-1] += ids.size
         self._tokens += ids.size
-        # Copies: a view would keep the whole unit in memory.
+        # Copies, because a view would keep the whole unit in memory.
         self._sentence_tokens.append(sentence_tokens.copy())
         self._ids.append(ids.copy())
 
@@ -376,7 +384,7 @@ class _SplitWriter:
         self._flush()
 
     def summary(self) -> dict[str, Any]:
-        """For the report."""
+        """The figures of this split for the report."""
         return summarise_split(self.sentences, self.documents)
 
     def _flush(self) -> None:
@@ -401,18 +409,18 @@ class _SplitWriter:
         self._clear()
 
 
-def _duplicates(config: CorpusConfig, text: Text, log: UnitLog) -> dict[str, Any]:
-    """What is repeated, and the paragraphs that are so most often, by rank."""
-    wanted = [item for _, item in text.paragraphs.ranks]
+def _duplicates(config: CorpusConfig, repeats: RepeatIndex, log: BuildLog) -> dict[str, Any]:
+    """Figures on repeats, and excerpts of the most frequent paragraphs."""
+    top = repeats.paragraphs.most_frequent
     excerpts: dict[int, str] = {}
     first = 0
-    for columns in log:
-        last = first + columns.paragraph_sentences.size
-        edges = bounds(columns.excerpt_bytes)
-        for item in [item for item in wanted if first <= item < last]:
-            start, stop = edges[item - first : item - first + 2].tolist()
-            excerpts[item] = columns.excerpts[start:stop].tobytes().decode()
-        first = last
+    for unit in log:
+        stop = first + unit.paragraph_sentences.size
+        edges = bounds(unit.excerpt_bytes)
+        for paragraph in (paragraph for _, paragraph in top if first <= paragraph < stop):
+            start, end = edges[paragraph - first : paragraph - first + 2].tolist()
+            excerpts[paragraph] = unit.excerpts[start:end].tobytes().decode()
+        first = stop
 
     def figures(found: Repeats, what: str) -> dict[str, Any]:
         repeated = found.items - sum(found.histogram.values())
@@ -420,9 +428,9 @@ def _duplicates(config: CorpusConfig, text: Text, log: UnitLog) -> dict[str, Any
         return {"read": found.items, "repeated": repeated, "removed": removed}
 
     return {
-        "documents": figures(text.documents, "documents"),
-        "paragraphs": figures(text.paragraphs, "paragraphs"),
+        "documents": figures(repeats.documents, "documents"),
+        "paragraphs": figures(repeats.paragraphs, "paragraphs"),
         "most_repeated": [
-            {"times": times, "text": excerpts[item]} for times, item in text.paragraphs.ranks
+            {"times": times, "text": excerpts[paragraph]} for times, paragraph in top
         ],
     }

@@ -1,7 +1,7 @@
-"""Which of many hashes were there before, in memory that hardly grows with their number.
+"""Finding repeats among many hashes, in memory that hardly grows with their number.
 
-Hashes are spread over files by their first bits, so that copies meet in one file; the files are
-then sorted one after the other.
+Hashes are distributed over files by their first bits, so that equal ones are in the same file. The
+files are then sorted one at a time.
 """
 
 from __future__ import annotations
@@ -15,39 +15,40 @@ from numpy.typing import NDArray
 
 from bothways.corpus.encode import Hashes
 
-# Memory is that of the fullest file: about 100 bytes for each 64 hashes.
+# Memory is that of the largest file: about 100 bytes per 64 hashes.
 BUCKETS = 64
-_FLAGS = 2**20  # written at once
-_BUFFER = 2**16  # hashes kept before they are spread over the files
+_FLAGS_PER_WRITE = 2**20
+_BUFFER = 2**16  # hashes held in memory before they are distributed over the files
 _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("item", "<i8")])
 _SHIFT = np.uint64(64 - 6)
 TOP = 20
-"""Repeated items that are listed."""
+"""How many of the most frequent items are listed."""
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """What is repeated.
+    """The repeats among a sequence of items.
 
     Attributes:
-        items: how many were looked at.
-        repeated: bool [highest item + 1], on disk: whether an earlier item is the same.
-        ranks: (how often, first item) of those that occur most often, most first; at most ``TOP``.
-        histogram: occurrences -> how many distinct items have that many.
+        items: how many items there are.
+        repeated: bool [highest item + 1], on disk: whether the item equals an earlier one.
+        most_frequent: (occurrences, first item) of at most ``TOP`` repeated items, most frequent
+            first.
+        histogram: occurrences -> how many distinct items occur that often.
     """
 
     items: int
     repeated: NDArray[np.bool_]
-    ranks: list[tuple[int, int]]
+    most_frequent: list[tuple[int, int]]
     histogram: dict[int, int]
 
 
 class RepeatFinder:
-    """Takes hashes in order, and tells which were there before.
+    """Collects hashes in order and finds the repeated ones.
 
     Args:
         folder: for temporary files.
-        name: what these are called.
+        name: prefix of their names.
 
     Attributes:
         items: how many were added.
@@ -65,16 +66,17 @@ class RepeatFinder:
         return self._folder / f"{self._name}-{bucket:02}"
 
     def add(self, hashes: Hashes, items: NDArray[np.int64]) -> None:
-        """Add the hashes of ``items``, numbers that grow from call to call."""
+        """Add the hashes [N, 2] of ``items`` [N], whose numbers increase from call to call."""
         rows = np.empty(items.size, dtype=_ROW)
         rows["high"], rows["low"], rows["item"] = hashes[:, 0], hashes[:, 1], items
         self._waiting.append(rows)
         self._waiting_rows += rows.size
         self.items += rows.size
         if self._waiting_rows >= _BUFFER:
-            self._spread()
+            self._distribute()
 
-    def _spread(self) -> None:
+    def _distribute(self) -> None:
+        """Write the waiting hashes to their files."""
         rows = np.concatenate(self._waiting)
         bucket = (rows["high"] >> _SHIFT).astype(np.intp)
         order = np.argsort(bucket, kind="stable")
@@ -84,16 +86,17 @@ class RepeatFinder:
         self._waiting, self._waiting_rows = [], 0
 
     def find(self, size: int) -> Repeats:
-        """Sort all that was added; ``size`` is one more than the highest item may be."""
+        """Find the repeats among everything added; item numbers are below ``size``."""
         if self._waiting:
-            self._spread()
+            self._distribute()
         path = self._folder / f"{self._name}-repeated"
         size_on_disk = max(size, 1)
-        with path.open("wb") as flags:  # all of it now: a mapped file that outgrows a disk kills
-            for at in range(0, size_on_disk, _FLAGS):
-                flags.write(bytes(min(_FLAGS, size_on_disk - at)))
+        # Allocate the whole file now: writing to a mapped file on a full disk kills the process.
+        with path.open("wb") as flags:
+            for at in range(0, size_on_disk, _FLAGS_PER_WRITE):
+                flags.write(bytes(min(_FLAGS_PER_WRITE, size_on_disk - at)))
         repeated = np.memmap(path, np.bool_, mode="r+", shape=size_on_disk)
-        ranks: list[tuple[int, int]] = []
+        top: list[tuple[int, int]] = []
         histogram: dict[int, int] = {}
         for bucket, file in enumerate(self._files):
             file.seek(0)
@@ -102,17 +105,16 @@ class RepeatFinder:
             self._path(bucket).unlink()
             if not rows.size:
                 continue
-            order = np.lexsort((rows["low"], rows["high"]))  # stable: copies stay in order
+            order = np.lexsort((rows["low"], rows["high"]))  # stable: equal hashes stay in order
             high, low, item = (rows[name][order] for name in ("high", "low", "item"))
-            first = np.ones(rows.size, dtype=np.bool_)
-            first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
-            repeated[item[~first]] = True
-            starts = np.flatnonzero(first)
-            counts = np.diff(starts, append=rows.size)
-            for often, how_many in zip(*np.unique(counts, return_counts=True), strict=True):
-                histogram[int(often)] = histogram.get(int(often), 0) + int(how_many)
-            firsts = item[starts]
-            most = [int(at) for at in np.lexsort((firsts, -counts))[:TOP] if counts[at] > 1]
-            ranks += [(int(counts[at]), int(firsts[at])) for at in most]
-            ranks = sorted(ranks, key=lambda rank: (-rank[0], rank[1]))[:TOP]
-        return Repeats(self.items, repeated[:size], ranks, dict(sorted(histogram.items())))
+            is_first = np.ones(rows.size, dtype=np.bool_)
+            is_first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+            repeated[item[~is_first]] = True
+            starts = np.flatnonzero(is_first)
+            firsts, counts = item[starts], np.diff(starts, append=rows.size)
+            for times, distinct in zip(*np.unique(counts, return_counts=True), strict=True):
+                histogram[int(times)] = histogram.get(int(times), 0) + int(distinct)
+            candidates = np.lexsort((firsts, -counts))[:TOP]
+            top += [(int(counts[i]), int(firsts[i])) for i in candidates if counts[i] > 1]
+            top = sorted(top, key=lambda entry: (-entry[0], entry[1]))[:TOP]
+        return Repeats(self.items, repeated[:size], top, dict(sorted(histogram.items())))

@@ -1,4 +1,4 @@
-"""The work of a worker: a unit of text in, its ids and all that the arrangement needs out."""
+"""The work of a worker: from a unit of text to its ids, lengths and hashes."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds
 from bothways.config import CorpusConfig
-from bothways.corpus.chunks import Encoder, PackedTokenizer
-from bothways.corpus.paragraphs import Broken, Document, documents_of
-from bothways.corpus.scripts import SCRIPTS, count_scripts
+from bothways.corpus.cached_encoder import PackedTokenizer, SentenceEncoder
+from bothways.corpus.paragraphs import BrokenLines, Document, read_documents
 from bothways.corpus.sentences import split_paragraphs
 from bothways.corpus.sources import Unit
-from bothways.corpus.store import Ids, bounds
+from bothways.corpus.store import Ids
+from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
 
 Hashes = NDArray[np.uint64]
 """[N, 2]: 128 bits each."""
 _HASH_BYTES = 16
 EXCERPT = 60
-"""Characters of a paragraph that a report may show."""
+"""Characters of a paragraph that are kept for the report."""
 
 
 @dataclass(frozen=True)
-class Columns:
+class EncodedUnit:
     """A unit's T ids, S sentences, P paragraphs and D documents, in the order of the text.
 
-    The unit may begin or end in the middle of a document; such a part is a document here.
-    Sentences in which the tokenizer finds nothing are left out, and paragraphs of such alone.
+    The unit may start or end in the middle of a document; such a part counts as a document here.
+    Sentences without tokens are left out, and so are paragraphs that have no other sentence.
 
     Attributes:
         ids: [T].
@@ -41,11 +42,11 @@ class Columns:
         paragraph_sentences, paragraph_characters: uint32 [P].
         paragraph_hashes: uint64 [P, 2], of the text.
         excerpts: uint8, UTF-8 of the first characters of each paragraph, end to end.
-        excerpt_bytes: uint32 [P], how many of those each has.
+        excerpt_bytes: uint32 [P], bytes of each excerpt.
         document_paragraphs: uint32 [D], 0 for a document without ids.
         document_files: uint32 [D], number of the input each is from.
-        document_hashes: uint64 [D, 2], of its paragraphs' hashes.
-        continues: bool [1], whether the first document continues the last of the unit before.
+        document_hashes: uint64 [D, 2], of the hashes of its paragraphs.
+        continues: bool [1], whether the first document continues the last of the previous unit.
     """
 
     ids: Ids
@@ -63,22 +64,22 @@ class Columns:
 
 @dataclass
 class Counts:
-    """What was met in the text, for the report.
+    """Counts over the text, for the report.
 
     Attributes:
         text_bytes: UTF-8 bytes of the paragraphs and the line ends between them.
-        empty_sentences: left out because the tokenizer finds nothing in them.
-        scripts: int64, letters of each script of :data:`bothways.corpus.scripts.SCRIPTS`.
-        broken: lines that were mended or left out.
+        empty_sentences: left out because they have no tokens.
+        scripts: int64, letters of each script of :data:`bothways.corpus.unicode_scripts.SCRIPTS`.
+        broken: lines that were repaired or left out.
     """
 
     text_bytes: int = 0
     empty_sentences: int = 0
     scripts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(SCRIPTS), np.int64))
-    broken: Broken = field(default_factory=Broken)
+    broken: BrokenLines = field(default_factory=BrokenLines)
 
     def add(self, other: Counts) -> None:
-        """Count what is behind."""
+        """Add the counts of the text that follows."""
         self.text_bytes += other.text_bytes
         self.empty_sentences += other.empty_sentences
         self.scripts = self.scripts + other.scripts
@@ -90,76 +91,76 @@ class Counts:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Counts:
-        """From what :meth:`to_dict` gave."""
-        broken = Broken(**data["broken"])
+        """The inverse of :meth:`to_dict`."""
+        broken = BrokenLines(**data["broken"])
         broken.first = [(source, line, what) for source, line, what in broken.first]
         return cls(**{**data, "scripts": np.array(data["scripts"]), "broken": broken})
 
 
 def encode_unit(
     unit: Unit, config: CorpusConfig, tokenizer: PackedTokenizer
-) -> tuple[Columns, Counts]:
-    """Documents, sentences and ids of a unit.
+) -> tuple[EncodedUnit, Counts]:
+    """Split a unit into documents and sentences, and encode these.
 
     Raises:
-        InputError: text that cannot be taken, with file and line; or what stopped the reading.
+        InputError: text that is not accepted, with file and line; or the error that ended reading.
     """
     if config.workers > 1 or config.cluster:
-        # Several processes already use the cores; the tokenizer's own threads would fight them.
+        # Several processes already use the cores; threads of the tokenizer would compete with them.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
     counts = Counts()
     documents: list[Document] = []
     files: list[int] = []
     for block in unit.blocks:
-        for continues, paragraphs in documents_of(block, config, counts.broken):
+        for continues, paragraphs in read_documents(block, config, counts.broken):
             if continues and files and files[-1] == block.file:
-                documents[-1][1].extend(paragraphs)  # two blocks of one file
+                documents[-1][1].extend(paragraphs)  # a document that spans two blocks of one file
             else:
                 documents.append((continues, paragraphs))
                 files.append(block.file)
     if unit.failure is not None:
         raise unit.failure
-    return _columns(documents, files, config, _encoder(tokenizer), counts), counts
+    return _encode_documents(documents, files, config, _encoder(tokenizer), counts), counts
 
 
 @lru_cache(maxsize=1)
-def _encoder(tokenizer: PackedTokenizer) -> Encoder:
-    """Unpacked once a process."""
+def _encoder(tokenizer: PackedTokenizer) -> SentenceEncoder:
+    """The encoder of a tokenizer, unpacked once per process."""
     return tokenizer.unpack()
 
 
-def _columns(
+def _encode_documents(
     documents: Sequence[Document],
     files: Sequence[int],
     config: CorpusConfig,
-    encoder: Encoder,
+    encoder: SentenceEncoder,
     counts: Counts,
-) -> Columns:
+) -> EncodedUnit:
     paragraphs = list(chain.from_iterable(lines for _, lines in documents))
     split = split_paragraphs(paragraphs, sentences=config.sentences, language=config.language)
     ids, lengths = encoder.encode(list(chain.from_iterable(split)))
-    # Which paragraph a sentence is of, and which document a paragraph; counted without the empty.
-    paragraph_of = np.repeat(np.arange(len(split)), [len(found) for found in split])
+    # The paragraph of each sentence and the document of each paragraph; empty ones do not count.
+    paragraph_of = np.repeat(np.arange(len(split)), [len(sentences) for sentences in split])
     document_of = np.repeat(np.arange(len(documents)), [len(lines) for _, lines in documents])
     paragraph_sentences = np.bincount(paragraph_of[lengths > 0], minlength=len(split))
-    full = paragraph_sentences > 0
-    document_paragraphs = np.bincount(document_of[full], minlength=len(documents))
+    has_text = paragraph_sentences > 0
+    document_paragraphs = np.bincount(document_of[has_text], minlength=len(documents))
     texts = [text.encode() for text in paragraphs]
-    hashes = hash_all(texts)[full]
+    hashes = hash_all(texts)[has_text]
     excerpts = [
         text[:EXCERPT].encode()
-        for text, is_full in zip(paragraphs, full.tolist(), strict=True)
-        if is_full
+        for text, kept in zip(paragraphs, has_text.tolist(), strict=True)
+        if kept
     ]
     counts.text_bytes = sum(map(len, texts)) + max(len(texts) - len(documents), 0)
     counts.empty_sentences = int((lengths == 0).sum())
     counts.scripts = count_scripts("\n".join(paragraphs))
     edges = bounds(document_paragraphs)
-    return Columns(
+    return EncodedUnit(
         ids=ids,
         sentence_tokens=lengths[lengths > 0].astype(np.uint32),
-        paragraph_sentences=paragraph_sentences[full].astype(np.uint32),
-        paragraph_characters=np.array([len(text) for text in paragraphs], np.uint32)[full],
+        paragraph_sentences=paragraph_sentences[has_text].astype(np.uint32),
+        paragraph_characters=np.array([len(text) for text in paragraphs], np.uint32)[has_text],
         paragraph_hashes=hashes,
         excerpts=np.frombuffer(b"".join(excerpts), dtype=np.uint8),
         excerpt_bytes=np.array([len(excerpt) for excerpt in excerpts], dtype=np.uint32),

@@ -1,4 +1,4 @@
-"""From the bytes of a block to its documents: lists of paragraphs, which are lines with text."""
+"""From the bytes of a block to its documents, as lists of paragraphs (non-blank lines)."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from itertools import groupby
 from typing import Any, NoReturn
 
 from bothways.config import CorpusConfig
-from bothways.corpus.documents import BOM, decode_line
 from bothways.corpus.sources import Block
 from bothways.errors import InputError
+from bothways.text_files import BOM, decode_line, line_too_long
 
 LISTED = 20
-"""Broken lines that are listed; all are counted."""
+"""How many broken lines are listed; all are counted."""
 
 Document = tuple[bool, list[str]]
-"""Whether it continues the document before, and its paragraphs, without space around them."""
+"""Whether it continues the previous document, and its paragraphs, stripped."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_MARK = "\ufffd"
+_REPLACEMENT = "\ufffd"
 
 
 @dataclass
-class Broken:
-    """What was mended or left out, in the order of the text.
+class BrokenLines:
+    """Lines that were repaired or left out, in the order of the text.
 
     Attributes:
-        lines: how many lines or rows were.
-        characters: how many U+FFFD were put in.
+        lines: number of lines or rows.
+        characters: number of characters replaced by U+FFFD.
         left_out: JSON lines and rows without a text.
         first: [source, line, what was done] of the first ``LISTED``.
     """
@@ -40,7 +40,7 @@ class Broken:
     first: list[tuple[str, int, str]] = field(default_factory=list)
 
     def replaced(self, source: str, line: int, characters: int) -> None:
-        """Count a line in which so many characters were replaced."""
+        """Count a line in which ``characters`` characters were replaced."""
         self.characters += characters
         self._note(source, line, f"{characters} replaced by U+FFFD")
 
@@ -49,8 +49,8 @@ class Broken:
         self.left_out += 1
         self._note(source, line, f"left out: {reason}")
 
-    def add(self, other: Broken) -> None:
-        """Count what is behind."""
+    def add(self, other: BrokenLines) -> None:
+        """Add the counts of the text that follows."""
         self.lines += other.lines
         self.characters += other.characters
         self.left_out += other.left_out
@@ -62,24 +62,25 @@ class Broken:
             self.first.append((source, line, what))
 
 
-def documents_of(block: Block, config: CorpusConfig, broken: Broken) -> list[Document]:
-    """Read a block.
+def read_documents(block: Block, config: CorpusConfig, broken: BrokenLines) -> list[Document]:
+    """The documents of a block.
 
     Args:
         block: whole lines or rows.
-        config: ``documents``, ``text_field``, ``broken`` and ``max_line_mib`` matter here.
-        broken: is told what was replaced or left out.
+        config: ``documents``, ``text_field``, ``broken`` and ``max_line_mib`` are used here.
+        broken: counts what was replaced or left out.
 
     Raises:
-        InputError: with file and line, what ``config.broken`` does not allow; a line too long.
+        InputError: with file and line: broken text where ``config.broken`` is ``stop``, or a line
+            that is too long.
     """
-    return _Reader(block, config, broken).documents()
+    return _BlockReader(block, config, broken).documents()
 
 
-class _Reader:
-    """Reads one block; the line at hand is named in messages."""
+class _BlockReader:
+    """Reads one block."""
 
-    def __init__(self, block: Block, config: CorpusConfig, broken: Broken):
+    def __init__(self, block: Block, config: CorpusConfig, broken: BrokenLines):
         self.block = block
         self.config = config
         self.broken = broken
@@ -94,23 +95,24 @@ class _Reader:
             texts = [self._record(line, number) for number, line in lines if line.strip()]
         else:
             return self._text_documents(self.block.data)
-        found = [_paragraphs(text.split("\n")) for text in texts if text is not None]
-        return [(False, paragraphs) for paragraphs in found if paragraphs]
+        documents = [_paragraphs(text.split("\n")) for text in texts if text is not None]
+        return [(False, paragraphs) for paragraphs in documents if paragraphs]
 
     def _text_documents(self, data: bytes) -> list[Document]:
         lines = [line.strip() for line in self._lines(data)]
         if self.config.documents == "file":
-            found = [paragraphs] if (paragraphs := [line for line in lines if line]) else []
-            goes_on = self.block.continues
+            paragraphs = [line for line in lines if line]
+            documents = [paragraphs] if paragraphs else []
+            continues = self.block.continues
         else:
-            found = [list(group) for full, group in groupby(lines, bool) if full]
-            goes_on = self.block.continues and bool(lines and lines[0])
-        return [(goes_on and place == 0, paragraphs) for place, paragraphs in enumerate(found)]
+            documents = [list(group) for has_text, group in groupby(lines, bool) if has_text]
+            continues = self.block.continues and bool(lines and lines[0])
+        return [(continues and i == 0, paragraphs) for i, paragraphs in enumerate(documents)]
 
     # ------------------------------------------------------------------------------------- lines
 
     def _lines(self, data: bytes) -> list[str]:
-        """The block's lines; decoded one by one only where something is wrong."""
+        """The block's lines; decoded one by one only if the block as a whole cannot be."""
         if self.block.first_line == 1:
             data = data.removeprefix(BOM)
         data = data.removesuffix(b"\n")
@@ -128,18 +130,19 @@ class _Reader:
 
     def _line(self, line: bytes, number: int) -> str:
         try:
-            # The mark at the start of the file is gone already: any number but 1.
+            # The byte order mark of the file, if any, has been removed already.
             return decode_line(line, self.block.source, number, self.limit)
         except InputError:
             if self.config.broken == "stop" or len(line) > self.limit + 1:
                 raise
-        return self._mended(line.removesuffix(b"\r").decode("utf-8", "replace"), line, number)
+        text = line.removesuffix(b"\r").decode("utf-8", "replace")
+        return self._replace_broken(text, line, number)
 
-    def _mended(self, text: str, line: bytes, number: int) -> str:
-        text = _SURROGATES.sub(_MARK, text.replace("\0", _MARK))
-        self.broken.replaced(
-            self.block.source, number, text.count(_MARK) - line.count(_MARK.encode())
-        )
+    def _replace_broken(self, text: str, original: bytes, number: int) -> str:
+        """Replace characters that cannot be text, and count all U+FFFD not in the original."""
+        text = _SURROGATES.sub(_REPLACEMENT, text.replace("\0", _REPLACEMENT))
+        replaced = text.count(_REPLACEMENT) - original.count(_REPLACEMENT.encode())
+        self.broken.replaced(self.block.source, number, replaced)
         return text
 
     # ------------------------------------------------------------------------ JSON lines and rows
@@ -157,28 +160,28 @@ class _Reader:
             return self._leave_out(number, f"no field {name!r}, only {known}")
         text = record[name]
         if not isinstance(text, str):
-            return self._leave_out(number, f"field {name!r} is {_shown(text)}, not a text")
+            return self._leave_out(number, f"field {name!r} is {_type_name(text)}, not a string")
         if "\0" not in text and not _SURROGATES.search(text):
             return text
         if self.config.broken == "stop":
             self._refuse(number, f"field {name!r} has a NUL character or half a surrogate pair")
-        return self._mended(text, b"", number)
+        return self._replace_broken(text, b"", number)
 
     def _row(self, row: bytes | None, number: int) -> str | None:
         if row is None:
             return self._leave_out(number, f"column {self.config.text_field!r} is null")
-        if len(row) > self.limit:
-            decode_line(row.replace(b"\n", b" "), self.block.source, number, self.limit)
+        if len(row.removesuffix(b"\r")) > self.limit:
+            raise line_too_long(self.block.source, number, self.limit)
         try:
             text = row.decode()
         except UnicodeDecodeError as error:
             if self.config.broken == "stop":
                 self._refuse(number, f"the text is not UTF-8 at byte {error.start}")
-            return self._mended(row.decode("utf-8", "replace"), row, number)
+            return self._replace_broken(row.decode("utf-8", "replace"), row, number)
         if "\0" in text:
             if self.config.broken == "stop":
                 self._refuse(number, "the text has a NUL character")
-            return self._mended(text, row, number)
+            return self._replace_broken(text, row, number)
         return text
 
     def _leave_out(self, number: int, reason: str) -> str | None:
@@ -189,7 +192,7 @@ class _Reader:
 
     def _refuse(self, number: int, reason: str) -> NoReturn:
         raise InputError(
-            f"{reason}. Mend it, or build with --broken replace, which leaves such lines out and "
+            f"{reason}. Repair it, or build with --broken replace, which leaves such lines out and "
             "replaces broken characters.",
             path=self.block.source,
             line=number,
@@ -200,7 +203,7 @@ def _paragraphs(lines: list[str]) -> list[str]:
     return [stripped for line in lines if (stripped := line.strip())]
 
 
-def _shown(value: Any) -> str:
+def _type_name(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return f"a {type(value).__name__}"

@@ -1,9 +1,9 @@
-"""What a build reads: its inputs, cut into units of work.
+"""The inputs of a build, cut into units of work.
 
-A unit is about a megabyte of whole lines (or rows), from one file or from many small ones. Units
-are cut without looking at the text beyond line ends, so the process that reads is never the slow
-one. Where a unit ends depends only on where it began: a build can therefore go on from the
-:class:`Position` behind any unit and will cut the same units as if it had never stopped.
+A unit is about a megabyte of whole lines (or rows), from one file or from many small ones. Only
+line ends are examined to cut units, so the reading process is never the bottleneck. Where a unit
+ends depends only on where it starts: a build can therefore resume from the :class:`Position` after
+any unit and will cut the same units as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bothways.config import CorpusConfig
-from bothways.corpus.documents import (
+from bothways.errors import InputError
+from bothways.text_files import (
     COMPRESSED,
     SUFFIXES,
     UTF16_BOMS,
-    decode_line,
+    bytes_read,
     decompressed,
-    explain_unreadable,
+    explain_read_errors,
+    line_too_long,
     list_files,
-    place_of,
+    utf16_error,
 )
-from bothways.errors import InputError
 
 UNIT_BYTES = 2**20
-"""Bytes of text in a unit, about; more only where one line is longer."""
-# Rows of a Parquet file read at once. They are short as a rule; each may be a whole document.
+"""Approximate size of a unit in bytes of text; more only where a single line is longer."""
+# Rows of a Parquet file read at once. Most are short, but each may be a whole document.
 ROWS = 256
 
 STDIN = "-"
@@ -62,18 +63,18 @@ class Input:
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """The name used in messages."""
         return "standard input" if self.path is None else str(self.path)
 
 
 @dataclass(frozen=True)
 class Position:
-    """A place in the inputs where a unit may begin.
+    """A place in the inputs where a unit may start.
 
     Attributes:
         file: number of the input.
         offset: bytes of its text (decompressed), or rows, before this place.
-        line: number of the line, or row, that begins here, from 1.
+        line: number of the line, or row, that starts here, from 1.
         in_document: whether the line before this place is not blank.
     """
 
@@ -90,10 +91,10 @@ class Block:
     Attributes:
         file: number of the input.
         source: its name.
-        kind: what the data are lines of.
+        kind: format of the data.
         first_line: number of the first line or row.
-        continues: whether a document may go on from the lines before.
-        data: bytes of the lines; the rows' texts for Parquet.
+        continues: whether the lines before may belong to the same document.
+        data: bytes of the lines; for Parquet, the text of each row.
     """
 
     file: int
@@ -113,14 +114,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Unit:
-    """Work for one call of a worker.
+    """The work of one call to a worker.
 
     Attributes:
         blocks: in order.
-        after: where the next unit begins.
-        read: bytes on disk that were read up to here.
-        failure: why reading ends here, if it does so too early. It travels with the unit so that
-            a fault further up in the text is reported first, whoever meets it.
+        after: where the next unit starts.
+        read: bytes on disk read so far.
+        failure: the error that ended the reading too early, if any. It travels with the unit so
+            that an error earlier in the text is reported first, whichever process finds it.
     """
 
     blocks: tuple[Block, ...]
@@ -130,21 +131,21 @@ class Unit:
 
 
 _Step = tuple[Block, Position, int]
-"""A block, the position behind it, and the bytes on disk of its file that were read."""
+"""A block, the position after it, and how many bytes of its file on disk were read."""
 
 
 def list_inputs(patterns: Sequence[str]) -> list[Input]:
-    """The inputs that ``patterns`` name: standard input first (``-``), then files by path.
+    """The inputs that match ``patterns``: standard input (``-``) first, then files by path.
 
     Raises:
-        InputError: a pattern that finds nothing, or a file or folder that cannot be read.
+        InputError: a pattern matches nothing, or a file or folder cannot be read.
     """
     inputs = [Input(None, "text", 0, 0)] if STDIN in patterns else []
-    named = [pattern for pattern in patterns if pattern != STDIN]
-    for path in list_files(named, INPUT_SUFFIXES) if named or not inputs else []:
-        with explain_unreadable(path, lambda: 0):
-            found = path.stat()
-        inputs.append(Input(path, _kind(path), found.st_size, found.st_mtime_ns))
+    file_patterns = [pattern for pattern in patterns if pattern != STDIN]
+    for path in list_files(file_patterns, INPUT_SUFFIXES) if file_patterns or not inputs else []:
+        with explain_read_errors(path, lambda: 0):
+            status = path.stat()
+        inputs.append(Input(path, _kind(path), status.st_size, status.st_mtime_ns))
     return inputs
 
 
@@ -153,7 +154,7 @@ def read_units(
 ) -> Iterator[Unit]:
     """Cut the inputs into units, from ``start`` on.
 
-    A file that cannot be read ends the units; the last one says why.
+    A file that cannot be read ends the iteration; the last unit holds the error.
     """
     start = start or Position()
     blocks: list[Block] = []
@@ -162,13 +163,13 @@ def read_units(
     before = sum(item.size for item in inputs[: start.file])
     read = before
     for number in range(start.file, len(inputs)):
-        begin = start if number == start.file else Position(number)
+        position = start if number == start.file else Position(number)
         try:
-            for block, after, on_disk in _blocks(inputs[number], begin, config):
+            for block, after, on_disk in _blocks(inputs[number], position, config):
                 blocks.append(block)
                 size += block.size
                 read = before + on_disk
-                if size >= UNIT_BYTES // 2:  # what whole lines fit into it, most often
+                if size >= UNIT_BYTES // 2:  # usually one block of a large file
                     yield Unit(tuple(blocks), after, read)
                     blocks, size = [], 0
         except InputError as error:
@@ -185,59 +186,65 @@ def _kind(path: Path) -> Kind:
     return "parquet" if path.suffix == ".parquet" else "text"
 
 
-def _blocks(item: Input, begin: Position, config: CorpusConfig) -> Iterator[_Step]:
+def _blocks(item: Input, start: Position, config: CorpusConfig) -> Iterator[_Step]:
     if item.path is None:
-        for block, after in _line_blocks(sys.stdin.buffer, item, begin, config):
+        for block, after in _line_blocks(sys.stdin.buffer, item, start, config):
             yield block, after, 0
         return
-    at = begin.line - 1
+    finished_lines = start.line - 1
 
     def lines_read() -> int:
-        return at
+        return finished_lines
 
-    with explain_unreadable(item.path, lines_read), item.path.open("rb") as disk:
+    with explain_read_errors(item.path, lines_read), item.path.open("rb") as disk:
         if item.kind == "parquet":
-            yield from _row_blocks(disk, item, begin, config)
+            yield from _row_blocks(disk, item, start, config)
             return
         with decompressed(item.path, disk) as file:
-            for block, after in _line_blocks(file, item, begin, config):
-                at = after.line - 1
-                yield block, after, place_of(disk)
+            for block, after in _line_blocks(file, item, start, config):
+                finished_lines = after.line - 1
+                yield block, after, bytes_read(disk)
 
 
 # ------------------------------------------------------------------------------------------- lines
 
 
 def _line_blocks(
-    file: BinaryIO | BufferedIOBase, item: Input, begin: Position, config: CorpusConfig
+    file: BinaryIO | BufferedIOBase, item: Input, start: Position, config: CorpusConfig
 ) -> Iterator[tuple[Block, Position]]:
-    """Cut a stream of lines; a block is what whole lines fit into ``UNIT_BYTES``, at least one."""
+    """Cut a stream into blocks of whole lines: as many as fit into ``UNIT_BYTES``, at least one."""
     limit = int(config.max_line_mib * 2**20)
-    at = begin
+    position = start
     rest = b""
-    _skip(file, begin.offset)
+    _skip(file, start.offset)
     while True:
         data = rest + file.read(UNIT_BYTES - len(rest))
         full = len(data) >= UNIT_BYTES
         cut = data.rfind(b"\n") + 1 if full else len(data)
         if full and not cut:
-            data, cut = _long_line(data, file, item, at.line, limit)
+            data, cut = _long_line(data, file, item, position.line, limit)
         if not data:
             return
-        if at.offset == 0 and data.startswith(UTF16_BOMS):
-            decode_line(data[:2], item.name, 1, limit)  # refuses it
+        if position.offset == 0 and data.startswith(UTF16_BOMS):
+            raise utf16_error(item.name)
         lines = data.count(b"\n", 0, cut)
         last = data[data.rfind(b"\n", 0, cut - 1) + 1 : cut]
         after = Position(
-            at.file, at.offset + cut, at.line + lines, bool(last.decode("utf-8", "replace").strip())
+            position.file,
+            position.offset + cut,
+            position.line + lines,
+            bool(last.decode("utf-8", "replace").strip()),
         )
-        continues = at.offset > 0 and (config.documents == "file" or at.in_document)
-        yield Block(at.file, item.name, item.kind, at.line, continues, data[:cut]), after
-        at, rest = after, data[cut:]
+        continues = position.offset > 0 and (config.documents == "file" or position.in_document)
+        yield (
+            Block(position.file, item.name, item.kind, position.line, continues, data[:cut]),
+            after,
+        )
+        position, rest = after, data[cut:]
 
 
 def _skip(file: BinaryIO | BufferedIOBase, offset: int) -> None:
-    """Go from the start to an offset; a compressed file is decompressed up to there."""
+    """Skip to an offset from the start; a compressed file is decompressed up to there."""
     if file.seekable():
         file.seek(offset)
         return
@@ -248,41 +255,44 @@ def _skip(file: BinaryIO | BufferedIOBase, offset: int) -> None:
 def _long_line(
     data: bytes, file: BinaryIO | BufferedIOBase, item: Input, line: int, limit: int
 ) -> tuple[bytes, int]:
-    """Read to the end of a line longer than a unit; returns the data and where the line ends."""
+    """Read to the end of a line longer than a unit; returns the data and where the line ends.
+
+    Raises:
+        InputError: the line is longer than ``limit`` bytes.
+    """
     while len(data) <= limit + 2:
         more = file.read(UNIT_BYTES)
         end = more.find(b"\n") + 1
         data += more
         if end or not more:
             return data, len(data) - len(more) + end if end else len(data)
-    decode_line(data, item.name, line, limit)  # refuses it
-    raise AssertionError("a line above the limit was taken")
+    raise line_too_long(item.name, line, limit)
 
 
 # -------------------------------------------------------------------------------------------- rows
 
 
 def _row_blocks(
-    disk: BinaryIO, item: Input, begin: Position, config: CorpusConfig
+    disk: BinaryIO, item: Input, start: Position, config: CorpusConfig
 ) -> Iterator[_Step]:
     try:
         table = pq.ParquetFile(disk)
         _check_column(table.schema_arrow, item, config.text_field)
         total = max(table.metadata.num_rows, 1)
-        at = begin
+        position = start
         row = 0
         for batch in table.iter_batches(batch_size=ROWS, columns=[config.text_field]):
             row += batch.num_rows
-            if row <= begin.offset:
+            if row <= start.offset:
                 continue
-            after = Position(at.file, row, row + 1)
+            after = Position(position.file, row, row + 1)
             texts: list[bytes | None] = _as_bytes(batch.column(0)).to_pylist()
             yield (
-                Block(at.file, item.name, item.kind, at.line, False, texts),
+                Block(position.file, item.name, item.kind, position.line, False, texts),
                 after,
                 item.size * row // total,
             )
-            at = after
+            position = after
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"cannot be read as Parquet ({error}). Copy or write the file again.", path=item.path
@@ -292,21 +302,21 @@ def _row_blocks(
 def _check_column(schema: pa.Schema, item: Input, field: str) -> None:
     if field not in schema.names:
         raise InputError(
-            f"there is no column {field!r}; the file has {', '.join(schema.names)}. Name the one "
-            "with the text: --text_field NAME.",
+            f"there is no column {field!r}; the file has {', '.join(schema.names)}. Name the "
+            "column that holds the text: --text_field NAME.",
             path=item.path,
         )
     kind = schema.field(field).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    texts: tuple[Callable[[pa.DataType], bool], ...] = (
+    text_types: tuple[Callable[[pa.DataType], bool], ...] = (
         pa.types.is_string,
         pa.types.is_large_string,
         pa.types.is_string_view,
         pa.types.is_binary,
         pa.types.is_large_binary,
     )
-    if not any(test(kind) for test in texts):
+    if not any(is_type(kind) for is_type in text_types):
         raise InputError(
             f"column {field!r} holds {kind}, not text. Name a column of strings: "
             "--text_field NAME.",
@@ -315,7 +325,7 @@ def _check_column(schema: pa.Schema, item: Input, field: str) -> None:
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:
-    """The bytes of a column of strings, sound UTF-8 or not."""
+    """The bytes of a column of strings, valid UTF-8 or not."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.cast(pa.large_binary())

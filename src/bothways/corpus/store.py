@@ -3,7 +3,7 @@
     corpus.json            the manifest: options, vocabulary, shards with checksums, report
     vocab.txt, ...         the tokenizer that made the ids
     train-00000.arrow ...  uncompressed Arrow IPC files with one column, ``sentences``:
-    heldout-00000.arrow    list<list<uint16>> (uint32 above 65,536 pieces), a document a row
+    heldout-00000.arrow    list<list<uint16>> (uint32 above 65,536 pieces), one document per row
 
 A shard is one record batch, so its ids are one contiguous array on disk. A document never spans
 two shards.
@@ -14,9 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds
 from bothways.config import digest
 from bothways.errors import BothwaysError, StoreError
 from bothways.files import sha256, write_json
@@ -35,14 +35,14 @@ Split = Literal["train", "heldout"]
 SPLITS: tuple[Split, ...] = ("train", "heldout")
 Ids = NDArray[np.uint16 | np.uint32]
 
-# Arrow's plain lists count in 32 bits; a shard with more ids (one enormous document) gets large
-# lists.
+# Offsets of Arrow's plain lists have 32 bits; a shard with more ids (one enormous document) gets
+# large lists.
 LARGEST_OFFSET = 2**31 - 1
 
 _COLUMN = "sentences"
 _VOCABULARY_KEY = b"bothways.vocabulary"
 _OPTIONS_KEY = b"bothways.options"
-_PLACES = ("files", "tokenizer", "out")
+_PATH_OPTIONS = ("files", "tokenizer", "out")
 _REBUILD = (
     f"Build the corpus again with `bothways corpus` ({MANIFEST} holds the options it was built "
     "with), or restore the file from a copy."
@@ -50,30 +50,23 @@ _REBUILD = (
 
 
 def id_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
-    """The smallest type that holds every id of a vocabulary."""
+    """The smallest type that can represent every id of a vocabulary."""
     return np.uint16 if vocab_size <= 2**16 else np.uint32
 
 
 def options_fingerprint(options: Mapping[str, Any]) -> str:
-    """Digest of a build's options, without those that say where files are."""
-    return digest({name: value for name, value in options.items() if name not in _PLACES})
-
-
-def bounds(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Where pieces laid end to end start and end: [N] lengths -> int64 [N + 1], from 0."""
-    result = np.zeros(lengths.size + 1, dtype=np.int64)
-    np.cumsum(lengths, out=result[1:])
-    return result
+    """Digest of a build's options, without those that name files and folders."""
+    return digest({name: value for name, value in options.items() if name not in _PATH_OPTIONS})
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of the store, as the manifest records it.
+    """One file of the store, as recorded in the manifest.
 
     Attributes:
-        frame: sha256 of everything but the ids, which opening checks: damaged lengths or Arrow
-            structure would give slices of other text, or crash the process.
-        ids_at: where in the file the ids start, in bytes.
+        frame: sha256 of everything but the ids. It is checked on opening: damaged lengths or Arrow
+            structure would give slices of the wrong text, or crash the process.
+        ids_at: byte offset of the ids in the file.
     """
 
     file: str
@@ -88,7 +81,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What corpus.json says.
+    """The content of corpus.json.
 
     Attributes:
         options: the build's options, flattened to dotted names.
@@ -106,7 +99,7 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the content: options, vocabulary and shards, not where files are."""
+        """Digest of the content: options, vocabulary and shards, but not paths."""
         shards = {split: [asdict(shard) for shard in self.shards[split]] for split in SPLITS}
         made_by = options_fingerprint(self.options)
         return digest([FORMAT, made_by, self.vocabulary, self.vocab_size, shards])
@@ -128,18 +121,19 @@ class Manifest:
         path = folder / MANIFEST
         if not path.is_file():
             raise StoreError(
-                f"{folder}: no {MANIFEST} here, so this is not a corpus folder, or its building "
-                f"was interrupted. Build one with `bothways corpus`."
+                f"{folder}: no {MANIFEST} here, so this is not a corpus folder, or its build was "
+                f"interrupted. Build one with `bothways corpus`."
             )
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            version = found.pop("format")
-            fingerprint = found.pop("fingerprint")
+            content = json.loads(path.read_text(encoding="utf-8"))
+            version = content.pop("format")
+            fingerprint = content.pop("fingerprint")
             if version == FORMAT:
-                found["shards"] = {
-                    split: [Shard(**shard) for shard in found["shards"][split]] for split in SPLITS
+                content["shards"] = {
+                    split: [Shard(**shard) for shard in content["shards"][split]]
+                    for split in SPLITS
                 }
-                manifest = cls(**found)
+                manifest = cls(**content)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(
                 f"{path}: damaged, cannot be read ({error!r}). Build the corpus again with "
@@ -152,7 +146,7 @@ class Manifest:
             )
         if manifest.fingerprint != fingerprint:
             raise StoreError(
-                f"{path}: changed since it was written: its options and checksums do not give its "
+                f"{path}: changed since it was written: its options and checksums do not match its "
                 f"fingerprint {fingerprint}. " + _REBUILD
             )
         return manifest
@@ -164,21 +158,24 @@ class TokenStore:
     Attributes:
         folder: the corpus folder.
         split: train or heldout.
-        documents, sentences, tokens: how many there are; 0 of all for an empty held-out part.
+        documents, sentences, tokens: their numbers; all 0 for an empty held-out split.
         sentence_lengths: int64 [S] tokens of each sentence, at least 1.
         document_bounds: int64 [D + 1] in sentences.
         sentence_bounds: int64 [S + 1] in tokens, over all shards of the split.
         fingerprint: digest of the folder's content (both splits).
     """
 
-    def __init__(self, folder: Path, split: Split, manifest: Manifest, shards: list[_Columns]):
-        """Put shards end to end; use :meth:`open`."""
+    def __init__(
+        self, folder: Path, split: Split, manifest: Manifest, shards: Sequence[_ShardArrays]
+    ):
+        """Join shards end to end; use :meth:`open` or :meth:`from_arrays`."""
         self.folder = folder
         self.split = split
         self.fingerprint = manifest.fingerprint
         self._manifest = manifest
         self._ids = [shard.ids for shard in shards]
-        self._starts = [0, *np.cumsum([ids.size for ids in self._ids], dtype=np.int64).tolist()]
+        self._tokenizer: Tokenizer | None = None  # read when it is first used
+        self._starts: list[int] = bounds([ids.size for ids in self._ids]).tolist()
         none = np.zeros(0, dtype=np.int64)
         self.sentence_lengths: NDArray[np.int64] = np.concatenate(
             [none, *(shard.sentence_lengths for shard in shards)]
@@ -204,15 +201,38 @@ class TokenStore:
         shards = [_read_shard(folder, shard, manifest) for shard in manifest.shards[split]]
         return cls(folder, split, manifest, shards)
 
+    @classmethod
+    def from_arrays(
+        cls,
+        ids: Ids,
+        sentence_lengths: NDArray[np.int64],
+        document_sentences: NDArray[np.int64],
+        tokenizer: Tokenizer,
+    ) -> TokenStore:
+        """A training split in memory, without a corpus folder.
+
+        Args:
+            ids: [T] of all sentences, end to end.
+            sentence_lengths: [S] tokens of each sentence, adding up to T.
+            document_sentences: [D] sentences of each document, adding up to S.
+            tokenizer: the one that made the ids.
+        """
+        shards: dict[Split, list[Shard]] = {split: [] for split in SPLITS}
+        manifest = Manifest({}, tokenizer.fingerprint, tokenizer.vocab_size, shards, {})
+        arrays = _ShardArrays(ids, sentence_lengths, document_sentences)
+        store = cls(Path("memory"), "train", manifest, [arrays])
+        store._tokenizer = tokenizer
+        return store
+
     def tokens_between(self, start: int, stop: int) -> Ids:
-        """Ids ``start`` to ``stop`` of the split, counted as in ``sentence_bounds``.
+        """Ids ``start`` to ``stop`` of the split, in the positions of ``sentence_bounds``.
 
         Returns:
-            [stop - start], read-only; a view of the file as long as the range stays within one
-            shard, as a range within one document always does.
+            [stop - start], read-only; a view of the file if the range is within one shard, as every
+            range within one document is.
 
         Raises:
-            IndexError: not a range of the split.
+            IndexError: the range is not within the split.
         """
         if not 0 <= start <= stop <= self.tokens:
             raise IndexError(f"tokens {start} to {stop} of a split with {self.tokens} tokens")
@@ -227,14 +247,16 @@ class TokenStore:
             return np.zeros(0, dtype=id_type(self._manifest.vocab_size))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    @cached_property
+    @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the ids, from the corpus folder.
 
         Raises:
-            StoreError: it is not there, or not the one that made the ids.
+            StoreError: it is missing, or is not the one that made the ids.
         """
-        return _read_tokenizer(self.folder, self._manifest)
+        if self._tokenizer is None:
+            self._tokenizer = _read_tokenizer(self.folder, self._manifest)
+        return self._tokenizer
 
 
 def write_shard(
@@ -245,7 +267,7 @@ def write_shard(
     vocabulary: str,
     options: str,
 ) -> Shard:
-    """Write one shard; the caller makes the folder durable.
+    """Write one shard; the caller syncs the folder.
 
     Args:
         path: file to write.
@@ -256,7 +278,7 @@ def write_shard(
         options: fingerprint of the build's options.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the file could not be written.
     """
     lists, offset = (
         (pa.ListArray, pa.int32())
@@ -270,7 +292,7 @@ def write_shard(
     schema = pa.schema([pa.field(_COLUMN, rows.type)], metadata=made_by)
     with path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
         writer.write_batch(pa.record_batch([rows], schema=schema))
-    ids_at = _map_columns(path).at
+    ids_at = _map_shard(path).ids_at
     return Shard(
         file=path.name,
         sha256=sha256(path),
@@ -284,13 +306,13 @@ def write_shard(
 
 
 def verify_store(folder: str | Path) -> list[str]:
-    """Read a whole corpus folder and say what is wrong with it.
+    """Read a whole corpus folder and report its problems.
 
-    Checks the manifest, the tokenizer, every shard's checksum, counts and ids, and that no shard
-    lies there unlisted.
+    Checks the manifest, the tokenizer, every shard's checksum, counts and ids, and that the folder
+    has no unlisted shards.
 
     Returns:
-        Problems in words, each naming its file; empty for a sound folder.
+        Messages, each naming its file; empty for an intact folder.
     """
     folder = Path(folder)
     try:
@@ -310,7 +332,7 @@ def verify_store(folder: str | Path) -> list[str]:
             problems.append(str(error))
     unlisted = {path.name for path in folder.glob("*.arrow")} - {shard.file for shard in listed}
     problems.extend(
-        f"{folder / name}: not listed in {MANIFEST}, and so never read. Remove it."
+        f"{folder / name}: not listed in {MANIFEST}, so it is never read. Remove it."
         for name in sorted(unlisted)
     )
     return problems
@@ -320,33 +342,39 @@ def verify_store(folder: str | Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Columns:
-    """A shard as arrays: ids [T], sentence_lengths [S], document_sentences [D].
-
-    ``at`` is where in the file the ids start; ``vocabulary`` and ``options`` are the fingerprints
-    in its schema.
-    """
+class _ShardArrays:
+    """A shard: ids [T], sentence_lengths [S] in tokens, document_sentences [D]."""
 
     ids: Ids
     sentence_lengths: NDArray[np.int64]
     document_sentences: NDArray[np.int64]
-    at: int
+
+
+@dataclass(frozen=True)
+class _MappedShard(_ShardArrays):
+    """A shard mapped from its file.
+
+    ``ids_at`` is the byte offset of the ids in the file; ``vocabulary`` and ``options`` are the
+    fingerprints in its schema.
+    """
+
+    ids_at: int
     vocabulary: str
     options: str
 
 
-def _map_columns(path: Path) -> _Columns:
-    """Map a shard known to be sound: Arrow takes the structure it finds on trust."""
+def _map_shard(path: Path) -> _MappedShard:
+    """Map a shard known to be intact: Arrow does not check the structure itself."""
     mapped = pa.memory_map(str(path)).read_buffer()
     file = pa.ipc.open_file(mapped)
     documents = file.get_batch(0).column(_COLUMN)
     sentences = documents.values
     ids = sentences.values.to_numpy(zero_copy_only=True)
-    return _Columns(
+    return _MappedShard(
         ids=ids,
         sentence_lengths=np.diff(sentences.offsets.to_numpy()).astype(np.int64),
         document_sentences=np.diff(documents.offsets.to_numpy()).astype(np.int64),
-        at=sentences.values.buffers()[1].address - mapped.address,
+        ids_at=sentences.values.buffers()[1].address - mapped.address,
         vocabulary=file.schema.metadata[_VOCABULARY_KEY].decode(),
         options=file.schema.metadata[_OPTIONS_KEY].decode(),
     )
@@ -361,29 +389,29 @@ def _frame_checksum(path: Path, ids_at: int, ids_bytes: int) -> str:
     return frame.hexdigest()
 
 
-def _read_shard(folder: Path, shard: Shard, manifest: Manifest) -> _Columns:
+def _read_shard(folder: Path, shard: Shard, manifest: Manifest) -> _MappedShard:
     path = folder / shard.file
     _check_size(path, shard)
     ids_bytes = shard.tokens * np.dtype(id_type(manifest.vocab_size)).itemsize
     try:
         intact = _frame_checksum(path, shard.ids_at, ids_bytes) == shard.frame
-        columns = _map_columns(path) if intact else None
+        mapped = _map_shard(path) if intact else None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}. {_REBUILD}") from error
-    if columns is None:
+    if mapped is None:
         raise StoreError(
-            f"{path}: damaged: its lengths are not the ones in {MANIFEST}'s checksum. {_REBUILD}"
+            f"{path}: damaged: its lengths do not match the checksum in {MANIFEST}. {_REBUILD}"
         )
     for what, found, expected in (
-        ("vocabulary", columns.vocabulary, manifest.vocabulary),
-        ("options", columns.options, options_fingerprint(manifest.options)),
+        ("vocabulary", mapped.vocabulary, manifest.vocabulary),
+        ("options", mapped.options, options_fingerprint(manifest.options)),
     ):
         if found != expected:
             raise StoreError(
                 f"{path}: made with {what} {found}, but {MANIFEST} says {expected}: the file "
                 f"belongs to another corpus. {_REBUILD}"
             )
-    return columns
+    return mapped
 
 
 def _check_size(path: Path, shard: Shard) -> None:
@@ -401,21 +429,21 @@ def _check_size(path: Path, shard: Shard) -> None:
 
 
 def _check_counts(
-    path: Path, shard: Shard, columns: _Columns, expected_type: type[np.unsignedinteger[Any]]
+    path: Path, shard: Shard, mapped: _MappedShard, expected_type: type[np.unsignedinteger[Any]]
 ) -> None:
-    sentences, documents = columns.sentence_lengths, columns.document_sentences
-    sound = (
-        columns.ids.dtype == expected_type
-        and columns.ids.size == shard.tokens == sentences.sum()
+    sentences, documents = mapped.sentence_lengths, mapped.document_sentences
+    consistent = (
+        mapped.ids.dtype == expected_type
+        and mapped.ids.size == shard.tokens == sentences.sum()
         and sentences.size == shard.sentences == documents.sum()
         and documents.size == shard.documents
         and (sentences > 0).all()
         and (documents > 0).all()
     )
-    if not sound:
+    if not consistent:
         raise StoreError(
             f"{path}: its {documents.size:,} documents, {sentences.size:,} sentences and "
-            f"{columns.ids.size:,} tokens do not add up to the {shard.documents:,}, "
+            f"{mapped.ids.size:,} tokens do not add up to the {shard.documents:,}, "
             f"{shard.sentences:,} and {shard.tokens:,} in {MANIFEST}. {_REBUILD}"
         )
 
@@ -425,11 +453,11 @@ def _verify_shard(folder: Path, shard: Shard, manifest: Manifest) -> None:
     _check_size(path, shard)
     if sha256(path) != shard.sha256:
         raise StoreError(
-            f"{path}: its content changed: the checksum is not the one in {MANIFEST}. {_REBUILD}"
+            f"{path}: its content changed: its checksum differs from {MANIFEST}. {_REBUILD}"
         )
-    columns = _read_shard(folder, shard, manifest)
-    _check_counts(path, shard, columns, id_type(manifest.vocab_size))
-    ids = columns.ids
+    mapped = _read_shard(folder, shard, manifest)
+    _check_counts(path, shard, mapped, id_type(manifest.vocab_size))
+    ids = mapped.ids
     if ids.max(initial=0) >= manifest.vocab_size:
         at = int(np.argmax(ids >= manifest.vocab_size))
         raise StoreError(
@@ -442,7 +470,7 @@ def _read_tokenizer(folder: Path, manifest: Manifest) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_folder(folder)
     except BothwaysError as error:
-        raise StoreError(f"{error} It belongs to the corpus. {_REBUILD}") from error
+        raise StoreError(f"{error} It is part of the corpus. {_REBUILD}") from error
     if tokenizer.fingerprint != manifest.vocabulary:
         raise StoreError(
             f"{folder}: its tokenizer is not the one that made the ids: vocabulary "

@@ -1,9 +1,10 @@
-"""English prose that is on every machine with bothways: the documentation inside Python packages.
+"""English prose that every machine with bothways has: the documentation inside Python packages.
 
-Docstrings of modules, classes and functions (and the texts some packages attach by calls such as
+Docstrings of modules, classes and functions (and texts that some packages attach by calls such as
 ``add_docstr(torch.abs, "...")``) are read from the source files with :mod:`ast`. No package is
-imported, so reading is quick and has no side effects. What is not prose is taken out: examples of
-code, parameter types, tables, formulas, markup. A sentence is kept once, where it is met first.
+imported, so reading is quick and has no side effects. Everything but prose is removed: code
+examples, parameter types, tables, formulas, markup. Only the first occurrence of a sentence is
+kept.
 
 The order of packages, files and definitions is fixed, so the same installed versions always give
 the same documents.
@@ -41,7 +42,7 @@ DEFAULT = (
 )  # fmt: skip
 """The standard library and what bothways itself depends on."""
 
-# Tests, copies of other people's packages, and files that are data in Python's syntax.
+# Tests, vendored packages, and data files in Python syntax.
 _SKIPPED_FOLDERS = frozenset(
     (
         "test tests testing idle_test idlelib lib2to3 turtledemo site-packages dist-packages "
@@ -55,20 +56,20 @@ _SKIPPED_FOLDERS = frozenset(
 class Document:
     """The prose of one docstring.
 
-    ``paragraphs`` holds runs of sentences that follow each other in the source; where a sentence
-    was left out, a new paragraph starts.
+    ``paragraphs`` are sequences of sentences that are adjacent in the source; where a sentence was
+    left out, a new paragraph starts.
     """
 
     package: str
     module: str
-    """Dotted name of the file it is from."""
+    """Dotted name of its source file."""
     name: str
-    """Dotted name of what it describes, such as ``numpy.linalg.svd``."""
+    """Dotted name of the object it describes, such as ``numpy.linalg.svd``."""
     paragraphs: tuple[tuple[str, ...], ...]
 
     @property
     def definition(self) -> str:
-        """The top-level function or class it belongs to (or its module): methods go with theirs."""
+        """The top-level function or class it belongs to (a method's class), or its module."""
         if not self.name.startswith(self.module + "."):
             return self.name
         return f"{self.module}.{self.name.removeprefix(self.module + '.').partition('.')[0]}"
@@ -86,19 +87,19 @@ def harvest(
 
     Args:
         packages: names of top-level packages, or ``"python"`` for the standard library.
-        max_mb: at most this many megabytes (10**6 characters) of sentences; where there is more,
-            documents are left out evenly, by a hash of their names.
-        workers: processes that parse. The result does not depend on it.
+        max_mb: limit for the sentences, in megabytes (10**6 characters). Above it, documents are
+            left out evenly, by a hash of their names.
+        workers: number of processes for parsing. The result does not depend on it.
 
     Returns:
         Documents in the order of packages, files, definitions; no sentence occurs twice.
 
     Raises:
-        InputError: a package is not installed as source files, or nothing at all was found.
+        InputError: a package is not installed as source files, or no documentation was found.
     """
     sources = [source for package in packages for source in _sources(package)]
     if workers > 1:
-        # Fresh processes: a fork of one in which torch has started threads can hang.
+        # Not forked: a fork of a process in which torch has started threads can hang.
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(workers, mp_context=context) as pool:
             read = list(pool.map(_read, sources, chunksize=32))
@@ -107,7 +108,7 @@ def harvest(
     seen: set[str] = set()
 
     def is_new(sentence: str) -> bool:
-        key = " ".join(words_of(sentence))  # letters and digits alike
+        key = " ".join(words_of(sentence))  # without case and punctuation
         new = key not in seen
         seen.add(key)
         return new
@@ -115,17 +116,17 @@ def harvest(
     documents = only_sentences(itertools.chain.from_iterable(read), is_new)
     if not documents:
         raise InputError(
-            f"no documentation was found in {', '.join(packages)}: the source files carry no "
+            f"no documentation was found in {', '.join(packages)}: the source files have no "
             "docstrings. Use a Python whose standard library is installed as .py files."
         )
     return _at_most(documents, max_mb * 1e6)
 
 
 def write_corpus(documents: Iterable[Document], path: Path) -> None:
-    """Write documents as a text file: a sentence a line, a blank line between documents.
+    """Write documents as a text file: one sentence per line, a blank line between documents.
 
-    Consecutive documents of one sentence from one module are joined: alone, such a document has no
-    next sentence, and being short would give away that its neighbour is a random one.
+    Consecutive documents of one sentence from the same module are joined. Such a document alone has
+    no next sentence, and being short would reveal that its neighbour is a random one.
 
     Raises:
         DiskError: the file could not be written.
@@ -153,15 +154,15 @@ def _at_most(documents: list[Document], characters: float) -> list[Document]:
 
 
 def name_draw(seed: int, name: str, *counters: int) -> float:
-    """A number in [0, 1) drawn by seed and name."""
+    """A pseudo-random number in [0, 1) that depends on the seed and name."""
     key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
     return float(uniform(seed, Purpose.DEMO, *counters, np.uint64(key)))
 
 
 def only_sentences(documents: Iterable[Document], keep: Callable[[str], bool]) -> list[Document]:
-    """Leave out sentences (each is asked about once, in order) and documents left empty.
+    """Remove sentences, and documents that become empty.
 
-    A gap ends the paragraph.
+    ``keep`` is called once per sentence, in order. A removed sentence ends its paragraph.
     """
     kept = []
     for document in documents:
@@ -180,7 +181,7 @@ def only_sentences(documents: Iterable[Document], keep: Callable[[str], bool]) -
 
 
 def words_of(sentence: str) -> list[str]:
-    """The lower-cased words and numbers of a sentence: what is compared to find repeats."""
+    """The lower-cased words and numbers of a sentence, which are compared to find repeats."""
     return re.findall(r"[^\W_]+", sentence.lower())
 
 
@@ -211,15 +212,15 @@ def _read(source: _Source) -> list[Document]:
     try:
         text = source.path.read_text(encoding="utf-8", errors="replace")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's sources
+            warnings.simplefilter("ignore")  # invalid escapes in the sources
             tree = ast.parse(text)
     except (OSError, SyntaxError, ValueError):
-        return []  # templates, sources for another version of Python
-    # The language reference, as help() shows it, is a dictionary and not docstrings.
-    found = _topics(tree, source.module) if source.path.stem == "topics" else []
+        return []  # templates, or sources for another version of Python
+    # The language reference shown by help() is a dictionary, not docstrings.
+    topics = _topics(tree, source.module) if source.path.stem == "topics" else []
     return [
         Document(source.package, source.module, name, tuple(map(tuple, paragraphs)))
-        for name, docstring in (*found, *_documented(tree, source.module))
+        for name, docstring in (*topics, *_documented(tree, source.module))
         if (paragraphs := clean(docstring))
     ]
 
@@ -228,7 +229,7 @@ def _folder(package: str) -> Path:
     if package == STDLIB:
         return Path(sysconfig.get_path("stdlib"))
     try:
-        # For a top-level name this only looks for the folder; it imports nothing.
+        # For a top-level name this only locates the folder, without importing anything.
         spec = importlib.util.find_spec(package) if package.isidentifier() else None
     except ValueError:
         spec = None
@@ -265,7 +266,7 @@ def _added(call: ast.Call) -> Iterator[tuple[str, str]]:
     if "add" not in function or "doc" not in function or len(call.args) < 2:
         return
     *targets, text = call.args
-    # The text may be formatted or put together from pieces; the pieces are prose all the same.
+    # The text may be formatted or concatenated from pieces; the pieces are prose all the same.
     pieces = [
         part.value
         for part in ast.walk(text)
@@ -277,7 +278,7 @@ def _added(call: ast.Call) -> Iterator[tuple[str, str]]:
 
 
 def _topics(tree: ast.Module, name: str) -> Iterator[tuple[str, str]]:
-    """(name, text) of the entries of dictionaries of texts."""
+    """(name, text) of the entries of dictionaries that contain texts."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
@@ -289,7 +290,7 @@ def _topics(tree: ast.Module, name: str) -> Iterator[tuple[str, str]]:
 
 
 def clean(docstring: str) -> list[list[str]]:
-    """What is English prose in a docstring (reST, NumPy or Google style): paragraphs of sentences.
+    """The English prose of a docstring (reST, NumPy or Google style) as paragraphs of sentences.
 
     A sentence that is not prose is left out and ends its paragraph.
     """
@@ -297,7 +298,7 @@ def clean(docstring: str) -> list[list[str]]:
     lines = _without_blocks(inspect.cleandoc(docstring).splitlines())
     for text in _paragraphs(_without_examples(lines)):
         paragraphs.append([])
-        # The dots of dotted names would be taken for the ends of sentences.
+        # Dots in dotted names would be mistaken for the ends of sentences.
         text = re.sub(r"(?<=\w)\.(?=\w)", _INNER_DOT, _without_markup(text))
         for sentence in sentencex.segment("en", text):
             sentence = _with_full_stop(sentence.replace(_INNER_DOT, ".").strip())
@@ -312,7 +313,7 @@ _INNER_DOT = "\ufdd0"  # a code point that no text contains
 
 
 def _with_full_stop(sentence: str) -> str:
-    """Summary lines and the ends of lists often lack theirs."""
+    """Add a full stop, which summary lines and the ends of lists often lack."""
     return sentence + "." if sentence[-1:].isalnum() else sentence
 
 
@@ -324,8 +325,8 @@ _UNDERLINE = re.compile(r"([-=~^*#+\"'`.])\1{2,}$")
 _DROPPED_SECTION = re.compile(r"(?:see also|references?|footnotes|authors?)\W*$", re.IGNORECASE)
 _TABLE = re.compile(r"[+|]|.*\S {3,}\S|[=-]{3,} ")
 _BULLET = re.compile(r"(?:[-*+•]|\(?(?:\d{1,2}|[a-z])[.)])\s+")
-# "x : ndarray, shape (n,)" is a name with its type; "x (Tensor): the input", ":param x: the input"
-# and "x -- the input" go on with prose.
+# "x : ndarray, shape (n,)" is a name with its type. After "x (Tensor): the input", ":param x: the
+# input" and "x -- the input", prose follows.
 _TYPE = re.compile(r"[\w*.`]+(?:, ?[\w*.`]+)* :(?: |$)")
 _FIELD = re.compile(
     r":\w+[^:]*: *"  # :param x:
@@ -383,7 +384,7 @@ def _paragraphs(lines: Iterable[str]) -> list[str]:
     lines = [*lines, ""]
     paragraphs: list[list[str]] = [[]]
     previous = 0
-    item = False  # the further lines of an item are deeper, and still of its paragraph
+    item = False  # indented lines after the first line of an item belong to its paragraph
     for line, following in itertools.pairwise(lines):
         text, indent = line.strip(), _indent(line)
         start = _BULLET.match(text) or _FIELD.match(text)
@@ -451,7 +452,7 @@ _PLAIN_SHARE, _COMMON_SHARE = 0.8, 0.15  # of the words
 
 
 def is_prose(sentence: str) -> bool:
-    """Whether a string looks like one whole sentence of English, with few names of code in it."""
+    """Whether a string looks like one complete English sentence with few identifiers."""
     if not re.match(r"[A-Z]", sentence) or not re.search(r"[.!?:][)\"'”’]*$", sentence):
         return False
     words = sentence.split()

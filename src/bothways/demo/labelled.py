@@ -1,17 +1,17 @@
-"""Labelled data made from the harvested documentation, without anybody's judgement.
+"""Labelled data made from the harvested documentation, without human judgement.
 
 * Which package: the package that a sentence describes. Sentences that name any of the packages, or
-  the one kind of object that gives a package away (tensor, ndarray, axes), are left out, and the
+  the one kind of object that reveals a package (tensor, ndarray, axes), are left out, and the
   classes are of equal size.
 * Follows: whether the second sentence comes right after the first in the same docstring, or is from
-  another docstring of the same package. Both labels draw their sentences from the same places, so
-  neither sentence alone gives the answer away.
+  another docstring of the same package. Both labels draw their sentences from the same sources, so
+  neither sentence alone reveals the answer.
 
-What keeps the measurement honest: :func:`split_documents` sets whole functions and classes aside,
-and removes from the text for pre-training whatever shares a run of eight words with them. The tasks
-take their training examples from one part of these and their dev examples from the other, and no
-dev example shares a run of eight words with a training example. So the encoder has read neither the
-training nor the dev sentences before fine-tuning.
+There is no leakage between the data sets: :func:`split_documents` sets whole functions and classes
+aside, and removes from the pre-training text every sentence that shares a run of eight words with
+them. The training and dev examples of the tasks come from different definitions among those set
+aside, and no dev example shares a run of eight words with a training example. So the encoder has
+seen neither training nor dev sentences before fine-tuning.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from bothways.errors import InputError
 from bothways.files import write_text
 
 PACKAGES = (STDLIB, "numpy", "scipy", "sklearn", "matplotlib", "torch")
-"""The labels of the package task: those with enough text of their own."""
+"""The labels of the package task: packages with enough text."""
 
 RUN = 8
-"""Two sentences with this many words in a row in common count as near-duplicates."""
+"""Two sentences that share this many consecutive words count as near-duplicates."""
 
-_FEWEST = 10  # examples of a label in a file, below which measuring makes no sense
-_SHORTEST = 8  # words in a sentence of the package task; shorter ones say too little
+_MIN_EXAMPLES = 10  # per label and file; fewer are not enough to measure anything
+_SHORTEST = 8  # words in a sentence of the package task; shorter ones have too little content
 _GIVEAWAYS = re.compile(
     r"python|numpy|scipy|sk-?learn|scikit|matplotlib|pyplot|torch|tensor|"
     r"\b(?:np|sp|mpl|plt|ndarrays?|axes)\b",
     re.IGNORECASE,
 )
 
-# First counters of the draws below, so that no two share their numbers.
+# First counters of the draws below, so that no two draws use the same numbers.
 _SET_ASIDE, _FOR_DEV, _ORDER, _LABEL = range(1, 5)
 
 Row = tuple[str, ...]
@@ -52,13 +52,13 @@ def split_documents(
     """Set whole functions and classes aside for the labelled tasks, by a hash of their names.
 
     Args:
-        documents: what :func:`~bothways.demo.harvest.harvest` returned.
+        documents: returned by :func:`~bothways.demo.harvest.harvest`.
         seed: of the hash.
         share: of the definitions, in (0, 1).
 
     Returns:
-        The documents to pre-train on, without sentences that share :data:`RUN` words in a row with
-        those set aside (or are the same); and the documents set aside.
+        The documents to pre-train on, without sentences that share :data:`RUN` consecutive words
+        with those set aside (or are equal); and the documents set aside.
     """
     labelled: list[Document] = []
     rest: list[Document] = []
@@ -85,10 +85,10 @@ def package_task(
 
     Args:
         documents: those set aside by :func:`split_documents`.
-        folder: made if need be.
-        seed: of every choice.
-        train: examples in the training file, all labels together; fewer where there are not
-            enough, and always the same number of each label.
+        folder: created if necessary.
+        seed: for all random choices.
+        train: number of examples in the training file, over all labels; fewer if there are not
+            enough. Each label has the same number.
         dev: the same for the dev file.
         packages: the labels.
 
@@ -155,7 +155,10 @@ def _write_task(
     seed: int,
     sizes: tuple[int, int],
 ) -> None:
-    """Choose and write both files from (definition, row) examples; a row ends with its label."""
+    """Choose the examples and write both files.
+
+    ``examples`` are (definition, row); the last column of a row is its label.
+    """
     train_size, dev_size = sizes
     halves: tuple[list[Row], list[Row]] = ([], [])
     for definition, row in examples:
@@ -171,15 +174,15 @@ def _write_task(
 
 
 def _balanced(rows: Sequence[Row], labels: Row, size: int, path: Path) -> list[Row]:
-    """The first rows of each label, as many of each, in the order given."""
+    """The first rows of each label, the same number of each, in their original order."""
     of_label = {label: [row for row in rows if row[-1] == label] for label in labels}
     scarce = min(labels, key=lambda label: len(of_label[label]))
     each = min(size // len(labels), len(of_label[scarce]))
-    if each < _FEWEST:
+    if each < _MIN_EXAMPLES:
         raise InputError(
-            f"{len(of_label[scarce])} examples of label {scarce!r} for {size} rows in all; each of "
-            f"the {len(labels)} labels needs {_FEWEST}. Set more documents aside (share), harvest "
-            "more packages, or ask for more rows.",
+            f"{len(of_label[scarce])} examples of label {scarce!r} for {size} rows in total; each "
+            f"of the {len(labels)} labels needs {_MIN_EXAMPLES}. Set more documents aside (share), "
+            "harvest more packages, or request more rows.",
             path=path,
         )
     chosen = {row for label in labels for row in of_label[label][:each]}
@@ -196,7 +199,7 @@ def _all_runs(sentences: Iterable[str]) -> set[tuple[str, ...]]:
 
 
 def _runs(sentence: str) -> Iterator[tuple[str, ...]]:
-    """All runs of :data:`RUN` words; of a shorter sentence, the whole."""
+    """All runs of :data:`RUN` consecutive words; a shorter sentence is one run."""
     words = words_of(sentence)
     for start in range(max(1, len(words) - RUN + 1)):
         yield tuple(words[start : start + RUN])

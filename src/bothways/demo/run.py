@@ -1,9 +1,9 @@
-"""`make demo`: raw text to a fine-tuned BERT on this machine, without any download.
+"""`make demo`: from raw text to a fine-tuned BERT on this machine, without any download.
 
-Text: the documentation inside the installed Python packages. On it a vocabulary is learned and a
-tiny BERT pre-trained; then the same labelled examples are learned by that BERT and by one with the
-same shape and random weights, with several seeds each, and by the model that comes with the
-package. The report says what pre-training gained.
+The text is the documentation inside the installed Python packages. The demonstration learns a
+vocabulary from it and pre-trains a tiny BERT on it. It then fine-tunes that BERT, one of the same
+size with random weights, and the model that comes with the package on the same labelled examples,
+with several seeds each. The report shows how much pre-training improved the accuracy.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ FILL_MASK_SHIPPED = (
     "She opened the [MASK] and looked out.",
     "The doctor came to see the [MASK] man.",
 )
-# Minutes kept for the fine-tuning runs, as a share of what is left after the text is prepared.
+# Share of the time left after preparing the text that is reserved for fine-tuning.
 _FINETUNING_SHARE = 0.4
-_LEAST_MINUTES = 0.25
+_MIN_MINUTES = 0.25
 
 
 @dataclass(frozen=True)
 class Gain:
-    """One task, from each start.
+    """The accuracies of one task, from each start.
 
     Attributes:
         task: its name.
-        pretrained, random: accuracies, one a seed, of the model pre-trained here and of its shape
-            with random weights.
-        shipped: the same of the model that comes with the package: larger, trained for longer.
-        baseline: accuracy of always saying the commonest class.
+        pretrained, random: accuracies, one per seed, of the model pre-trained here and of the same
+            architecture with random weights.
+        shipped: the same for the model that comes with the package: larger, trained for longer.
+        baseline: accuracy of predicting the majority class.
     """
 
     task: str
@@ -76,7 +76,7 @@ class Gain:
 
     @property
     def gain(self) -> float:
-        """Difference of the means of the first two."""
+        """Mean accuracy of ``pretrained`` minus that of ``random``."""
         return statistics.fmean(self.pretrained) - statistics.fmean(self.random)
 
 
@@ -84,7 +84,7 @@ def demo(config: DemoConfig) -> str:
     """Run the demonstration; continues where an interrupted one stopped.
 
     Args:
-        config: folder, minutes in all, seeds.
+        config: folder, total minutes, seeds.
 
     Returns:
         The report, also written to ``report.txt`` and ``report.json`` in the folder.
@@ -94,40 +94,40 @@ def demo(config: DemoConfig) -> str:
     _check_settings(config, out)
     _prepare(config, out)
     left = config.minutes - (time.monotonic() - start) / 60
-    minutes = round(max(left * (1 - _FINETUNING_SHARE), _LEAST_MINUTES), 2)
+    minutes = round(max(left * (1 - _FINETUNING_SHARE), _MIN_MINUTES), 2)
     folder = next(iter(sorted(out.glob("pretrain-*min"))), out / f"pretrain-{minutes}min")
-    # A run found there is continued with the minutes it was begun with.
+    # An existing run continues with the minutes it was started with.
     minutes = float(folder.name.removeprefix("pretrain-").removesuffix("min"))
     _say(f"3/4 pre-training for about {minutes:.1f} minutes")
     run = _pretrain(config, out, folder, minutes)
-    _say(f"4/4 fine-tuning, from these weights, from random ones, and from {DEFAULT}")
+    _say(f"4/4 fine-tuning from these weights, from random weights and from {DEFAULT}")
     gains = [_compare(config, out, run, name) for name in ("follows", "package")]
     text = _report(out, run, gains)
     write_text(out / "report.txt", text + "\n")
     write_json(out / "report.json", [vars(gain) | {"gain": gain.gain} for gain in gains])
-    return text + f"\n\n{(time.monotonic() - start) / 60:.1f} minutes in all"
+    return text + f"\n\n{(time.monotonic() - start) / 60:.1f} minutes in total"
 
 
 def _check_settings(config: DemoConfig, out: Path) -> None:
-    """Continue a demonstration only with the settings it was begun with."""
+    """Refuse to continue a demonstration with settings other than those it was started with."""
     settings = {"minutes": config.minutes, "seed": config.seed}
     path = out / "demo.json"
     if path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))
         if before != settings:
-            begun = " ".join(f"--{name} {value:g}" for name, value in before.items())
+            options = " ".join(f"--{name} {value:g}" for name, value in before.items())
             raise RunError(
-                f"{out} holds a demonstration made with {begun}; give the same to continue it, or "
-                "another folder with --out."
+                f"{out} holds a demonstration made with {options}; give the same options to "
+                "continue it, or another folder with --out."
             )
     else:
         write_json(path, settings)
 
 
 def _prepare(config: DemoConfig, out: Path) -> None:
-    """Text, labelled data, vocabulary and token store; what is there already is kept."""
+    """Prepare text, labelled data, vocabulary and corpus, unless they exist already."""
     if (out / "corpus" / "corpus.json").exists():
-        _say(f"1/4 and 2/4 text, vocabulary and corpus: found in {out}, kept")
+        _say(f"1/4 and 2/4 text, vocabulary and corpus: kept, they exist in {out}")
         return
     _say("1/4 reading the documentation of the installed Python packages")
     documents = harvest(workers=2)
@@ -174,7 +174,7 @@ def _pretrain(config: DemoConfig, out: Path, folder: Path, minutes: float) -> Pr
 
 
 def _compare(config: DemoConfig, out: Path, run: PretrainResult, name: str) -> Gain:
-    """Fine-tune from each start; the first two with everything else equal."""
+    """Fine-tune from each start; the first two differ only in their initial weights."""
     results = {start: _finetune(config, out, run, name, start) for start in STARTS}
     scores = {start: tuple(result.scores["accuracy"]) for start, result in results.items()}
     return Gain(name, **scores, baseline=results["pretrained"].baseline["accuracy"])
@@ -207,12 +207,12 @@ def _finetune(
 
 
 def _report(out: Path, run: PretrainResult, gains: Sequence[Gain]) -> str:
-    lines = ["", "What the model pre-trained here fills in:"]
+    lines = ["", "Predictions of the model pre-trained here:"]
     lines += _fillings(run.model, FILL_MASK)
-    lines += ["", f"What {DEFAULT} fills in, which comes with bothways:"]
+    lines += ["", f"Predictions of {DEFAULT}, the model that comes with bothways:"]
     lines += _fillings(DEFAULT, FILL_MASK_SHIPPED)
     lines += ["", f"{'accuracy on held-out functions':<32}{'pre-trained':>16}{'random start':>16}"]
-    lines[-1] += f"{'gain':>8}{DEFAULT:>16}{'always same':>13}"
+    lines[-1] += f"{'gain':>8}{DEFAULT:>16}{'majority':>13}"
     titles = {"package": "which package is described?", "follows": "does B follow A?"}
     for gain in gains:
         lines.append(
@@ -224,7 +224,7 @@ def _report(out: Path, run: PretrainResult, gains: Sequence[Gain]) -> str:
         "",
         f"curves:   {run.run / 'curves.png'}",
         f"model:    {run.model}  (loads in transformers, too)",
-        f"all else: {out}",
+        f"folder:   {out}",
         "",
         "What to run next:",
         f"  {_program()} fill-mask 'He went to the [MASK] and sat down.'",
@@ -236,7 +236,7 @@ def _report(out: Path, run: PretrainResult, gains: Sequence[Gain]) -> str:
 
 
 def _fillings(model: str | Path, texts: Sequence[str]) -> list[str]:
-    """A line for each text, with the likeliest pieces at its mask."""
+    """One line per text, with the most probable pieces for its mask."""
     lines = []
     for text, (fillings,) in zip(texts, map(load(model).fill_mask, texts), strict=True):
         shown = ", ".join(f"{f.piece} {f.probability:.0%}" for f in fillings[:4])
@@ -245,7 +245,7 @@ def _fillings(model: str | Path, texts: Sequence[str]) -> list[str]:
 
 
 def _program() -> str:
-    """How the reader started this program, so that printed commands can be copied."""
+    """How this program was started, so that printed commands can be copied."""
     return sys.argv[0] if Path(sys.argv[0]).name == "bothways" else "bothways"
 
 

@@ -22,7 +22,6 @@ from bothways.config import (
     VocabularyConfig,
     recipe_fields,
 )
-from bothways.corpus.documents import list_files
 from bothways.corpus.store import Manifest, TokenStore
 from bothways.errors import ConfigError
 from bothways.files import sha256
@@ -39,6 +38,7 @@ from bothways.reproduce.scales import TASKS, Scale
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import FIGURE5, HELDOUT, Changes, Row, Table
 from bothways.tasks.layer_cache import chosen_layers
+from bothways.text_files import list_files
 from bothways.training.runfolder import versions
 
 RUNS = "runs"

@@ -30,7 +30,6 @@ from bothways.config import (
 )
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import MANIFEST
-from bothways.corpus.vocabulary import learn_from_files
 from bothways.errors import DivergenceError
 from bothways.files import new_folder
 from bothways.pretraining.run import MODEL, pretrain
@@ -41,6 +40,7 @@ from bothways.tasks.finetune import finetune
 from bothways.tasks.frozen_tagger import tag_by_features
 from bothways.tasks.run_seed import SCORES
 from bothways.tasks.split import split
+from bothways.tokenization.vocabulary import learn_from_files
 
 Kind = Literal[
     "text", "vocabulary", "corpus", "split", "pretrain", "heldout", "finetune", "features"

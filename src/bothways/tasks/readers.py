@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bothways.config import TaskOptions
-from bothways.corpus.documents import LONGEST_TEXT_MIB, read_lines
 from bothways.errors import ConfigError, InputError
+from bothways.text_files import LONGEST_TEXT_MIB, read_lines
 
 Line = tuple[int, str]
 Values = Iterator[tuple[int, list[str]]]

@@ -1,10 +1,10 @@
-"""Counting the words of a text of any size, exactly, in bounded memory, on several processes.
+"""Counting the words of a text of any size: exactly, in bounded memory, on several processes.
 
-What stands between plain spaces (a chunk) is counted as it is; each distinct chunk is then cleaned
-and cut into words once. Counts that outgrow memory go to sorted files, which are merged at the end:
-memory is bounded by ``most`` distinct strings (about 200 bytes each), disk by the distinct strings
-of the text, and no count is ever approximate. Sums do not depend on order, so neither the number
-of processes nor the order of the text shows in the result.
+Chunks (the strings between plain spaces) are counted as they are; each distinct chunk is then
+cleaned and split into words once. Counts that outgrow memory go to sorted files, which are merged
+at the end: memory is bounded by ``max_in_memory`` distinct strings (about 200 bytes each), disk by
+the distinct strings of the text, and no count is ever approximate. Sums do not depend on order, so
+neither the number of processes nor the order of the text affects the result.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from bothways.errors import RunError
 from bothways.files import explain_disk_errors
 from bothways.tokenization.normalization import (
     Rules,
-    explain_unreadable,
     normalizer,
+    not_text_error,
     word_splitter,
 )
 
-MOST_HELD = 3_000_000
+MAX_IN_MEMORY = 3_000_000
 """Distinct strings held in memory while counting."""
-MOST_WORDS = 5_000_000
-"""Distinct words that a vocabulary is learned from: the most frequent ones."""
+MAX_WORDS = 5_000_000
+"""How many distinct words a vocabulary is learned from: the most frequent ones."""
 
 _BLOCK_CHARACTERS = 2**22
 _BATCH = 2**16
@@ -48,39 +48,39 @@ class StringCounts:
 
     Args:
         folder: for the files; must exist.
-        most: distinct strings held in memory.
+        max_in_memory: number of distinct strings held in memory.
     """
 
-    def __init__(self, folder: Path, *, most: int = MOST_HELD):
-        self._folder, self._most = folder, most
-        self._held: Counter[str] = Counter()
+    def __init__(self, folder: Path, *, max_in_memory: int = MAX_IN_MEMORY):
+        self._folder, self._max_in_memory = folder, max_in_memory
+        self._counts: Counter[str] = Counter()
         self._files: list[Path] = []
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add counts."""
-        self._held.update(counts)
-        if len(self._held) > self._most:
+        self._counts.update(counts)
+        if len(self._counts) > self._max_in_memory:
             self._spill()
 
     def batches(self) -> Iterator[dict[str, int]]:
-        """All strings in sorted order with their counts, some thousands at a time.
+        """All strings in sorted order with their counts, thousands at a time.
 
         Raises:
             InputError: a string is not Unicode text.
         """
-        if self._files and self._held:
+        if self._files and self._counts:
             self._spill()
         pairs: Iterator[tuple[str, int]]
         if self._files:
-            pairs = _summed(heapq.merge(*map(_read, self._files)))
+            pairs = _sum_equal(heapq.merge(*map(_read_counts, self._files)))
         else:
-            pairs = iter(sorted(self._held.items()))
+            pairs = iter(sorted(self._counts.items()))
         while batch := dict(itertools.islice(pairs, _BATCH)):
             yield batch
 
     def _spill(self) -> None:
-        ordered = sorted(self._held.items())
-        self._held.clear()
+        ordered = sorted(self._counts.items())
+        self._counts.clear()
         path = self._folder / f"counts-{len(self._files)}.arrow"
         self._files.append(path)
         schema = pa.schema([("string", pa.large_string()), ("count", pa.int64())])
@@ -89,27 +89,27 @@ class StringCounts:
             pa.OSFile(str(path), "wb") as sink,
             pa.ipc.new_file(sink, schema) as writer,
         ):
-            for begin in range(0, len(ordered), _BATCH):
-                strings, counts = zip(*ordered[begin : begin + _BATCH], strict=True)
+            for start in range(0, len(ordered), _BATCH):
+                strings, counts = zip(*ordered[start : start + _BATCH], strict=True)
                 try:
                     writer.write_batch(pa.record_batch([strings, counts], schema=schema))
                 except UnicodeEncodeError as error:
-                    raise explain_unreadable(strings) from error
+                    raise not_text_error(strings) from error
 
 
 @contextlib.contextmanager
 def count_chunks(
-    lines: Iterable[str], *, workers: int = 1, most: int = MOST_HELD
+    lines: Iterable[str], *, workers: int = 1, max_in_memory: int = MAX_IN_MEMORY
 ) -> Iterator[StringCounts]:
-    """What stands between plain spaces, with counts; temporary files live as long as the context.
+    """Count the strings between plain spaces; temporary files exist as long as the context.
 
     Args:
         lines: the text, in parts that end at the end of a word.
-        workers: processes; -1 for one on each core.
-        most: distinct strings held in memory.
+        workers: number of processes; -1 for one per core.
+        max_in_memory: number of distinct strings held in memory.
     """
-    with _counts(most) as counts:
-        for part in _spread(_count_block, _blocks(lines), workers):
+    with _temporary_counts(max_in_memory) as counts:
+        for part in _map_unordered(_count_block, _blocks(lines), workers):
             counts.add(part)
         yield counts
 
@@ -119,48 +119,48 @@ def count_words(
     rules: Rules,
     *,
     workers: int = 1,
-    most: int = MOST_HELD,
-    most_words: int = MOST_WORDS,
+    max_in_memory: int = MAX_IN_MEMORY,
+    max_words: int = MAX_WORDS,
 ) -> dict[str, int]:
-    """The words of counted chunks, as the tokenizer cuts them.
+    """Count the words of counted chunks, as split by the tokenizer's rules.
 
     Args:
         chunks: see :func:`count_chunks`.
         rules: of the tokenizer.
-        workers: processes; -1 for one on each core.
-        most: distinct strings held in memory besides the result.
-        most_words: words in the result: the most frequent, of equals the first in sorted order.
+        workers: number of processes; -1 for one per core.
+        max_in_memory: number of distinct strings held in memory in addition to the result.
+        max_words: number of words in the result: the most frequent ones, ties in sorted order.
 
     Returns:
         The words in sorted order, with counts.
 
     Raises:
-        InputError: something that is not Unicode text.
+        InputError: the text is not Unicode.
     """
-    clean = partial(_words_of, rules=rules)
-    with _counts(most) as counts:
-        for part in _spread(clean, chunks.batches(), workers):
+    clean = partial(_split_chunks, rules=rules)
+    with _temporary_counts(max_in_memory) as counts:
+        for part in _map_unordered(clean, chunks.batches(), workers):
             counts.add(part)
-        kept: list[tuple[int, str]] = []
+        top: list[tuple[int, str]] = []
         for batch in counts.batches():
-            kept += ((-count, word) for word, count in batch.items())
-            if len(kept) > 2 * most_words:
-                kept = heapq.nsmallest(most_words, kept)
-    if len(kept) > most_words:
-        kept = heapq.nsmallest(most_words, kept)
-    return {word: -negative for negative, word in sorted(kept, key=lambda item: item[1])}
+            top += ((-count, word) for word, count in batch.items())
+            if len(top) > 2 * max_words:
+                top = heapq.nsmallest(max_words, top)
+    if len(top) > max_words:
+        top = heapq.nsmallest(max_words, top)
+    return {word: -negative for negative, word in sorted(top, key=lambda item: item[1])}
 
 
 @contextlib.contextmanager
-def _counts(most: int) -> Iterator[StringCounts]:
+def _temporary_counts(max_in_memory: int) -> Iterator[StringCounts]:
     with tempfile.TemporaryDirectory(prefix="bothways-counts-") as folder:
-        yield StringCounts(Path(folder), most=most)
+        yield StringCounts(Path(folder), max_in_memory=max_in_memory)
 
 
-def _spread(
+def _map_unordered(
     function: Callable[[Item], Counter[str]], items: Iterable[Item], workers: int
 ) -> Iterator[Counter[str]]:
-    """Results in any order. What fits into one item is not worth a process."""
+    """Apply a function in several processes, results in any order; a single item needs none."""
     items = iter(items)
     first = list(itertools.islice(items, 2))
     if workers == 1 or len(first) < 2:
@@ -173,8 +173,8 @@ def _spread(
         yield from run(joblib.delayed(function)(item) for item in itertools.chain(first, items))
     except BrokenProcessPool as error:
         raise RunError(
-            f"a worker process was lost ({error}); most often it was killed for memory. Run the "
-            "same command again, with fewer --workers."
+            f"a worker process was lost ({error}), most likely killed for using too much memory. "
+            "Run the same command again with fewer --workers."
         ) from error
 
 
@@ -199,20 +199,20 @@ def _count_block(lines: list[str]) -> Counter[str]:
     return counts
 
 
-def _words_of(chunks: dict[str, int], rules: Rules) -> Counter[str]:
+def _split_chunks(chunks: dict[str, int], rules: Rules) -> Counter[str]:
     clean, split = normalizer(**rules), word_splitter()
     words: Counter[str] = Counter()
     for chunk, count in chunks.items():
         try:
-            found = split.pre_tokenize_str(clean.normalize_str(chunk))
+            split_chunk = split.pre_tokenize_str(clean.normalize_str(chunk))
         except (TypeError, UnicodeEncodeError) as error:
-            raise explain_unreadable([chunk]) from error
-        for word, _ in found:
+            raise not_text_error([chunk]) from error
+        for word, _ in split_chunk:
             words[word] += count
     return words
 
 
-def _read(path: Path) -> Iterator[tuple[str, int]]:
+def _read_counts(path: Path) -> Iterator[tuple[str, int]]:
     with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_file(source)
         for number in range(reader.num_record_batches):
@@ -220,13 +220,13 @@ def _read(path: Path) -> Iterator[tuple[str, int]]:
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _summed(pairs: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-    """Equal strings that follow each other become one."""
-    present, total = "", 0
+def _sum_equal(pairs: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Sum the counts of equal strings, which are adjacent."""
+    previous, total = "", 0
     for string, count in pairs:
-        if string != present and total:
-            yield present, total
+        if string != previous and total:
+            yield previous, total
             total = 0
-        present, total = string, total + count
+        previous, total = string, total + count
     if total:
-        yield present, total
+        yield previous, total

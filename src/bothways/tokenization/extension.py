@@ -1,4 +1,4 @@
-"""Adding whole words to a WordPiece vocabulary that is in use."""
+"""Extending an existing WordPiece vocabulary with whole words."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from bothways.tokenization.tokenizer import LONGEST_WORD, Tokenizer
 
 
 @dataclass(frozen=True)
-class Extension:
-    """A vocabulary with more words."""
+class ExtendedVocabulary:
+    """A vocabulary with additional words."""
 
     tokenizer: Tokenizer
     words: list[str]
-    """The new pieces, in order; the first has the id that the old ``vocab_size`` was."""
+    """The new pieces, in order; the id of the first is the old ``vocab_size``."""
     parts: list[list[int]]
-    """The pieces that each new word was cut into before."""
+    """The old pieces of each new word."""
 
 
-def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> Extension:
-    """Add words as pieces; the ids of the old ones stay.
+def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> ExtendedVocabulary:
+    """Add words as pieces; the ids of the old pieces do not change.
 
-    WordPiece takes the longest piece that fits from the left, so a new word changes the ids of
-    texts in which some word begins with it ("angio" those of "angioplasty"), and of no others.
+    WordPiece takes the longest matching piece from the left, so a new word changes the ids of
+    exactly those texts in which some word starts with it ("angio" those of "angioplasty").
 
     Args:
         tokenizer: a WordPiece tokenizer.
-        words: single words, in any case; what is a piece already is left out.
+        words: single words, in any case; words that are pieces already are left out.
 
     Raises:
         ModelError: not a WordPiece vocabulary.
-        InputError: an entry that is not exactly one word by the tokenizer's rules, or longer than
-            the longest word it cuts.
+        InputError: an entry is not exactly one word by the tokenizer's rules, or is longer than
+            the longest word it splits into pieces.
     """
     if tokenizer.kind != "wordpiece":
         raise ModelError(
-            f"the vocabulary is {tokenizer.kind}, and only wordpiece can take in whole words; "
-            "learn a new vocabulary on text that has them."
+            f"the vocabulary is {tokenizer.kind}, and only wordpiece can be extended with whole "
+            "words; learn a new vocabulary on text that has them."
         )
     known = set(tokenizer.pieces)
     added: list[str] = []
-    for number, given in enumerate(words, start=1):
-        word = _one_word(tokenizer, given, number)
+    for number, entry in enumerate(words, start=1):
+        word = _single_word(tokenizer, entry, number)
         if word not in known:
             known.add(word)
             added.append(word)
@@ -56,20 +56,20 @@ def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> Extension:
     for i, word in enumerate(added):
         settings["model"]["vocab"][word] = tokenizer.vocab_size + i
     library = tokenizers.Tokenizer.from_str(json.dumps(settings))
-    return Extension(Tokenizer(library), added, parts)
+    return ExtendedVocabulary(Tokenizer(library), added, parts)
 
 
 def choose_words(
     tokenizer: Tokenizer, counts: Mapping[str, int], *, most: int, min_pieces: int, min_count: int
 ) -> list[str]:
-    """The most frequent words that a tokenizer cuts into many pieces or does not know.
+    """The most frequent words that a tokenizer splits into many pieces or does not know.
 
     Args:
-        tokenizer: whose rules the words were cut by.
-        counts: words with how often they occur.
-        most: number of words at most; of equals the first in sorted order.
-        min_pieces: words of fewer pieces are not chosen, [UNK] excepted.
-        min_count: rarer words are not chosen, nor are words without a letter.
+        tokenizer: the tokenizer whose rules split the text into these words.
+        counts: words with their numbers of occurrences.
+        most: maximum number of words; ties are resolved in sorted order.
+        min_pieces: words of fewer pieces are not chosen, except for unknown ones.
+        min_count: rarer words are not chosen, and neither are words without letters.
     """
     frequent = sorted(
         (-count, word)
@@ -86,17 +86,17 @@ def choose_words(
     return chosen[:most]
 
 
-def _one_word(tokenizer: Tokenizer, given: str, number: int) -> str:
-    found = [word for word, _ in word_splitter().pre_tokenize_str(tokenizer.normalize(given))]
-    if len(found) != 1:
-        what = f"is {len(found)} words ({' | '.join(found)})" if found else "has no word in it"
+def _single_word(tokenizer: Tokenizer, entry: str, number: int) -> str:
+    words = [word for word, _ in word_splitter().pre_tokenize_str(tokenizer.normalize(entry))]
+    if len(words) != 1:
+        what = f"is {len(words)} words ({' | '.join(words)})" if words else "has no word in it"
         raise InputError(
-            f"word {number}, {given!r}, {what} by this vocabulary's rules, which cut at spaces and "
-            "punctuation; a piece can only be one. Give its words one by one, or remove it."
+            f"word {number}, {entry!r}, {what} by this vocabulary's rules, which split at spaces "
+            "and punctuation; a piece is always one word. List its words one by one, or remove it."
         )
-    if len(found[0]) > LONGEST_WORD:
+    if len(words[0]) > LONGEST_WORD:
         raise InputError(
-            f"word {number}, {given[:20]!r}..., has {len(found[0])} characters; words over "
+            f"word {number}, {entry[:20]!r}..., has {len(words[0])} characters; words over "
             f"{LONGEST_WORD} are [UNK] whatever the vocabulary. Remove it."
         )
-    return found[0]
+    return words[0]

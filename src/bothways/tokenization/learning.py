@@ -1,19 +1,19 @@
 """Learning a vocabulary from text: WordPiece, BPE and byte-level BPE.
 
-All three cut text into the same words (BERT's) and merge neighbouring pieces within words, as
-``merging`` defines. They differ in what they start from and in how the tokenizer then cuts a word:
+All three split text into the same words (BERT's) and merge adjacent pieces within words, as
+defined in ``merging``. They differ in the initial pieces and in how the tokenizer segments a word:
 
-wordpiece  starts from characters; the pair that raises the likelihood of the text most is merged
-           (other scores on request); a word is cut by the longest piece that fits, from the left
-           (Schuster and Nakajima 2012; Devlin et al. 2019, whose own learner was not published).
-bpe        starts from characters; the most frequent pair is merged; a word is cut by carrying out
-           the merges in their order (Sennrich et al. 2016).
+wordpiece  starts from characters and merges the pair that raises the likelihood of the text most
+           (other scores on request); a word is segmented by the longest matching piece, from the
+           left (Schuster and Nakajima 2012; Devlin et al. 2019, whose learner was not published).
+bpe        starts from characters and merges the most frequent pair; a word is segmented by applying
+           the merges in order (Sennrich et al. 2016).
 byte-bpe   the same on the bytes of a space and the word (Radford et al. 2019), so that nothing is
-           ever unknown. Unlike there, words are cut around every punctuation mark and each gets a
+           ever unknown. Unlike there, words are split around every punctuation mark and each gets a
            space of its own, so that whole words mean the same as in the other two.
 
-A vocabulary is a function of the text alone: not of its order, the process or the number of them.
-The trainers of the ``tokenizers`` library give another one in every process.
+A vocabulary is a function of the text alone; it depends neither on the order of the text nor on the
+number of processes. The trainers of the ``tokenizers`` library give another one in each process.
 """
 
 from __future__ import annotations
@@ -26,95 +26,96 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers.pre_tokenizers import ByteLevel
 
+from bothways.arrays import bounds
 from bothways.config import LearningOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tokenization.counting import count_chunks, count_words
-from bothways.tokenization.merging import Score, Words, merge_pairs
-from bothways.tokenization.normalization import Rules, Scripts, code_points, count_scripts
+from bothways.tokenization.merging import Score, SegmentedWords, merge_pairs
+from bothways.tokenization.normalization import LetterCounts, Rules, code_points, count_letters
 from bothways.tokenization.tokenizer import CONTINUES, LONGEST_WORD, SPECIAL_PIECES, Tokenizer
 
 Progress = Callable[[int, int], None]
 
 ALPHABET, WIDE_ALPHABET = 1000, 4000
-"""Characters kept, unless said otherwise; the second for text that is mainly East Asian."""
+"""Default sizes of the alphabet; the second is for text that is mainly East Asian."""
 
-_CODES = 0x110000
+_CODE_POINTS = 0x110000
 
 
 @dataclass(frozen=True)
-class Learned:
-    """A vocabulary, and what it was learned from."""
+class LearnedVocabulary:
+    """A vocabulary, and statistics of the text it was learned from."""
 
     tokenizer: Tokenizer
     words: dict[str, int]
-    """The distinct words with counts, sorted; at most ``counting.MOST_WORDS``."""
-    scripts: Scripts
+    """The distinct words with counts, sorted; at most ``counting.MAX_WORDS``."""
+    letters: LetterCounts
     dropped: dict[str, int]
-    """Characters that were too rare for the alphabet, the most frequent first, with counts."""
+    """Characters too rare for the alphabet, most frequent first, with counts."""
 
 
 def learn_vocabulary(
     lines: Iterable[str], *, size: int, progress: Progress | None = None, **options: Any
 ) -> Tokenizer:
-    """Learn a vocabulary; see :func:`learn` for what else is known afterwards.
+    """Learn a vocabulary; :func:`learn` also returns statistics of the text.
 
     Args:
         lines: the text, in parts that end at the end of a word.
-        size: number of pieces, the special ones included. Text too small to fill it gives
-            fewer: see ``vocab_size`` of the result.
-        progress: called now and then with the number of pieces so far, and ``size``.
-        **options: other fields of :class:`bothways.config.LearningOptions`, by name; here one
-            process counts (``workers=1``) unless told otherwise.
+        size: number of pieces, including the special ones. A small text may give fewer: see
+            ``vocab_size`` of the result.
+        progress: called from time to time with the number of pieces so far, and ``size``.
+        **options: other fields of :class:`bothways.config.LearningOptions`, by name. Unlike there,
+            the default is one process (``workers=1``).
 
     Raises:
-        InputError: the text has no word in it, or is not Unicode.
-        ConfigError: ``size`` has no room for the special pieces and the alphabet, or options that
-            are out of range or do not go together.
+        InputError: the text has no words, or is not Unicode.
+        ConfigError: ``size`` is too small for the special pieces and the alphabet, or options are
+            out of range or incompatible.
     """
     return learn(lines, LearningOptions(size=size, **{"workers": 1, **options}), progress).tokenizer
 
 
 def learn(
     lines: Iterable[str], options: LearningOptions, progress: Progress | None = None
-) -> Learned:
-    """:func:`learn_vocabulary`, with the words, scripts and dropped characters beside it."""
+) -> LearnedVocabulary:
+    """:func:`learn_vocabulary`, with the words, letters and dropped characters of the text."""
     workers = options.workers
     with count_chunks(lines, workers=workers) as chunks:
-        scripts = count_scripts(chunks.batches())
+        letters = count_letters(chunks.batches())
         rules: Rules = {
             "lowercase": options.lowercase,
             "normalization": (
-                scripts.normalization if options.normalization == "auto" else options.normalization
+                letters.normalization if options.normalization == "auto" else options.normalization
             ),
         }
         words = count_words(chunks, rules, workers=workers)
-    return learn_from_words(words, scripts, rules, options, progress)
+    return learn_from_words(words, letters, rules, options, progress)
 
 
 def learn_from_words(
     words: dict[str, int],
-    scripts: Scripts,
+    letters: LetterCounts,
     rules: Rules,
     options: LearningOptions,
     progress: Progress | None = None,
-) -> Learned:
+) -> LearnedVocabulary:
     """:func:`learn` after counting.
 
     Args:
         words: words with counts, in sorted order.
-        scripts: what their letters are.
-        rules: that they were cut by.
-        options: what to learn; its normalisation is not looked at.
+        letters: the letter counts of the text.
+        rules: the rules that split the text into these words.
+        options: what to learn; its normalisation is ignored.
         progress: see :func:`learn_vocabulary`.
     """
     if not words:
-        raise InputError("the text has no word in it; a vocabulary needs some text to learn from.")
+        raise InputError("the text has no words; a vocabulary needs some text to learn from.")
     specials = [*SPECIAL_PIECES, *(f"[unused{i}]" for i in range(options.unused))]
     byte_level = options.algorithm == "byte-bpe"
     if byte_level:
         start = _from_bytes(words, specials)
     else:
-        start = _from_characters(words, specials, _alphabet_limit(options, scripts))
+        start = _from_characters(words, specials, _alphabet_limit(options, letters))
     _check_room(options, start, specials)
     pieces = [*start.pieces]
     merges = merge_pairs(
@@ -122,7 +123,7 @@ def learn_from_words(
         pieces,
         size=options.size,
         score=_score(options),
-        least=least_count(options),
+        min_count=min_pair_count(options),
         join=_join_bytes if byte_level else _join_characters,
         progress=progress,
     )
@@ -131,15 +132,15 @@ def learn_from_words(
     else:
         spelled = [(pieces[left], pieces[right]) for left, right in merges]
         tokenizer = Tokenizer.from_merges(pieces, spelled, byte_level=byte_level, **rules)
-    return Learned(tokenizer, words, scripts, start.dropped)
+    return LearnedVocabulary(tokenizer, words, letters, start.dropped)
 
 
 @dataclass(frozen=True)
-class _Start:
-    """What merging starts from."""
+class _InitialPieces:
+    """The pieces, and the words segmented into them, before merging."""
 
     pieces: list[str]
-    words: Words
+    words: SegmentedWords
     alphabet: int
     dropped: dict[str, int]
 
@@ -150,32 +151,32 @@ def _score(options: LearningOptions) -> Score:
     return "frequency"
 
 
-def least_count(options: LearningOptions) -> int:
-    """How often a pair must be seen to be merged."""
+def min_pair_count(options: LearningOptions) -> int:
+    """How often a pair must occur to be merged."""
     if options.score == "ratio":
         return max(options.min_count, options.min_pair_count)
     return options.min_count
 
 
-def _alphabet_limit(options: LearningOptions, scripts: Scripts) -> int:
+def _alphabet_limit(options: LearningOptions, letters: LetterCounts) -> int:
     if options.alphabet is not None:
         return options.alphabet
-    return WIDE_ALPHABET if scripts.wide else ALPHABET
+    return WIDE_ALPHABET if letters.mainly_east_asian else ALPHABET
 
 
-def _from_characters(words: dict[str, int], specials: list[str], limit: int) -> _Start:
-    """Each character a piece, and one with ``##`` for where it stands inside words."""
+def _from_characters(words: dict[str, int], specials: list[str], limit: int) -> _InitialPieces:
+    """A piece for each character, and one with ``##`` if it occurs inside words."""
     kept, dropped = _alphabet(words, limit)
-    known = np.zeros(_CODES, dtype=bool)
+    known = np.zeros(_CODE_POINTS, dtype=bool)
     known[[ord(character) for character in kept]] = True
-    flat = _flat([word for word in words if len(word) <= LONGEST_WORD], words)
+    flat = _flatten([word for word in words if len(word) <= LONGEST_WORD], words)
     if len(flat.weights):
         flat = _select(flat, np.logical_and.reduceat(known[flat.symbols], flat.bounds[:-1]))
     initial = np.zeros(len(flat.symbols), dtype=bool)
     initial[flat.bounds[:-1]] = True
     continuing = sorted(map(chr, np.unique(flat.symbols[~initial]).tolist()))
     pieces = [*specials, *kept, *(CONTINUES + character for character in continuing)]
-    ids = np.zeros((2, _CODES), dtype=np.int32)
+    ids = np.zeros((2, _CODE_POINTS), dtype=np.int32)
     for row, characters, first in (
         (1, kept, len(specials)),
         (0, continuing, len(specials) + len(kept)),
@@ -183,11 +184,13 @@ def _from_characters(words: dict[str, int], specials: list[str], limit: int) -> 
         codes = [ord(character) for character in characters]
         ids[row, codes] = np.arange(first, first + len(codes))
     symbols = ids[initial.astype(np.int8), flat.symbols]
-    return _Start(pieces, Words(symbols, flat.bounds, flat.weights), len(kept), dropped)
+    return _InitialPieces(
+        pieces, SegmentedWords(symbols, flat.bounds, flat.weights), len(kept), dropped
+    )
 
 
-def _from_bytes(words: dict[str, int], specials: list[str]) -> _Start:
-    """Each byte a piece, spelled in the usual visible characters; words begin with a space."""
+def _from_bytes(words: dict[str, int], specials: list[str]) -> _InitialPieces:
+    """A piece for each byte, spelled in the usual visible characters; words start with a space."""
     visible = sorted(ByteLevel.alphabet())
     kept = [word for word in words if len(word) <= LONGEST_WORD]
     if not kept:
@@ -196,12 +199,14 @@ def _from_bytes(words: dict[str, int], specials: list[str]) -> _Start:
             "to learn from; put spaces between words."
         )
     text = np.frombuffer((" " + " ".join(kept)).encode(), dtype=np.uint8)
-    bounds = np.append(np.flatnonzero(text == ord(" ")), len(text))
+    word_bounds = np.append(np.flatnonzero(text == ord(" ")), len(text))
     ids = np.zeros(256, dtype=np.int32)
     for byte, character in _visible_bytes().items():
         ids[byte] = len(specials) + visible.index(character)
     weights = np.fromiter((words[word] for word in kept), np.int64, count=len(kept))
-    return _Start([*specials, *visible], Words(ids[text], bounds, weights), len(visible), {})
+    return _InitialPieces(
+        [*specials, *visible], SegmentedWords(ids[text], word_bounds, weights), len(visible), {}
+    )
 
 
 def _visible_bytes() -> dict[int, str]:
@@ -214,9 +219,9 @@ def _visible_bytes() -> dict[int, str]:
 
 
 def _alphabet(words: dict[str, int], limit: int) -> tuple[list[str], dict[str, int]]:
-    """The most frequent characters in sorted order, and the others with counts."""
-    counts = np.zeros(_CODES, dtype=np.int64)
-    flat = _flat(list(words), words)
+    """The ``limit`` most frequent characters in sorted order, and the others with counts."""
+    counts = np.zeros(_CODE_POINTS, dtype=np.int64)
+    flat = _flatten(list(words), words)
     np.add.at(counts, flat.symbols, np.repeat(flat.weights, np.diff(flat.bounds)))
     found = np.flatnonzero(counts)
     ordered = found[np.argsort(-counts[found], kind="stable")].tolist()
@@ -224,18 +229,18 @@ def _alphabet(words: dict[str, int], limit: int) -> tuple[list[str], dict[str, i
     return sorted(map(chr, ordered[:limit])), dropped
 
 
-def _flat(kept: list[str], words: dict[str, int]) -> Words:
-    """Words as code points end to end."""
-    lengths = np.fromiter(map(len, kept), np.int64, count=len(kept))
-    bounds = np.concatenate([[0], np.cumsum(lengths)])
-    weights = np.fromiter((words[word] for word in kept), np.int64, count=len(kept))
-    return Words(code_points("".join(kept)).astype(np.int32), bounds, weights)
+def _flatten(chosen: list[str], words: dict[str, int]) -> SegmentedWords:
+    """Some of the words, as code points end to end."""
+    lengths = np.fromiter(map(len, chosen), np.int64, count=len(chosen))
+    weights = np.fromiter((words[word] for word in chosen), np.int64, count=len(chosen))
+    symbols = code_points("".join(chosen)).astype(np.int32)
+    return SegmentedWords(symbols, bounds(lengths), weights)
 
 
-def _select(flat: Words, chosen: NDArray[np.bool_]) -> Words:
+def _select(flat: SegmentedWords, chosen: NDArray[np.bool_]) -> SegmentedWords:
     lengths = np.diff(flat.bounds)
-    bounds = np.concatenate([[0], np.cumsum(lengths[chosen])])
-    return Words(flat.symbols[np.repeat(chosen, lengths)], bounds, flat.weights[chosen])
+    symbols = flat.symbols[np.repeat(chosen, lengths)]
+    return SegmentedWords(symbols, bounds(lengths[chosen]), flat.weights[chosen])
 
 
 def _join_characters(left: str, right: str) -> str:
@@ -246,7 +251,7 @@ def _join_bytes(left: str, right: str) -> str:
     return left + right
 
 
-def _check_room(options: LearningOptions, start: _Start, specials: list[str]) -> None:
+def _check_room(options: LearningOptions, start: _InitialPieces, specials: list[str]) -> None:
     if options.size >= len(start.pieces):
         return
     inside = len(start.pieces) - len(specials) - start.alphabet
@@ -254,5 +259,5 @@ def _check_room(options: LearningOptions, start: _Start, specials: list[str]) ->
     raise ConfigError(
         f"size is {options.size}, but {len(specials)} special pieces and the alphabet of this "
         f"text ({start.alphabet} characters, {inside} of them also inside words) need "
-        f"{len(start.pieces)}. Ask for a larger size{remedy}."
+        f"{len(start.pieces)}. Choose a larger size{remedy}."
     )

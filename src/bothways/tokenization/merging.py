@@ -1,11 +1,11 @@
 """Merging pairs of pieces, the loop behind every vocabulary learner, in NumPy.
 
-A text is a list of distinct words with counts, each word a row of pieces. In each round the pair of
-neighbouring pieces with the highest score becomes one piece, in every word, from the left. With
+A text is a list of distinct words with counts, each word a sequence of pieces. In each round the
+pair of adjacent pieces with the highest score becomes one piece, in every word, from the left. With
 
-    count(s)    how often piece s stands in the text as it is cut now
-    count(st)   how often s stands directly before t within a word ("aaa" has the pair aa twice)
-    N           the sum of count(s) over all pieces: the text's length in pieces, now
+    count(s)    occurrences of piece s in the text as currently segmented
+    count(st)   occurrences of s directly before t within a word ("aaa" has the pair aa twice)
+    N           the sum of count(s) over all pieces: the current length of the text in pieces
 
 the scores are
 
@@ -13,23 +13,23 @@ the scores are
     ratio       count(st) / (count(s) * count(t))
     frequency   count(st)
 
-The first is by how much the merge raises the log-likelihood of the text under independent pieces,
-seen from the pair alone (the change of N and of the other pieces' shares is left out, as usual); a
-pair it does not raise is never merged. The second is the same without the weight and without the
-logarithm, which is monotonous. After a merge that joined m pairs, count(s) and count(t) are smaller
-by m (by 2m if s is t), count of the new piece larger by m, N smaller by m, and the pairs on either
-side of each place are counted anew. Scores that agree to 12 digits are a tie (so that the last bit
-of a logarithm, which differs between processors, decides nothing); ties go to the pair whose first
-piece is older, then to the one whose second piece is. If a piece of that spelling exists already,
-from another way to cut it, the merge yields that piece.
+The first is the gain in log-likelihood of the text under independent pieces, as seen from the pair
+alone (the change of N and of the other pieces' probabilities is ignored, as usual); a pair without
+a gain is never merged. The second is the same without the weight and without the logarithm, which
+is monotonic. After a merge that joined m pairs, count(s) and count(t) are smaller by m (by 2m if s
+is t), the count of the new piece is larger by m, N is smaller by m, and the pairs on either side of
+each occurrence are counted again. Scores that agree to 12 digits are a tie (so that the last bit of
+a logarithm, which differs between processors, decides nothing). Ties go to the pair whose first
+piece is older, then to the one whose second piece is older. If a piece with the merged spelling
+exists already, from another segmentation, the merge yields that piece.
 
 All scores change in every round, because N does and because count(s) enters the score of every pair
-with s in it. They are therefore computed anew in every round, but only for pairs that can win: no
+with s in it. They are therefore computed again in every round, but only for pairs that can win: no
 pair can have a higher likelihood score than count(st) * log(N / count(st)), since count(s) and
-count(t) are at least count(st). Pairs too rare to reach the present best by that bound are left
-out until the best has fallen far enough. The result is exactly the definition's.
+count(t) are at least count(st). Pairs too rare to reach the current best score by that bound are
+left out until the best score has fallen far enough. The result is exactly that of the definition.
 
-F places (characters of the distinct words), R pairs met so far, W words, V pieces.
+F positions (characters of the distinct words), R pairs seen so far, W words, V pieces.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 _TIE = 1e-12
-_CLEAN_EVERY = 256
-_MOST_PLACES = 2**31 - 1
+_CLEAN_EVERY = 256  # rounds
+_MAX_POSITIONS = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Words:
-    """Distinct words, cut into their first pieces.
+class SegmentedWords:
+    """Distinct words, segmented into their initial pieces.
 
     Attributes:
         symbols: int32 [F], the pieces of all words end to end.
@@ -70,43 +70,43 @@ class Words:
 
 
 def merge_pairs(
-    words: Words,
+    words: SegmentedWords,
     pieces: list[str],
     *,
     size: int,
     score: Score,
-    least: int,
+    min_count: int,
     join: Callable[[str, str], str],
     progress: Callable[[int, int], None] | None = None,
 ) -> list[tuple[int, int]]:
-    """Append merged pieces to ``pieces`` until there are ``size`` or no pair is left to merge.
+    """Append merged pieces to ``pieces`` until there are ``size`` of them, or no pair to merge.
 
     Args:
         words: the text.
-        pieces: what ``words.symbols`` are the numbers of; a piece's number is its age. Appended to.
-        size: number of pieces wanted.
+        pieces: the pieces by number (which is also their age); merged ones are appended.
+        size: requested number of pieces.
         score: see above.
-        least: pairs that occur less often are not merged.
-        join: spelling of two pieces that became one.
-        progress: called now and then with the number of pieces so far, and ``size``.
+        min_count: pairs that occur less often are not merged.
+        join: returns the spelling of two pieces merged into one.
+        progress: called from time to time with the number of pieces so far, and ``size``.
 
     Returns:
-        The merges in order, as the ids of both pieces.
+        The merges in order, each as the ids of its two pieces.
 
     Raises:
         InputError: the distinct words have more than 2^31 characters together.
     """
-    if len(words.symbols) > _MOST_PLACES:
+    if len(words.symbols) > _MAX_POSITIONS:
         raise InputError(
             f"the distinct words have {len(words.symbols):,} characters together; at most "
-            f"{_MOST_PLACES:,} can be learned from. Keep fewer words."
+            f"{_MAX_POSITIONS:,} can be learned from. Keep fewer words."
         )
     ids = {piece: i for i, piece in enumerate(pieces)}
-    text = _Text(words, vocabulary=max(size, len(pieces)))
-    choice = _Choice(text, score, max(least, 1))
+    text = _MergedText(words, vocabulary=max(size, len(pieces)))
+    selector = _PairSelector(text, score, max(min_count, 1))
     merges: list[tuple[int, int]] = []
     while len(pieces) < size:
-        pair = choice.best()
+        pair = selector.best()
         if pair is None:
             break
         left, right = pair
@@ -115,7 +115,7 @@ def merge_pairs(
         if new == len(pieces):
             pieces.append(joined)
         merges.append(pair)
-        choice.offer(text.merge(left, right, new))
+        selector.offer(text.merge(left, right, new))
         if progress and len(merges) % _CLEAN_EVERY == 0:
             progress(len(pieces), size)
     if progress:
@@ -123,19 +123,19 @@ def merge_pairs(
     return merges
 
 
-class _Text:
-    """The words as they are cut now, and where each pair stands.
+class _MergedText:
+    """The words as currently segmented, and the positions of each pair.
 
-    A piece is kept at the place of its first character; ``after`` and ``before`` link it to its
-    neighbours in the word (-1 at the ends). Places inside a piece hold -1.
+    A piece is stored at the position of its first character; ``after`` and ``before`` link it to
+    its neighbours in the word (-1 at the ends). Positions inside a piece hold -1.
 
     Attributes:
         counts: int64 [V], count(s).
         length: N.
-        pairs: rows, counts and places of the pairs.
+        pairs: rows, counts and positions of the pairs.
     """
 
-    def __init__(self, words: Words, vocabulary: int):
+    def __init__(self, words: SegmentedWords, vocabulary: int):
         places = len(words.symbols)
         lengths = np.diff(words.bounds)
         self.symbols = words.symbols.astype(np.int32)
@@ -148,19 +148,19 @@ class _Text:
         self.counts: Longs = np.zeros(vocabulary, dtype=np.int64)
         np.add.at(self.counts, self.symbols, self.weights)
         self.length = int(self.weights.sum())
-        self.pairs = _Pairs(places)
+        self.pairs = _PairTable(places)
         start = np.flatnonzero(self.after >= 0).astype(np.int32)
         self.pairs.add(self._keys(start), self.weights[start], start)
 
     def merge(self, left: int, right: int, new: int) -> list[int]:
-        """Replace the pair by ``new`` everywhere; returns the rows of pairs that became more."""
-        first = self._places(left, right)
+        """Replace the pair by ``new`` everywhere; returns the rows of more frequent pairs."""
+        first = self._positions(left, right)
         second = self.after[first]
         third, zeroth = self.after[second], self.before[first]
         # In "stst" the right neighbour of one occurrence is the left one of the next: count once.
-        own = zeroth >= 0
-        own[1:] &= zeroth[1:] != second[:-1]
-        old = np.concatenate([zeroth[own], first, second[third >= 0]])
+        has_left = zeroth >= 0
+        has_left[1:] &= zeroth[1:] != second[:-1]
+        old = np.concatenate([zeroth[has_left], first, second[third >= 0]])
         self.pairs.remove(self._keys(old), self.weights[old])
 
         self.symbols[first], self.symbols[second] = new, -1
@@ -174,14 +174,14 @@ class _Text:
         self.length -= merged
 
         zeroth = self.before[first]
-        own = zeroth >= 0
-        own[1:] &= zeroth[1:] != first[:-1]
-        changed = np.concatenate([zeroth[own], first[inside]])
+        has_left = zeroth >= 0
+        has_left[1:] &= zeroth[1:] != first[:-1]
+        changed = np.concatenate([zeroth[has_left], first[inside]])
         return self.pairs.add(self._keys(changed), self.weights[changed], changed)
 
-    def _places(self, left: int, right: int) -> Ints:
-        """Where the pair stands, in order, overlapping ones ("aaa") thinned out from the left."""
-        at = np.sort(self.pairs.places(left, right))
+    def _positions(self, left: int, right: int) -> Ints:
+        """The pair's occurrences in order; of overlapping ones ("aaa"), every second is skipped."""
+        at = np.sort(self.pairs.positions(left, right))
         at = at[self.symbols[at] == left]
         following = self.after[at]
         at = at[(following >= 0) & (self.symbols[following] == right)]
@@ -200,11 +200,11 @@ class _Text:
         return keys
 
 
-class _Pairs:
-    """Each pair's count, and the places where it arose.
+class _PairTable:
+    """The count of each pair, and the positions where it was created.
 
-    A pair has a row from when it arises until it occurs no more (it may get another later). Places
-    are never struck out: a reader checks whether the pair still stands there.
+    A pair has a row from its first occurrence until it has none left (it may get another later).
+    Positions are never removed: whoever uses them checks that the pair is still there.
     """
 
     def __init__(self, places: int):
@@ -215,19 +215,19 @@ class _Pairs:
         self.counts: Longs = np.zeros(1024, dtype=np.int64)
         self._starts: Longs = np.zeros(1024, dtype=np.int64)
         self._lengths: Ints = np.zeros(1024, dtype=np.int32)
-        self._more: dict[int, list[Ints]] = {}  # of pairs that arose again
+        self._more: dict[int, list[Ints]] = {}  # further positions of pairs created again
         self._pool: Ints = np.zeros(max(2 * places, 1024), dtype=np.int32)
         self._pooled = 0
 
-    def places(self, left: int, right: int) -> Ints:
-        """Where the pair arose."""
+    def positions(self, left: int, right: int) -> Ints:
+        """Where the pair was created."""
         row = self.rows[left << 32 | right]
         start = self._starts[row]
         found = self._pool[start : start + self._lengths[row]]
         return np.concatenate([found, *self._more[row]]) if row in self._more else found
 
     def remove(self, keys: Longs, weights: Longs) -> None:
-        """Count occurrences off; a pair without any loses its row."""
+        """Subtract occurrences; a pair without any left loses its row."""
         order = np.argsort(keys)
         keys, starts = _groups(keys[order])
         keys_list = keys.tolist()
@@ -237,7 +237,7 @@ class _Pairs:
             self._more.pop(self.rows.pop(keys_list[i]), None)
 
     def add(self, keys: Longs, weights: Longs, at: Ints) -> list[int]:
-        """Count occurrences at places; returns their rows."""
+        """Add occurrences at positions; returns their rows."""
         if not len(keys):
             return []
         order = np.argsort(keys, kind="stable")
@@ -257,29 +257,33 @@ class _Pairs:
         return [self.rows[key] for key in keys_list]
 
     def _new_rows(self, keys: Longs, counts: Longs, starts: Longs, lengths: Longs) -> None:
-        begin, self.size = self.size, self.size + len(keys)
+        start, self.size = self.size, self.size + len(keys)
         for name in ("left", "right", "counts", "_starts", "_lengths"):
-            setattr(self, name, _room(getattr(self, name), self.size))
-        rows = slice(begin, self.size)
+            setattr(self, name, _grown(getattr(self, name), self.size))
+        rows = slice(start, self.size)
         self.left[rows], self.right[rows] = keys >> 32, keys & 0xFFFFFFFF
         self.counts[rows], self._starts[rows], self._lengths[rows] = counts, starts, lengths
-        self.rows.update(zip(keys.tolist(), range(begin, self.size), strict=True))
+        self.rows.update(zip(keys.tolist(), range(start, self.size), strict=True))
 
     def _append(self, at: Ints) -> None:
         end = self._pooled + len(at)
-        self._pool = _room(self._pool, end)
+        self._pool = _grown(self._pool, end)
         self._pool[self._pooled : end] = at
         self._pooled = end
 
 
-class _Choice:
-    """Finds the best pair among the frequent ones, and how frequent that must be."""
+class _PairSelector:
+    """Finds the best pair, looking only at pairs frequent enough to win.
 
-    def __init__(self, text: _Text, score: Score, least: int):
-        self._text, self._score, self._least = text, score, least
+    Pairs with a count of ``_threshold`` or more are candidates; rarer ones cannot have the best
+    score, or the threshold is lowered.
+    """
+
+    def __init__(self, text: _MergedText, score: Score, min_count: int):
+        self._text, self._score, self._min_count = text, score, min_count
         # The ratio prefers rare pairs, so no count is too low for it.
-        most = int(text.pairs.counts.max(initial=0)) + 1
-        self._frequent = least if score == "ratio" else max(most, least)
+        above_all = int(text.pairs.counts.max(initial=0)) + 1
+        self._threshold = min_count if score == "ratio" else max(above_all, min_count)
         self._rows: Longs = np.zeros(0, dtype=np.int64)
         self._arrived: list[int] = []
         self._rounds = 0
@@ -288,25 +292,25 @@ class _Choice:
     def offer(self, rows: list[int]) -> None:
         """Consider pairs that became more frequent."""
         counts = self._text.pairs.counts
-        self._arrived += [row for row in rows if counts[row] >= self._frequent]
+        self._arrived += [row for row in rows if counts[row] >= self._threshold]
 
     def best(self) -> tuple[int, int] | None:
         """The pair to merge now."""
         self._rounds += 1
         if self._arrived or self._rounds % _CLEAN_EVERY == 0:
-            self._tidy()
+            self._update()
         while True:
             scores = self._scores()
             highest = float(scores.max(initial=-math.inf))
             tied = highest - _TIE * abs(highest)
-            if tied > self._ceiling():
+            if tied > self._score_bound():
                 return self._oldest(self._rows[scores >= tied])
-            if self._frequent == self._least:
+            if self._threshold == self._min_count:
                 return None
-            self._lower(highest)
+            self._lower_threshold(highest)
 
     def _scores(self) -> NDArray[np.float64]:
-        """float64, of the rows looked at; -inf for what is not to be merged."""
+        """float64 [candidates]; -inf for pairs that must not be merged."""
         pairs, counts = self._text.pairs, self._text.counts
         count = pairs.counts[self._rows].astype(np.float64)
         if self._score == "frequency":
@@ -314,41 +318,41 @@ class _Choice:
         else:
             left, right = pairs.left[self._rows], pairs.right[self._rows]
             scores = score_pairs(self._score, count, counts[left], counts[right], self._text.length)
-        scores[count < self._least] = -np.inf
+        scores[count < self._min_count] = -np.inf
         return scores
 
-    def _ceiling(self) -> float:
-        """What no pair that is left out can exceed; a pair must score above 0 in any case."""
-        if self._frequent == self._least:
+    def _score_bound(self) -> float:
+        """Upper bound for the scores of rarer pairs; at least 0, as merged pairs score above 0."""
+        if self._threshold == self._min_count:
             return 0.0
         if self._score == "frequency":
-            return float(self._frequent - 1)
+            return float(self._threshold - 1)
         # The bound rises with the count up to N / e.
-        rare = min(self._frequent - 1, self._text.length / math.e)
+        rare = min(self._threshold - 1, self._text.length / math.e)
         return max(rare * math.log(self._text.length / rare), 0.0) * (1 + 1e-9)
 
-    def _lower(self, highest: float) -> None:
-        """Look at rarer pairs too: such as may score well below the best known."""
-        while self._frequent > self._least:
-            self._frequent = max(self._frequent // 2, self._least)
-            if highest <= 0 or self._ceiling() < 0.7 * highest:
+    def _lower_threshold(self, highest: float) -> None:
+        """Lower the threshold until rarer pairs cannot come near the best known score."""
+        while self._threshold > self._min_count:
+            self._threshold = max(self._threshold // 2, self._min_count)
+            if highest <= 0 or self._score_bound() < 0.7 * highest:
                 break
         self._collect()
 
     def _collect(self) -> None:
         pairs = self._text.pairs
-        self._rows = np.flatnonzero(pairs.counts[: pairs.size] >= self._frequent)
+        self._rows = np.flatnonzero(pairs.counts[: pairs.size] >= self._threshold)
         self._arrived.clear()
 
-    def _tidy(self) -> None:
-        """Take in what arrived; now and then drop what has become rare."""
+    def _update(self) -> None:
+        """Add the pairs that arrived; from time to time drop those that have become rare."""
         rows = self._rows
         if self._arrived:
             rows = np.concatenate([rows, np.array(self._arrived, dtype=np.int64)])
             self._arrived.clear()
         if self._rounds % _CLEAN_EVERY == 0:
             rows = np.unique(rows)
-            rows = rows[self._text.pairs.counts[rows] >= self._frequent]
+            rows = rows[self._text.pairs.counts[rows] >= self._threshold]
         self._rows = rows
 
     def _oldest(self, rows: Longs) -> tuple[int, int]:
@@ -364,11 +368,11 @@ def score_pairs(
     right: Longs,
     length: int,
 ) -> NDArray[np.float64]:
-    """The scores of pairs; -inf where the likelihood would not rise.
+    """The scores of pairs; -inf where the likelihood would not increase.
 
     Args:
         score: ``likelihood`` or ``ratio``.
-        pair: float64 [R], count(st), above 0 where it matters.
+        pair: float64 [R], count(st), above 0 where the score is used.
         left: int64 [R], count(s).
         right: int64 [R], count(t).
         length: N.
@@ -381,17 +385,17 @@ def score_pairs(
 
 
 def _groups(ordered: Longs) -> tuple[Longs, Longs]:
-    """Distinct values of a sorted array, and where each begins."""
+    """Distinct values of a sorted array, and the index where each starts."""
     fresh = np.ones(len(ordered), dtype=bool)
     fresh[1:] = ordered[1:] != ordered[:-1]
     starts: Longs = np.flatnonzero(fresh)
     return ordered[starts], starts
 
 
-def _room(array: NDArray[Scalar], size: int) -> NDArray[Scalar]:
-    """The array with room for ``size`` entries; grown by halves, so that copies are few."""
+def _grown(array: NDArray[Scalar], size: int) -> NDArray[Scalar]:
+    """The array with space for ``size`` entries; it grows by half, so that copies are rare."""
     if size <= len(array):
         return array
-    grown = np.zeros(max(size, len(array) * 3 // 2), dtype=array.dtype)
-    grown[: len(array)] = array
-    return grown
+    result = np.zeros(max(size, len(array) * 3 // 2), dtype=array.dtype)
+    result[: len(array)] = array
+    return result

@@ -1,18 +1,18 @@
-"""What happens to text before it is cut into pieces: cleaning, case, accents, where words end.
+"""Text normalisation and word splitting: cleaning, case, accents, word boundaries.
 
-``bert`` has the rules of the original BERT (``BasicTokenizer``), equal to Hugging Face's: control
-characters are dropped, every kind of white space becomes a space, CJK ideographs stand alone,
-punctuation is split off; uncased, text is also decomposed, all combining marks are dropped, and it
-is lower-cased. Decomposed text stays decomposed when cased. Outside Europe that does damage:
-uncased, Hangul falls apart into jamo, kana lose their voicing marks (か for が), and vowel signs of
-Indic scripts, Arabic and Hebrew points and Thai vowels are lost; cased, text from a system that
-writes decomposed names and files gives other pieces than the same text composed.
+``bert`` has the rules of the original BERT (``BasicTokenizer``) and of Hugging Face: control
+characters are dropped, all white space becomes plain spaces, each CJK ideograph is a word, and
+punctuation is split off. Uncased text is also decomposed, loses all combining marks, and is
+lower-cased. Cased text that is decomposed stays so. Outside Europe these rules do damage: in
+uncased text, Hangul is broken up into jamo, kana lose their voicing marks (か for が), and vowel
+signs of Indic scripts, Arabic and Hebrew points and Thai vowels are lost; cased text from a system
+that writes decomposed text gives other pieces than the same text composed.
 
-``composed`` cleans and splits alike, and always ends in composed form (NFC), whatever the form of
-the text given. Uncased, marks are dropped only after Latin and Greek letters. (Cyrillic keeps its
-marks: й and ї are letters of their own.)
+``composed`` cleans and splits in the same way, and always ends in composed form (NFC), whatever the
+form of its input. Uncased, it drops marks only after Latin and Greek letters. (Cyrillic keeps its
+marks: й and ї are separate letters.)
 
-No rule of either reaches across a plain space.
+No rule of either preset looks across a plain space.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ Normalization = Literal["bert", "composed"]
 
 
 class Rules(TypedDict):
-    """What :func:`normalizer` is told when a vocabulary is learned."""
+    """Arguments of :func:`normalizer` that are chosen when a vocabulary is learned."""
 
     lowercase: bool
     normalization: Normalization
 
 
 ACCENTS = r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+"
-"""Combining marks that ``composed`` drops, uncased, from decomposed text."""
+"""Combining marks that ``composed`` drops from uncased text, after decomposing it."""
 
+# Whole blocks, marks included. (The report of a corpus counts letters alone: unicode_scripts.py.)
 _HANGUL_AND_KANA = (
     (0x1100, 0x11FF),  # conjoining jamo, as in decomposed text
     (0x3040, 0x30FF),  # hiragana, katakana
@@ -52,7 +53,7 @@ _HANGUL_AND_KANA = (
     (0xFF66, 0xFFDC),  # half-width forms
 )
 _IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
-_MAINLY = 1 / 3
+_LARGE_SHARE = 1 / 3
 
 
 def normalizer(
@@ -62,7 +63,7 @@ def normalizer(
     split_cjk: bool = True,
     normalization: Normalization = "bert",
 ) -> normalizers.Normalizer:
-    """One of the two presets; ``strip_accents=None`` means: as ``lowercase``."""
+    """One of the two presets; ``strip_accents=None`` means the same as ``lowercase``."""
     if normalization == "bert":
         return normalizers.BertNormalizer(
             clean_text=True,
@@ -74,7 +75,7 @@ def normalizer(
         clean_text=True, handle_chinese_chars=split_cjk, strip_accents=False, lowercase=False
     )
     steps: list[normalizers.Normalizer] = [clean]
-    # Cleaning comes first, so that no character it drops stands between a letter and its mark.
+    # Cleaning comes first, so that no character it drops is between a letter and its mark.
     if lowercase if strip_accents is None else strip_accents:
         steps += [normalizers.NFD(), normalizers.Replace(Regex(ACCENTS), "")]
     if lowercase:
@@ -88,29 +89,29 @@ def word_splitter() -> BertPreTokenizer:
 
 
 @dataclass(frozen=True)
-class Scripts:
-    """What the letters of a text are."""
+class LetterCounts:
+    """How many letters a text has, and how many of them are East Asian."""
 
     letters: int
-    """Letters in all, ideographs and syllables included."""
+    """All letters, including ideographs and syllables."""
     hangul_and_kana: int
-    """Of them Hangul and kana."""
+    """Hangul and kana."""
     ideographs: int
-    """Of them CJK ideographs."""
+    """CJK ideographs."""
 
     @property
     def normalization(self) -> Normalization:
-        """The preset for such a text: ``composed`` if a third or more is Hangul or kana."""
-        return "composed" if self.hangul_and_kana > _MAINLY * self.letters else "bert"
+        """The preset for the text: ``composed`` if more than a third is Hangul or kana."""
+        return "composed" if self.hangul_and_kana > _LARGE_SHARE * self.letters else "bert"
 
     @property
-    def wide(self) -> bool:
-        """Whether the text needs thousands of characters: a third or more of them East Asian."""
-        return self.hangul_and_kana + self.ideographs > _MAINLY * self.letters
+    def mainly_east_asian(self) -> bool:
+        """Whether more than a third is East Asian, so that thousands of characters are needed."""
+        return self.hangul_and_kana + self.ideographs > _LARGE_SHARE * self.letters
 
 
-def count_scripts(batches: Iterable[Mapping[str, int]]) -> Scripts:
-    """Letters by script, of strings with counts."""
+def count_letters(batches: Iterable[Mapping[str, int]]) -> LetterCounts:
+    """Count the letters of strings with counts."""
     alphabetic = _alphabetic()
     letters = hangul_and_kana = ideographs = 0
     for batch in batches:
@@ -120,11 +121,11 @@ def count_scripts(batches: Iterable[Mapping[str, int]]) -> Scripts:
         letters += int(weights[alphabetic[codes]].sum())
         hangul_and_kana += int(weights[_within(codes, _HANGUL_AND_KANA)].sum())
         ideographs += int(weights[_within(codes, _IDEOGRAPHS)].sum())
-    return Scripts(letters, hangul_and_kana, ideographs)
+    return LetterCounts(letters, hangul_and_kana, ideographs)
 
 
 def code_points(text: str) -> NDArray[np.uint32]:
-    """The characters of a text as numbers; half a surrogate pair counts as U+FFFD."""
+    """The code points of a text; half a surrogate pair becomes U+FFFD."""
     return np.frombuffer(text.encode("utf-32-le", errors="replace"), dtype="<u4")
 
 
@@ -134,14 +135,14 @@ def _alphabetic() -> NDArray[np.bool_]:
 
 
 def _within(codes: NDArray[np.uint32], ranges: tuple[tuple[int, int], ...]) -> NDArray[np.bool_]:
-    found = np.zeros(len(codes), dtype=bool)
+    within = np.zeros(len(codes), dtype=bool)
     for first, last in ranges:
-        found |= (codes >= first) & (codes <= last)
-    return found
+        within |= (codes >= first) & (codes <= last)
+    return within
 
 
-def explain_unreadable(texts: Sequence[object]) -> BothwaysError:
-    """The error for the first of ``texts`` that the library cannot take."""
+def not_text_error(texts: Sequence[object]) -> BothwaysError:
+    """The error for the first of ``texts`` that is not a string of Unicode characters."""
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, str):
             return InputError(

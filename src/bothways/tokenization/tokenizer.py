@@ -1,8 +1,8 @@
-"""The tokenizer: text to ids and back, on the ``tokenizers`` library.
+"""The tokenizer: text to ids and back, built on the ``tokenizers`` library.
 
 Ids, offsets and truncation are those of Hugging Face's BERT tokenizer. A tokenizer is immutable
-(the library's own truncation and padding, which are settings of a shared object, are not used), so
-one object can serve several threads, and it pickles.
+(the library's truncation and padding are not used because they are settings of a shared object), so
+one object can serve several threads, and it can be pickled.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from bothways.shipped import model_folder
 from bothways.tokenization.normalization import (
     ACCENTS,
     Normalization,
-    explain_unreadable,
     normalizer,
+    not_text_error,
     word_splitter,
 )
-from bothways.tokenization.reading import read_library_file, read_settings, read_vocabulary
-from bothways.tokenization.truncation import Truncation, kept_lengths
+from bothways.tokenization.tokenizer_files import read_library_file, read_settings, read_vocabulary
+from bothways.tokenization.truncation import Truncation, truncated_lengths
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
-"""What a piece begins with that continues a word."""
+"""Prefix of pieces that continue a word."""
 BYTE_SPACE = "\u0120"
-"""What a byte-level piece begins with that begins a word: the visible stand-in for a space."""
+"""Prefix of byte-level pieces that start a word: the visible character for a space."""
 LONGEST_WORD = 100
 """Characters; a longer word becomes [UNK], as in Hugging Face's BERT tokenizer."""
 
@@ -49,23 +49,22 @@ SETTINGS_FILE = "tokenizer_config.json"
 
 Kind = Literal["wordpiece", "bpe", "byte-bpe", "other"]
 
-# Classes of transformers that make this normaliser anew from tokenizer_config.json.
-_PLAIN = "BertNormalizer"
+# Classes of transformers that rebuild a BertNormalizer from tokenizer_config.json.
 _REBUILDS_NORMALIZER = ("BertTokenizer", "BertTokenizerFast")
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]; the lists are of equal length, one entry a token."""
+    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]; all lists have one entry per token."""
 
     tokens: list[int]
     """Ids."""
     segments: list[int]
     """0 for [CLS] A [SEP], 1 for B [SEP]."""
     offsets: list[tuple[int, int]]
-    """Start and end in characters of the token's own segment as given; (0, 0) for [CLS], [SEP]."""
+    """Start and end in characters of the token's segment as passed in; (0, 0) for [CLS], [SEP]."""
     words: list[int | None]
-    """Number of the word within the segment, words being cut at white space and around every
+    """Number of the word within the segment, where words are split at white space and around every
     punctuation mark; None for [CLS], [SEP]."""
     cut: int
     """Tokens that truncation removed."""
@@ -75,23 +74,23 @@ class Tokenizer:
     """A BERT tokenizer: normalisation, WordPiece and the special tokens.
 
     Attributes:
-        pieces: the vocabulary; a piece's place is its id.
+        pieces: the vocabulary; the index of a piece is its id.
         vocab_size: number of pieces.
         lowercase: whether text is lower-cased.
-        normalization: which preset the text goes through, ``bert`` or ``composed``; ``other`` for
-            files whose rules are neither.
+        normalization: the preset applied to text, ``bert`` or ``composed``; ``other`` for files
+            with other rules.
         kind: ``wordpiece``, ``bpe`` or ``byte-bpe``; ``other`` for files of another model.
         pad_id, unk_id, cls_id, sep_id, mask_id: the special tokens.
         special_ids: int64 [5], those five, sorted.
-        starts_word: bool [V]; True where a piece begins a word (special tokens are words of their
-            own), False where it continues one. Words are those of the normalised text, cut at
-            white space and around every punctuation mark. (In BPE on characters an [UNK] may stand
-            for a part of a word; it counts as a start here.)
+        starts_word: bool [V]; True for pieces that start a word (special tokens are words of their
+            own), False for pieces that continue one. Words are those of the normalised text, split
+            at white space and around every punctuation mark. (In BPE on characters, [UNK] may
+            replace a part of a word; it counts as a start here.)
         fingerprint: digest of the pieces and of all settings that change ids.
     """
 
     def __init__(self, library: tokenizers.Tokenizer, *, source: str | Path = "vocabulary"):
-        """Take over a tokenizer of the library; use the ``from_`` constructors instead.
+        """Wrap a tokenizer of the library; use the ``from_`` constructors instead.
 
         Raises:
             ModelError: a special token is missing or the ids have gaps.
@@ -133,27 +132,28 @@ class Tokenizer:
     def from_folder(cls, folder: str | Path) -> Tokenizer:
         """Read a folder's tokenizer.json, or its vocab.txt and tokenizer_config.json.
 
-        ``folder`` may also name a tokenizer.json or a vocab.txt (any other file name, in fact)
-        itself, or be the name of a shipped model. Where the tokenizer_config.json beside a
-        tokenizer.json names the class BertTokenizer, what it says of case, accents and Chinese
-        characters wins, as in transformers; what it does not say, unlike there, the tokenizer.json
-        does. A vocab.txt is uncased unless the
-        tokenizer_config.json beside it says otherwise.
+        ``folder`` may also be the path of a tokenizer.json, the path of any other file, which is
+        read as a vocab.txt, or the name of a shipped model. A vocab.txt is uncased unless the
+        tokenizer_config.json next to it says otherwise.
+
+        If the tokenizer_config.json next to a tokenizer.json names the class BertTokenizer, its
+        settings for case, accents and Chinese characters take precedence, as in transformers.
+        Settings that it lacks come, unlike there, from the tokenizer.json.
 
         Raises:
-            ModelError: there is no vocabulary, or one that cannot serve a BERT.
+            ModelError: there is no vocabulary, or it is not usable for a BERT.
         """
         path = model_folder(folder)
         if path.is_dir():
             candidates = [path / TOKENIZER_FILE, path / VOCABULARY_FILE]
-            found = next((file for file in candidates if file.is_file()), None)
-            if found is None:
+            file = next((file for file in candidates if file.is_file()), None)
+            if file is None:
                 raise ModelError(
                     f"{path}: neither {TOKENIZER_FILE} nor {VOCABULARY_FILE} is in this folder. "
                     "Name a folder that has one of them, or learn a vocabulary with "
                     "`bothways vocab`."
                 )
-            path = found
+            path = file
         if not path.is_file():
             raise ModelError(f"{path}: no such file or folder, so there is no vocabulary to read.")
         if path.suffix == ".json":
@@ -178,10 +178,11 @@ class Tokenizer:
         lowercase: bool = True,
         normalization: Normalization = "bert",
     ) -> Tokenizer:
-        """A WordPiece tokenizer whose ids are the places in ``pieces``.
+        """A WordPiece tokenizer whose ids are the indices in ``pieces``.
 
         Raises:
-            ModelError: a piece is empty, broken over lines or there twice; no special pieces.
+            ModelError: a piece is empty, has a line break or is a duplicate; a special piece is
+                missing.
         """
         return cls._word_pieces(pieces, lowercase=lowercase, normalization=normalization)
 
@@ -195,19 +196,19 @@ class Tokenizer:
         lowercase: bool = True,
         normalization: Normalization = "bert",
     ) -> Tokenizer:
-        """A BPE tokenizer: the words of WordPiece, each cut by carrying out the merges in order.
+        """A BPE tokenizer: the same words as WordPiece, segmented by applying the merges in order.
 
         Args:
-            pieces: the vocabulary; places are ids.
-            merges: pairs of pieces, the first merge first.
-            byte_level: pieces are of bytes, in the usual visible characters, and a word begins
-                with the one for a space. Otherwise they are of characters, ``##`` marks those that
-                continue a word, and a character without a piece becomes [UNK].
+            pieces: the vocabulary; indices are ids.
+            merges: pairs of pieces in the order of merging.
+            byte_level: pieces consist of bytes, spelled in the usual visible characters, and a word
+                starts with the one for a space. Otherwise they consist of characters, ``##`` marks
+                those that continue a word, and a character without a piece becomes [UNK].
             lowercase: lower-case and strip accents.
             normalization: the preset.
 
         Raises:
-            ModelError: a piece is there twice, or a special piece is not.
+            ModelError: a piece is a duplicate, or a special piece is missing.
         """
         ids = _ids_of(pieces, "vocabulary")
         if byte_level:
@@ -256,14 +257,15 @@ class Tokenizer:
     def save(self, folder: str | Path, *, max_length: int | None = None) -> None:
         """Write vocab.txt, tokenizer_config.json and tokenizer.json, each atomically.
 
-        ``max_length``, in tokens, is for Hugging Face's ``truncation=True``; not used here.
+        ``max_length``, in tokens, is stored for Hugging Face's ``truncation=True``; it is not used
+        here.
 
         Raises:
             DiskError: a file could not be written.
         """
         folder = Path(folder)
         settings = {
-            # This class makes AutoTokenizer read tokenizer.json as it is. BertTokenizer would
+            # This class makes AutoTokenizer use tokenizer.json unchanged. BertTokenizer would
             # rebuild the normaliser from the three settings below, and lower-case by default.
             "tokenizer_class": "PreTrainedTokenizerFast",
             **self._bert_settings,
@@ -309,24 +311,25 @@ class Tokenizer:
 
         Args:
             a: the texts, or first segments.
-            b: the second segments, as many as ``a``.
+            b: the second segments, one for each of ``a``.
             max_length: limit in tokens, [CLS] and [SEP] included; None for no limit.
-            truncation: what to do above it. ``longest_first`` shortens the longer segment until
-                both are equally long, then both; ``only_second`` shortens B; ``refuse`` raises.
+            truncation: how longer inputs are handled. ``longest_first`` shortens the longer segment
+                until both are equally long, then both; ``only_second`` shortens B; ``refuse``
+                raises.
 
         Raises:
-            LengthError: too long and ``refuse``, or cutting B as a whole would not be enough.
-            InputError: something that is not text, or as many A as B were not given.
+            LengthError: too long with ``refuse``, or even without B with ``only_second``.
+            InputError: an input is not text, or the numbers of A and B differ.
         """
         if b is not None and len(a) != len(b):
-            raise InputError(f"{len(a)} first segments but {len(b)} second ones were given.")
-        found = self._run_library([*a] if b is None else [*a, *b])
+            raise InputError(f"{len(a)} first segments but {len(b)} second segments were given.")
+        encoded = self._run_library([*a] if b is None else [*a, *b])
         results = []
         for number in range(len(a)):
-            parts = [found[number]] if b is None else [found[number], found[len(a) + number]]
+            parts = [encoded[number]] if b is None else [encoded[number], encoded[len(a) + number]]
             sizes = [len(part) for part in parts]
             try:
-                keep = kept_lengths(sizes, max_length, truncation)
+                keep = truncated_lengths(sizes, max_length, truncation)
             except LengthError as error:
                 where = "" if len(a) == 1 else f"text {number + 1} of {len(a)}: "
                 raise LengthError(where + str(error)) from None
@@ -338,23 +341,23 @@ class Tokenizer:
         return results
 
     def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids alone, without [CLS] and [SEP], as fast as the library goes.
+        """Ids only, without [CLS] and [SEP], at the full speed of the library.
 
         Raises:
-            InputError: something that is not text.
+            InputError: an input is not text.
         """
         texts = [*texts]
         try:
-            found = self._library.encode_batch_fast(texts, add_special_tokens=False)
+            encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
-            raise explain_unreadable(texts) from error
-        return [encoding.ids for encoding in found]
+            raise not_text_error(texts) from error
+        return [encoding.ids for encoding in encodings]
 
     def _run_library(self, texts: list[str]) -> list[tokenizers.Encoding]:
         try:
             return self._library.encode_batch(texts, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
-            raise explain_unreadable(texts) from error
+            raise not_text_error(texts) from error
 
     def _assemble(self, parts: list[tokenizers.Encoding], keep: list[int], *, cut: int) -> Encoding:
         result = Encoding(
@@ -373,10 +376,10 @@ class Tokenizer:
     # ---------------------------------------------------------------------------------- decoding
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """Text for ids; spaces and case are as good as WordPiece kept them.
+        """Text for ids; spaces and case are restored only as far as WordPiece keeps them.
 
         Raises:
-            ModelError: an id beyond the vocabulary.
+            ModelError: an id is outside the vocabulary.
         """
         listed = [int(i) for i in ids]
         for i in listed:
@@ -387,7 +390,7 @@ class Tokenizer:
         """The id of a piece.
 
         Raises:
-            ModelError: there is no such piece; the nearest ones are named.
+            ModelError: there is no such piece; the message names the nearest ones.
         """
         if piece in self._ids:
             return self._ids[piece]
@@ -399,7 +402,7 @@ class Tokenizer:
         """The piece of an id.
 
         Raises:
-            ModelError: an id beyond the vocabulary.
+            ModelError: the id is outside the vocabulary.
         """
         if not 0 <= id < self.vocab_size:
             raise ModelError(
@@ -409,10 +412,10 @@ class Tokenizer:
         return self.pieces[id]
 
     def text_of(self, id: int) -> str:
-        """A piece as it stands in a text: without the marks of its place in the word.
+        """A piece as it appears in text: without the prefix that marks its position in the word.
 
         Raises:
-            ModelError: an id beyond the vocabulary.
+            ModelError: the id is outside the vocabulary.
         """
         piece = self.piece(id)
         if id in self.special_ids:
@@ -422,17 +425,17 @@ class Tokenizer:
         return piece if self.starts_word[id] else piece.removeprefix(CONTINUES)
 
     def normalize(self, text: str) -> str:
-        """The text as it is before words are cut.
+        """The normalised text, before it is split into words.
 
         Raises:
-            InputError: not text.
+            InputError: the input is not text.
         """
         try:
             return (
                 self._library.normalizer.normalize_str(text) if self._library.normalizer else text
             )
         except (TypeError, UnicodeEncodeError) as error:
-            raise explain_unreadable([text]) from error
+            raise not_text_error([text]) from error
 
     def to_json(self) -> str:
         """The content of tokenizer.json."""
@@ -441,7 +444,7 @@ class Tokenizer:
     def _digest(self) -> str:
         settings = {key: self._settings[key] for key in ("normalizer", "pre_tokenizer", "model")}
         if (settings["normalizer"] or {}).get("type") == "BertNormalizer":
-            # Two spellings of one setting: strip_accents left open, or given as it then results.
+            # strip_accents may be null or the value that follows from it; both mean the same.
             strips = self._bert_settings["strip_accents"]
             settings["normalizer"] = {**settings["normalizer"], "strip_accents": strips}
         added = sorted(token["content"] for token in self._settings["added_tokens"])
@@ -450,24 +453,27 @@ class Tokenizer:
 
 
 def _with_settings(library: tokenizers.Tokenizer, settings: dict[str, Any]) -> tokenizers.Tokenizer:
-    """The rules of a tokenizer.json as a tokenizer_config.json changes them."""
-    own = json.loads(library.to_str())["normalizer"] or {}
-    if settings.get("tokenizer_class") in _REBUILDS_NORMALIZER and own.get("type") == _PLAIN:
+    """Apply the settings of a tokenizer_config.json to a tokenizer.json."""
+    rules = json.loads(library.to_str())["normalizer"] or {}
+    if (
+        settings.get("tokenizer_class") in _REBUILDS_NORMALIZER
+        and rules.get("type") == "BertNormalizer"
+    ):
         library.normalizer = normalizers.BertNormalizer(
-            clean_text=own["clean_text"],
-            lowercase=settings.get("do_lower_case", own["lowercase"]),
-            strip_accents=settings.get("strip_accents", own["strip_accents"]),
+            clean_text=rules["clean_text"],
+            lowercase=settings.get("do_lower_case", rules["lowercase"]),
+            strip_accents=settings.get("strip_accents", rules["strip_accents"]),
             handle_chinese_chars=settings.get(
-                "tokenize_chinese_chars", own["handle_chinese_chars"]
+                "tokenize_chinese_chars", rules["handle_chinese_chars"]
             ),
         )
     return library
 
 
 def _whole_characters(encoding: Encoding, texts: list[str]) -> list[tuple[int, int]]:
-    """Offsets that take in all of a decomposed character.
+    """Extend offsets to the end of decomposed characters.
 
-    Where the library composed characters, a token ends after the first of the parts they had.
+    Where the library composed characters, a token ends after the first code point of each.
     """
     following = [*encoding.offsets[1:], (0, 0)]
     offsets = []
@@ -476,14 +482,14 @@ def _whole_characters(encoding: Encoding, texts: list[str]) -> list[tuple[int, i
     ):
         text = texts[segment]
         limit = limit if limit >= end else len(text)
-        while start < end < limit and _joins_what_precedes(text[end]):
+        while start < end < limit and _is_combining(text[end]):
             end += 1
         offsets.append((start, end))
     return offsets
 
 
-def _joins_what_precedes(character: str) -> bool:
-    """Combining marks, and the vowels and final consonants of decomposed Hangul."""
+def _is_combining(character: str) -> bool:
+    """Whether it is a combining mark, or a vowel or final consonant of decomposed Hangul."""
     return character >= "\u0300" and (
         bool(unicodedata.combining(character)) or "\u1160" <= character <= "\u11ff"
     )
@@ -495,14 +501,14 @@ def _ids_of(pieces: Sequence[str], source: str | Path) -> dict[str, int]:
         if not piece or "\n" in piece or "\r" in piece:
             raise ModelError(
                 f"{source}: piece {i} (line {i + 1} of a vocab.txt) is "
-                f"{'empty' if not piece else 'broken over lines'}. The line's number is the "
-                "id, so it cannot be left out: write a placeholder such as [unused1] there."
+                f"{'empty' if not piece else 'broken over lines'}. Line numbers are ids, "
+                "so it cannot be left out: write a placeholder such as [unused1] instead."
             )
         if piece in ids:
             raise ModelError(
-                f"{source}: {piece!r} stands twice, as pieces {ids[piece]} and {i} (lines "
-                f"{ids[piece] + 1} and {i + 1} of a vocab.txt). Rename one of them, to "
-                "[unused1] for instance: the ids of the others must stay as they are."
+                f"{source}: {piece!r} occurs twice, as pieces {ids[piece]} and {i} (lines "
+                f"{ids[piece] + 1} and {i + 1} of a vocab.txt). Rename one of them, "
+                "for instance to [unused1]: the ids of the others must not change."
             )
         ids[piece] = i
     _check_specials(ids, source)
@@ -510,10 +516,10 @@ def _ids_of(pieces: Sequence[str], source: str | Path) -> dict[str, int]:
 
 
 def _starts_word(pieces: list[str], settings: dict[str, Any]) -> NDArray[np.bool_]:
-    """By the model's marks: on pieces that continue a word, or (byte-level) that begin one."""
+    """By the model's prefix for pieces that continue a word, or (byte-level) that start one."""
     if _kind(settings) == "byte-bpe":
-        whole = {token["content"] for token in settings["added_tokens"]}
-        starts = [p.startswith(BYTE_SPACE) or p in whole or _is_unused(p) for p in pieces]
+        added = {token["content"] for token in settings["added_tokens"]}
+        starts = [p.startswith(BYTE_SPACE) or p in added or _is_unused(p) for p in pieces]
     else:
         mark = settings["model"].get("continuing_subword_prefix") or ""
         starts = [not mark or p == mark or not p.startswith(mark) for p in pieces]
@@ -548,7 +554,7 @@ def _preset(
 
 
 def _resolved(rules: normalizers.Normalizer | None) -> Any:
-    """Settings of a normaliser, comparable: strip_accents left open is as it then results."""
+    """Settings of a normaliser for comparison: a null strip_accents is replaced by its meaning."""
     settings = json.loads(rules.__getstate__()) if rules is not None else None
     if settings and settings["type"] == "BertNormalizer" and settings["strip_accents"] is None:
         settings["strip_accents"] = settings["lowercase"]
@@ -556,9 +562,9 @@ def _resolved(rules: normalizers.Normalizer | None) -> Any:
 
 
 def _bert_settings(normalization: dict[str, Any] | None) -> dict[str, Any]:
-    """The settings of BERT's tokenizer_config.json that a tokenizer.json's normaliser means."""
-    whole = normalization or {}
-    steps: list[dict[str, Any]] = whole.get("normalizers", [whole])
+    """The tokenizer_config.json settings of BERT that correspond to a tokenizer.json normaliser."""
+    rules = normalization or {}
+    steps: list[dict[str, Any]] = rules.get("normalizers", [rules])
     bert = next((step for step in steps if step.get("type") == "BertNormalizer"), {})
     lowercase = bool(bert.get("lowercase")) or any(s.get("type") == "Lowercase" for s in steps)
     strips = any(
@@ -579,7 +585,7 @@ def _pieces_by_id(ids: dict[str, int], source: str | Path) -> list[str]:
         if ids[piece] != expected:
             raise ModelError(
                 f"{source}: after id {expected - 1} comes {piece!r} with id {ids[piece]}, so the "
-                "ids have a gap or two pieces share one. Each id from 0 on needs one piece."
+                "ids have a gap or two pieces share one. Each id from 0 on needs exactly one piece."
             )
     return pieces
 
@@ -589,5 +595,6 @@ def _check_specials(ids: dict[str, int], source: str | Path) -> None:
     if missing:
         raise ModelError(
             f"{source}: {', '.join(missing)} not among the {len(ids)} pieces. A BERT vocabulary "
-            f"has {', '.join(SPECIAL_PIECES)}, spelled so; this may be another kind of model's."
+            f"has {', '.join(SPECIAL_PIECES)}, spelled exactly so; this may be the vocabulary of "
+            "another kind of model."
         )

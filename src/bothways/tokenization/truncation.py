@@ -1,4 +1,4 @@
-"""What is cut where a text or pair is longer than the limit."""
+"""Truncation of texts and pairs that are longer than the limit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from bothways.errors import LengthError
 Truncation = Literal["longest_first", "only_second", "refuse"]
 
 
-def kept_lengths(sizes: list[int], max_length: int | None, truncation: Truncation) -> list[int]:
-    """How many tokens each segment keeps; sizes count no specials."""
+def truncated_lengths(
+    sizes: list[int], max_length: int | None, truncation: Truncation
+) -> list[int]:
+    """How many tokens each segment keeps, given their sizes without special tokens.
+
+    Raises:
+        LengthError: the segments are too long and ``truncation`` does not allow to shorten them.
+    """
     specials = len(sizes) + 1
     if max_length is None or sum(sizes) + specials <= max_length:
         return sizes
@@ -36,8 +42,10 @@ def kept_lengths(sizes: list[int], max_length: int | None, truncation: Truncatio
 
 
 def _longest_first(sizes: list[int], room: int) -> list[int]:
-    """Cut the longer of two segments down to the other, then both evenly, as ``tokenizers`` does:
-    of an odd room the longer keeps one more, and B where both are equal."""
+    """Shorten the longer of two segments to the other's length, then both, as ``tokenizers`` does.
+
+    If the room is odd, the longer segment keeps one token more; B if both are equally long.
+    """
     shorter, longer = sorted(sizes)
     if shorter <= room // 2:
         kept_shorter, kept_longer = shorter, min(longer, room - shorter)

@@ -1,4 +1,4 @@
-"""corpus/chunks.py: a table of chunks gives the very ids of the library."""
+"""corpus/cached_encoder.py: a cache of chunks gives exactly the ids of the library."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers
 
-from bothways.corpus import chunks as module
-from bothways.corpus.chunks import Encoder, PackedTokenizer, splits_at_spaces
+from bothways.corpus import cached_encoder as module
+from bothways.corpus.cached_encoder import PackedTokenizer, SentenceEncoder, splits_at_spaces
 from bothways.tokenization import Tokenizer, learn_vocabulary
 from bothways.tokenization.normalization import normalizer
 
@@ -58,15 +58,17 @@ def packed(tokenizer: Tokenizer, folder: Path) -> PackedTokenizer:
     params=[(case, rules) for case in (True, False) for rules in ("bert", "composed")],
     ids=["uncased", "uncased-composed", "cased", "cased-composed"],
 )
-def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
-    """An encoder that remembers, with a vocabulary of the parts above."""
+def encoder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> SentenceEncoder:
+    """An encoder with a cache and a vocabulary of the parts above."""
     lines = [" ".join(PARTS) * 3]
     lowercase, rules = request.param
     tokenizer = learn_vocabulary(
         lines, size=200, lowercase=lowercase, normalization=rules, min_count=1
     )
     found = packed(tokenizer, tmp_path_factory.mktemp("t")).unpack()
-    assert found._chunks is not None
+    assert found._cache is not None
     return found
 
 
@@ -74,7 +76,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @given(sentences=st.lists(texts | any_text, max_size=5))
 @example(sentences=["a [SEP] b", "x[SEP]y", "[SEP]"])
 @example(sentences=["", " ", "\u0301 a", "a \u0301"])
-def test_ids_are_those_of_the_library(sentences: list[str], encoder: Encoder) -> None:
+def test_ids_are_those_of_the_library(sentences: list[str], encoder: SentenceEncoder) -> None:
     expected = encoder.tokenizer.encode_plain(sentences)
     for _ in range(2):  # learnt, then remembered
         ids, lengths = encoder.encode(sentences)
@@ -83,19 +85,19 @@ def test_ids_are_those_of_the_library(sentences: list[str], encoder: Encoder) ->
 
 
 @given(lots=st.lists(st.lists(texts, min_size=1, max_size=3), min_size=2, max_size=6))
-def test_forgetting_changes_nothing(lots: list[list[str]], encoder: Encoder) -> None:
+def test_forgetting_changes_nothing(lots: list[list[str]], encoder: SentenceEncoder) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MOST_CHUNKS", 2)
+        patch.setattr(module, "MAX_CHUNKS", 2)
         for sentences in lots:
             ids, _ = encoder.encode(sentences)
             expected = encoder.tokenizer.encode_plain(sentences)
             assert ids.tolist() == [i for found in expected for i in found]
-            assert encoder._chunks is not None
-            assert len(encoder._chunks._codes) <= 2
+            assert encoder._cache is not None
+            assert len(encoder._cache._numbers) <= 2
 
 
 def test_real_text_gives_the_ids_of_the_library(
-    encoder: Encoder, shared_data: Callable[[str], Path]
+    encoder: SentenceEncoder, shared_data: Callable[[str], Path]
 ) -> None:
     import lzma
 
@@ -156,7 +158,7 @@ def test_the_others_go_to_the_library(tiny_tokenizer: Tokenizer, tmp_path: Path)
     other = Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(settings)))
     found = PackedTokenizer.pack(json.dumps(settings).encode(), other.fingerprint)
     encoder = found.unpack()
-    assert encoder._chunks is None
+    assert encoder._cache is None
     ids, lengths = encoder.encode(["the king", ""])
     assert ids.tolist() == [i for ids in other.encode_plain(["the king", ""]) for i in ids]
     assert lengths[1] == 0

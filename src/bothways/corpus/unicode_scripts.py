@@ -1,4 +1,4 @@
-"""Which scripts a text is written in: letters counted by Unicode block."""
+"""The scripts a text is written in: letters counted by Unicode block."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SCRIPTS = (
     "kana",
     "Han",
 )
-"""What letters are counted as, in the order of :func:`count_scripts`."""
+"""Names of the scripts, in the order of :func:`count_scripts`."""
 
 # First and last code point of the blocks (Unicode, Blocks.txt) of each script. Letters elsewhere
-# are "other"; what is no letter is not counted.
+# are "other"; only letters are counted.
 _BLOCKS = {
     "Latin": [
         *((0x41, 0x5A), (0x61, 0x7A), (0xAA, 0xAA), (0xB5, 0xB5), (0xBA, 0xBA), (0xC0, 0x24F)),
@@ -49,27 +49,27 @@ _BLOCKS = {
     ],
     "Han": [(0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF)],
 }
-_PLANE = 2**16
-_NO_LETTER = len(SCRIPTS)
+_BASIC_PLANE = 2**16
+_NOT_A_LETTER = len(SCRIPTS)
 
 
 def count_scripts(text: str) -> NDArray[np.int64]:
-    """Letters of each script of :data:`SCRIPTS`, int64 [14]."""
+    """Number of letters of each script in :data:`SCRIPTS`, int64 [14]."""
     codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32)
-    wide = codes[codes >= _PLANE]
-    found = np.bincount(
-        _table()[codes[codes < _PLANE] if wide.size else codes], minlength=_NO_LETTER + 1
+    wide = codes[codes >= _BASIC_PLANE]
+    counts = np.bincount(
+        _table()[codes[codes < _BASIC_PLANE] if wide.size else codes], minlength=_NOT_A_LETTER + 1
     )
-    found[SCRIPTS.index("Han")] += int(((wide >= 0x20000) & (wide < 0x33480)).sum())
-    return found[:_NO_LETTER].astype(np.int64)
+    counts[SCRIPTS.index("Han")] += int(((wide >= 0x20000) & (wide < 0x33480)).sum())
+    return counts[:_NOT_A_LETTER].astype(np.int64)
 
 
 @lru_cache(maxsize=1)
 def _table() -> NDArray[np.uint8]:
-    """Place in ``SCRIPTS`` of each code point of the basic plane."""
-    letters = np.array([chr(code).isalpha() for code in range(_PLANE)])
-    scripts = np.zeros(_PLANE, dtype=np.uint8)
+    """Index in ``SCRIPTS`` of each code point of the basic plane."""
+    letters = np.array([chr(code).isalpha() for code in range(_BASIC_PLANE)])
+    scripts = np.zeros(_BASIC_PLANE, dtype=np.uint8)
     for name, blocks in _BLOCKS.items():
         for first, last in blocks:
             scripts[first : last + 1] = SCRIPTS.index(name)
-    return np.where(letters, scripts, _NO_LETTER).astype(np.uint8)
+    return np.where(letters, scripts, _NOT_A_LETTER).astype(np.uint8)

@@ -1,8 +1,8 @@
-"""Lines from text files: which files, which lines.
+"""Finding text files and streaming their lines.
 
-Files are streamed, so a corpus may be larger than memory. Whatever cannot be text (broken UTF-8,
-NUL characters, lines of many megabytes, damaged archives) is refused with the file and line,
-because silently mended bytes end up in the vocabulary.
+Files are streamed, so a corpus may be larger than memory. Input that cannot be text (broken UTF-8,
+NUL characters, lines of many megabytes, damaged archives) is refused with the file and line:
+bytes that were repaired silently would end up in the vocabulary.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from bothways.errors import InputError
 from bothways.files import PARTIAL
 
 COMPRESSED = (".gz", ".xz", ".zst")
-"""Endings of names that mean compressed files."""
+"""File name endings of compressed files."""
 SUFFIXES = (".txt", *(".txt" + ending for ending in COMPRESSED))
 LONGEST_TEXT_MIB = 1.0
-"""Limit of one text to label or to embed: a novel. Encoding takes a hundred times its size."""
+"""Limit for one text to label or embed: a novel. Encoding it takes a hundred times its size."""
 
 BOM = b"\xef\xbb\xbf"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
@@ -36,15 +36,15 @@ _LINES_PER_REPORT = 1000
 
 
 def list_files(patterns: Sequence[str], suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
-    """The text files that ``patterns`` name, sorted by path, each once.
+    """The text files that match ``patterns``, sorted by path, without duplicates.
 
     Args:
         patterns: files (any name), folders (searched at every depth), or globs (``**`` matches
             folders).
-        suffixes: endings of the names looked for in folders.
+        suffixes: endings of the file names to look for in folders.
 
     Raises:
-        InputError: a pattern that finds nothing, or a folder that cannot be read.
+        InputError: a pattern matches nothing, or a folder cannot be read.
     """
     if not patterns:
         raise InputError("no text files were given; name files, folders or globs.")
@@ -53,7 +53,7 @@ def list_files(patterns: Sequence[str], suffixes: Sequence[str] = SUFFIXES) -> l
         files = _matches(pattern, tuple(suffixes))
         if not files:
             raise InputError(
-                f"{pattern!r} finds no text file. Give a file, a folder with files named "
+                f"{pattern!r} matches no text file. Give a file, a folder with files named "
                 f"{', '.join('*' + suffix for suffix in suffixes)}, or a glob in quotes."
             )
         found.update(files)
@@ -71,7 +71,7 @@ def read_lines(
     Args:
         path: plain text, or compressed if its name ends in ``.gz``, ``.xz`` or ``.zst``.
         max_line_mib: longest line accepted, in MiB of UTF-8; never more than this is held.
-        on_read: called now and then with the bytes of the file on disk read so far.
+        on_read: called from time to time with the number of bytes on disk read so far.
 
     Yields:
         Line number from 1, and the text without its line end (LF or CRLF) and without a byte
@@ -83,59 +83,59 @@ def read_lines(
     """
     number = 0
     with (
-        explain_unreadable(path, lambda: number),
+        explain_read_errors(path, lambda: number),
         path.open("rb") as disk,
         decompressed(path, disk) as file,
     ):
-        for number, text in lines_of(file, path, max_line_mib=max_line_mib):
+        for number, text in decode_lines(file, path, max_line_mib=max_line_mib):
             yield number, text
             if on_read and number % _LINES_PER_REPORT == 0:
-                on_read(place_of(disk))
+                on_read(bytes_read(disk))
         if on_read:
-            on_read(place_of(disk))
+            on_read(bytes_read(disk))
 
 
-def place_of(disk: BinaryIO) -> int:
-    """How many bytes of a file were read; 0 of a pipe, which does not say."""
+def bytes_read(disk: BinaryIO) -> int:
+    """How many bytes of a file were read; 0 for a pipe, which does not report it."""
     return disk.tell() if disk.seekable() else 0
 
 
-def lines_of(
+def decode_lines(
     file: BinaryIO | BufferedIOBase, source: str | Path, *, max_line_mib: float
 ) -> Iterator[tuple[int, str]]:
-    """:func:`read_lines` for a file that is open; ``source`` names it in messages."""
+    """:func:`read_lines` for an open file; ``source`` names it in messages."""
     limit = int(max_line_mib * 2**20)
-    # Two more than the limit: room for CRLF.
+    # Two bytes more than the limit leave room for CRLF.
     for number, line in enumerate(iter(partial(file.readline, limit + 2), b""), start=1):
         yield number, decode_line(line, source, number, limit)
 
 
 @contextlib.contextmanager
-def explain_unreadable(path: Path, lines_read: Callable[[], int]) -> Iterator[None]:
-    """Turn what opening or reading ``path`` raises into an :class:`InputError`.
+def explain_read_errors(path: Path, lines_read: Callable[[], int]) -> Iterator[None]:
+    """Turn an error met while opening or reading ``path`` into an :class:`InputError`.
 
     Args:
         path: the file.
-        lines_read: lines that came through so far, for the message about a damaged archive.
+        lines_read: how many lines were read so far, for the message about a damaged archive.
     """
     try:
         yield
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
-        _refuse_damaged(path, error, lines_read())
+        raise _damaged_error(path, error, lines_read()) from error
     except OSError as error:
         if error.errno is None:  # how pyarrow reports broken zst
-            _refuse_damaged(path, error, lines_read())
-        _refuse_unreadable(path, error)
+            raise _damaged_error(path, error, lines_read()) from error
+        raise _unreadable_error(path, error) from error
 
 
 def decompressed(path: Path, disk: BufferedReader) -> BufferedIOBase:
-    """The bytes that were compressed into ``disk``, an open file; by the ending of its name."""
+    """The decompressed content of the open file ``disk``, by the ending of its name."""
     if path.suffix == ".gz":
         return gzip.GzipFile(fileobj=disk)
     if path.suffix == ".xz":
         return lzma.LZMAFile(disk)
     if path.suffix == ".zst":
-        # The standard library has no zst before Python 3.14; Arrow, needed anyway, has.
+        # The standard library has no zst before Python 3.14; Arrow, a dependency anyway, has it.
         return BufferedReader(pa.CompressedInputStream(pa.PythonFile(disk, "r"), "zstd"))
     return disk
 
@@ -144,8 +144,8 @@ def _matches(pattern: str, suffixes: tuple[str, ...]) -> list[Path]:
     if not pattern:
         return []
     path = Path(pattern)
-    # A name that exists is meant literally, even if it has brackets in it. Path.glob would not do
-    # for the others: it takes no absolute pattern.
+    # A name that exists is meant literally, even if it has brackets in it. Path.glob is no
+    # alternative for the others because it does not accept absolute patterns.
     names = [pattern] if path.exists() else glob.glob(pattern, recursive=True)  # noqa: PTH207
     files: list[Path] = []
     for path in map(Path, names):
@@ -155,44 +155,34 @@ def _matches(pattern: str, suffixes: tuple[str, ...]) -> list[Path]:
 
 def _files_under(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     def refuse(error: OSError) -> NoReturn:
-        _refuse_unreadable(Path(error.filename or folder), error)
+        raise _unreadable_error(Path(error.filename or folder), error) from error
 
-    found = []
+    files = []
     for parent, folders, names in os.walk(folder, onerror=refuse):
-        # What a command that was killed has left beside its place is no text.
+        # Temporary folders that a killed command left behind are not input.
         folders[:] = [name for name in folders if not name.startswith(PARTIAL)]
-        found += [Path(parent, name) for name in names if name.endswith(suffixes)]
-    return found
+        files += [Path(parent, name) for name in names if name.endswith(suffixes)]
+    return files
 
 
 def decode_line(line: bytes, path: str | Path, number: int, limit: int) -> str:
-    """Text of one line.
+    """Decode one line.
 
     Args:
         line: as read, with its line end.
-        path: named in messages.
+        path: the file, for messages.
         number: of the line, from 1.
         limit: longest line accepted, in bytes.
 
     Raises:
-        InputError: too long, not UTF-8, or with a NUL character.
+        InputError: the line is too long, is not UTF-8, or has a NUL character.
     """
     body = line.removesuffix(b"\n").removesuffix(b"\r")
     if len(body) > limit:
-        raise InputError(
-            f"the line is longer than {limit / 2**20:g} MiB, so this is most likely not text. "
-            "Remove the line or the file, or break the line up (`bothways corpus` takes longer "
-            "ones with --max_line_mib).",
-            path=path,
-            line=number,
-        )
+        raise line_too_long(path, number, limit)
     if number == 1:
         if body.startswith(UTF16_BOMS):
-            raise InputError(
-                "the file is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW",
-                path=path,
-                line=number,
-            )
+            raise utf16_error(path)
         body = body.removeprefix(BOM)
     try:
         text = body.decode("utf-8")
@@ -215,16 +205,36 @@ def decode_line(line: bytes, path: str | Path, number: int, limit: int) -> str:
     return text
 
 
-def _refuse_damaged(path: Path, error: Exception, lines: int) -> NoReturn:
-    raise InputError(
+def line_too_long(path: str | Path, number: int, limit: int) -> InputError:
+    """The error for a line of more than ``limit`` bytes."""
+    return InputError(
+        f"the line is longer than {limit / 2**20:g} MiB, so this is most likely not text. "
+        "Remove the line or the file, or break the line up (`bothways corpus` accepts longer "
+        "ones with --max_line_mib).",
+        path=path,
+        line=number,
+    )
+
+
+def utf16_error(path: str | Path) -> InputError:
+    """The error for a file that starts with one of ``UTF16_BOMS``."""
+    return InputError(
+        "the file is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW",
+        path=path,
+        line=1,
+    )
+
+
+def _damaged_error(path: Path, error: Exception, lines: int) -> InputError:
+    return InputError(
         f"the compressed file is truncated or damaged after line {lines} ({error}); "
         "copy or compress it again.",
         path=path,
-    ) from error
+    )
 
 
-def _refuse_unreadable(path: Path, error: OSError) -> NoReturn:
-    raise InputError(
+def _unreadable_error(path: Path, error: OSError) -> InputError:
+    return InputError(
         f"cannot be read: {error.strerror or error}. Check that it exists and its permissions.",
         path=path,
-    ) from error
+    )

@@ -1,4 +1,4 @@
-"""corpus/documents.py: which files, which lines, and what is refused."""
+"""text_files.py: which files, which lines, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bothways.corpus.documents import list_files, read_lines
 from bothways.errors import InputError
+from bothways.text_files import list_files, read_lines
 
 OPENERS: dict[str, Callable[[bytes], bytes]] = {
     ".txt": lambda data: data,

@@ -1,4 +1,4 @@
-"""corpus/units.py: a build that was interrupted is continued to the bytes of an unbroken one."""
+"""corpus/build_log.py: an interrupted build continues to the bytes of an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bothways.config import CorpusConfig
 from bothways.corpus import build as module
 from bothways.corpus import sources
 from bothways.corpus.build import build_corpus
+from bothways.corpus.build_log import BuildLog
 from bothways.corpus.store import verify_store
-from bothways.corpus.units import UnitLog
 from bothways.errors import InputError, StoreError
 
 
@@ -52,15 +52,15 @@ def log_of(options: CorpusConfig) -> Path:
 
 def interrupt(options: CorpusConfig, after: int) -> None:
     """Build up to some unit, as Ctrl-C would stop it."""
-    append = UnitLog.append
+    append = BuildLog.append
 
-    def stop(log: UnitLog, *arguments: Any) -> None:
+    def stop(log: BuildLog, *arguments: Any) -> None:
         if len(log._records) == after:
             raise KeyboardInterrupt
         append(log, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(UnitLog, "append", stop)
+        patch.setattr(BuildLog, "append", stop)
         with pytest.raises(KeyboardInterrupt):
             build_corpus(options)
     assert log_of(options).exists()
@@ -92,7 +92,7 @@ def test_interrupted_twice_and_continued(options: CorpusConfig, whole: dict[str,
     interrupt(options, 7)
     found, said = continued(options)
     assert found == 7
-    assert "7 units are done" in said
+    assert "7 units are finished" in said
     assert contents(options.out) == whole
     assert verify_store(options.out) == []
 
@@ -121,7 +121,7 @@ def test_damaged_units_are_done_again(
 
 
 @pytest.mark.parametrize("change", ["option", "text", "vocabulary", "garbage"])
-def test_another_build_begins_anew(
+def test_another_build_starts_over(
     change: str,
     options: CorpusConfig,
     tiny_text_file: Path,
@@ -146,7 +146,7 @@ def test_another_build_begins_anew(
         log_of(options).write_bytes(b"garbage" * 100)
     found, said = continued(options)
     assert found == 0
-    assert "begun anew" in said
+    assert "starting over" in said
 
 
 def test_what_is_done_is_not_encoded_again(options: CorpusConfig) -> None:

@@ -1,4 +1,4 @@
-"""Reading a tokenizer's files; what they hold is judged in ``tokenizer``."""
+"""Reading the files of a tokenizer; ``tokenizer`` checks their content."""
 
 from __future__ import annotations
 
@@ -12,16 +12,26 @@ from bothways.errors import ModelError
 
 
 def read_library_file(path: Path) -> tokenizers.Tokenizer:
+    """Read a tokenizer.json.
+
+    Raises:
+        ModelError: the file is damaged.
+    """
     try:
         return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises bare Exception for every kind of damage
         raise ModelError(
-            f"{path}: cannot be read as a tokenizer: {error}. If the folder has a sound vocab.txt, "
-            "name that file instead."
+            f"{path}: cannot be read as a tokenizer: {error}. If the folder has an intact "
+            "vocab.txt, name that file instead."
         ) from error
 
 
 def read_settings(path: Path) -> dict[str, Any]:
+    """Read a tokenizer_config.json; empty if there is none.
+
+    Raises:
+        ModelError: the file is damaged, or a setting has the wrong type.
+    """
     if not path.is_file():
         return {}
     try:
@@ -32,7 +42,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path}: expected an object of settings. Repair it or remove it.")
     for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
         if settings.get(name) is None:
-            settings.pop(name, None)  # as good as absent: the default holds
+            settings.pop(name, None)  # null means the default, as if it were absent
         elif not isinstance(settings[name], bool):
             raise ModelError(f"{path}: {name} is {settings[name]!r}; it must be true or false.")
     if settings.get("normalization", "bert") not in ("bert", "composed"):
@@ -43,13 +53,18 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def read_vocabulary(path: Path) -> list[str]:
+    """Read the pieces of a vocab.txt.
+
+    Raises:
+        ModelError: the file is not UTF-8.
+    """
     try:
         with path.open(encoding="utf-8-sig") as file:
-            # Iteration ends lines at \n, \r\n and \r alone: pieces may hold other separators.
+            # Iteration splits lines at \n, \r\n and \r only: pieces may contain other separators.
             pieces = [line.removesuffix("\n") for line in file]
     except UnicodeDecodeError as error:
         raise ModelError(
-            f"{path}: byte {error.start} is not UTF-8; a vocab.txt is UTF-8, a piece a line."
+            f"{path}: byte {error.start} is not UTF-8; a vocab.txt is UTF-8, one piece per line."
         ) from error
     while pieces and not pieces[-1]:
         pieces.pop()

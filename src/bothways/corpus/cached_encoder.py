@@ -1,10 +1,9 @@
-"""Encoding many sentences fast: what stands between spaces is encoded once and remembered.
+"""Encoding many sentences fast, with a cache of the ids of each chunk between spaces.
 
 Text repeats its words. For most tokenizers no rule looks across a plain space, so the ids of a
-sentence are the ids of its chunks, end to end, and a table of chunks gives the very same ids as
-the library several times as fast. :func:`splits_at_spaces` says for which tokenizers that is so;
-for the others (byte-level BPE, whose pieces begin with the space) every sentence goes to the
-library.
+sentence are the ids of its chunks, end to end, and a cache of chunks gives exactly the ids of the
+library several times as fast. :func:`splits_at_spaces` tells for which tokenizers that holds. For
+the others (byte-level BPE, whose pieces start with the space) the library encodes every sentence.
 """
 
 from __future__ import annotations
@@ -20,34 +19,35 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
+from bothways.arrays import ranges
 from bothways.corpus.store import Ids, id_type
 from bothways.errors import BothwaysError
 from bothways.tokenization.normalization import ACCENTS
 from bothways.tokenization.tokenizer import SEP, Tokenizer
 
-# What a table may hold before it is begun anew: some 100 MB.
-MOST_CHUNKS = 2**19
-MOST_CHARACTERS = 2**24
+# The cache is emptied when it exceeds one of these (about 100 MB).
+MAX_CHUNKS = 2**19
+MAX_CHARACTERS = 2**24
 
-# Normalisers that treat each character alone, or with the combining marks behind it: a space ends
-# both. And splitters that end a word at every space.
+# Normalisers that treat each character alone, or together with the combining marks after it: a
+# space ends both. And splitters that end a word at every space.
 _SEPARABLE_NORMALIZERS = {
     *("BertNormalizer", "Lowercase", "StripAccents", "NFC", "NFD", "NFKC", "NFKD")
 }
 # The step of the `composed` preset that looks back at the letter before a mark, never at a space.
 _WITHOUT_ACCENTS = {"type": "Replace", "pattern": {"Regex": ACCENTS}, "content": ""}
 _SEPARABLE_SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
-_LOT = 64  # chunks that the library is given as one text
+_CHUNKS_PER_TEXT = 64  # chunks that the library encodes as one text
 _WORD_MODELS = {"WordPiece", "WordLevel", "BPE"}
 
 
 @dataclass(frozen=True)
 class PackedTokenizer:
-    """A tokenizer as a worker on another machine needs it.
+    """A tokenizer in a form that can be sent to a worker on another machine.
 
     Attributes:
         data: compressed tokenizer.json.
-        fingerprint: of the tokenizer.
+        fingerprint: the tokenizer's.
     """
 
     data: bytes
@@ -58,16 +58,16 @@ class PackedTokenizer:
         """Pack the content of a tokenizer.json."""
         return cls(zlib.compress(text, 6), fingerprint)
 
-    def unpack(self) -> Encoder:
-        """The encoder on this tokenizer."""
+    def unpack(self) -> SentenceEncoder:
+        """An encoder with this tokenizer."""
         text = zlib.decompress(self.data).decode()
         tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(text))
         assert tokenizer.fingerprint == self.fingerprint
-        return Encoder(tokenizer, remember=splits_at_spaces(json.loads(text)))
+        return SentenceEncoder(tokenizer, cache=splits_at_spaces(json.loads(text)))
 
 
 def splits_at_spaces(settings: dict[str, Any]) -> bool:
-    """Whether the ids of a text are those of its parts between plain spaces, end to end.
+    """Whether the ids of a text are those of its chunks between plain spaces, end to end.
 
     Args:
         settings: the content of a tokenizer.json.
@@ -84,41 +84,41 @@ def splits_at_spaces(settings: dict[str, Any]) -> bool:
     )
 
 
-class Encoder:
-    """Sentences to ids, with a memory of chunks if the tokenizer allows one."""
+class SentenceEncoder:
+    """Sentences to ids, with a cache of chunks if the tokenizer allows one."""
 
-    def __init__(self, tokenizer: Tokenizer, *, remember: bool):
+    def __init__(self, tokenizer: Tokenizer, *, cache: bool):
         self.tokenizer = tokenizer
         self._id_type = id_type(tokenizer.vocab_size)
-        self._chunks = _Chunks(tokenizer, self._id_type) if remember else None
+        self._cache = _ChunkCache(tokenizer, self._id_type) if cache else None
 
     def encode(self, sentences: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
         """Ids of all sentences end to end [T], and tokens of each sentence, int64 [S]."""
-        if self._chunks is None or not sentences:
+        if self._cache is None or not sentences:
             return _encode(self.tokenizer, sentences, self._id_type)
-        return self._chunks.encode(sentences)
+        return self._cache.encode(sentences)
 
 
-class _Codes(dict[str, int]):
-    """Numbers of chunks in the order they were met; asking for a new one adds it."""
+class _ChunkNumbers(dict[str, int]):
+    """Numbers chunks in the order of their first occurrence; looking up a new one adds it."""
 
     def __init__(self) -> None:
         self.new: list[str] = []
 
     def __missing__(self, chunk: str) -> int:
-        code = len(self)
-        self[chunk] = code
+        number = len(self)
+        self[chunk] = number
         self.new.append(chunk)
-        return code
+        return number
 
 
-class _Chunks:
-    """Table of chunks: ids end to end, and where each chunk's begin."""
+class _ChunkCache:
+    """The ids of all chunks end to end, with the start and length of each chunk's ids."""
 
     def __init__(self, tokenizer: Tokenizer, dtype: type[np.uint16] | type[np.uint32]):
         self._tokenizer = tokenizer
         self._id_type = dtype
-        self._codes = _Codes()
+        self._numbers = _ChunkNumbers()
         self._characters = 0
         self._ids: Ids = np.zeros(0, dtype=dtype)
         self._starts = np.zeros(0, dtype=np.int64)
@@ -126,35 +126,38 @@ class _Chunks:
 
     def encode(self, sentences: Sequence[str]) -> tuple[Ids, NDArray[np.int64]]:
         chunks = " ".join(sentences).split(" ")
-        codes = np.fromiter(map(self._codes.__getitem__, chunks), dtype=np.int64, count=len(chunks))
-        self._learn()
-        chunk_lengths = self._lengths[codes]
-        ids = self._ids[_ragged(self._starts[codes], chunk_lengths)]
+        numbers = np.fromiter(
+            map(self._numbers.__getitem__, chunks), dtype=np.int64, count=len(chunks)
+        )
+        self._add_new()
+        chunk_lengths = self._lengths[numbers]
+        starts = self._starts[numbers]
+        ids = self._ids[ranges(starts, starts + chunk_lengths)]
         counts = np.fromiter((s.count(" ") + 1 for s in sentences), np.int64, len(sentences))
         lengths = np.add.reduceat(chunk_lengths, np.cumsum(counts) - counts)
-        if len(self._codes) > MOST_CHUNKS or self._characters > MOST_CHARACTERS:
-            self._forget()
+        if len(self._numbers) > MAX_CHUNKS or self._characters > MAX_CHARACTERS:
+            self._clear()
         return ids, lengths
 
-    def _learn(self) -> None:
-        """Let the library encode the chunks that are new."""
-        new = self._codes.new
+    def _add_new(self) -> None:
+        """Encode the chunks that are new with the library."""
+        new = self._numbers.new
         if not new:
             return
         try:
             ids, lengths = _encode_chunks(self._tokenizer, new, self._id_type)
         except BothwaysError:
-            self._forget()  # they have numbers already, but no ids
+            self._clear()  # the new chunks have numbers already, but no ids
             raise
         starts = self._ids.size + np.cumsum(lengths) - lengths
         self._ids = np.concatenate([self._ids, ids])
         self._starts = np.concatenate([self._starts, starts])
         self._lengths = np.concatenate([self._lengths, lengths])
         self._characters += sum(map(len, new))
-        self._codes.new = []
+        self._numbers.new = []
 
-    def _forget(self) -> None:
-        self._codes = _Codes()
+    def _clear(self) -> None:
+        self._numbers = _ChunkNumbers()
         self._characters = 0
         self._ids = self._ids[:0].copy()
         self._starts = self._starts[:0].copy()
@@ -164,34 +167,29 @@ class _Chunks:
 def _encode_chunks(
     tokenizer: Tokenizer, chunks: Sequence[str], dtype: type[np.uint16] | type[np.uint32]
 ) -> tuple[Ids, NDArray[np.int64]]:
-    """What the library gives for each chunk; many at once, because a call has a price."""
-    lots = [chunks[at : at + _LOT] for at in range(0, len(chunks), _LOT)]
-    # [SEP] is cut out before anything else looks at the text, so it tells where a chunk ends.
-    found, sizes = _encode(tokenizer, [f" {SEP} ".join([*lot, ""]) for lot in lots], dtype)
-    separators = np.flatnonzero(found == tokenizer.sep_id)
-    if separators.size != len(chunks):  # a chunk with [SEP] in it
+    """Encode each chunk with the library; many per text, because each text has a cost."""
+    groups = [
+        chunks[start : start + _CHUNKS_PER_TEXT]
+        for start in range(0, len(chunks), _CHUNKS_PER_TEXT)
+    ]
+    # [SEP] is split off before any other rule is applied, so it marks where a chunk ends.
+    ids, sizes = _encode(tokenizer, [f" {SEP} ".join([*group, ""]) for group in groups], dtype)
+    separators = np.flatnonzero(ids == tokenizer.sep_id)
+    if separators.size != len(chunks):  # some chunk contains [SEP]
         return _encode(tokenizer, chunks, dtype)
     lengths: NDArray[np.int64] = np.diff(separators, prepend=-1) - 1
     assert int(lengths.sum()) + len(chunks) == int(sizes.sum())
-    return np.delete(found, separators), lengths
+    return np.delete(ids, separators), lengths
 
 
 def _encode(
     tokenizer: Tokenizer, texts: Sequence[str], dtype: type[np.uint16] | type[np.uint32]
 ) -> tuple[Ids, NDArray[np.int64]]:
-    """What the library gives."""
-    found = tokenizer.encode_plain(texts)
-    lengths = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
-    ids: Ids = np.fromiter(chain.from_iterable(found), dtype=dtype, count=int(lengths.sum()))
+    """Encode each text with the library: ids end to end, and how many each text has."""
+    encoded = tokenizer.encode_plain(texts)
+    lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+    ids: Ids = np.fromiter(chain.from_iterable(encoded), dtype=dtype, count=int(lengths.sum()))
     return ids, lengths
-
-
-def _ragged(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """start, start + 1, ... of each stretch, end to end."""
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if ends.size else 0
-    places: NDArray[np.int64] = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
-    return places
 
 
 def _all_of(step: dict[str, Any] | None, parts: str, allowed: set[str]) -> bool:

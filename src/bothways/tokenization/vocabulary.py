@@ -1,20 +1,20 @@
-"""A vocabulary from text files, and the report on it."""
+"""Learning a vocabulary from text files, and the report on it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from bothways.config import VocabularyConfig
-from bothways.corpus.documents import explain_unreadable, list_files, read_lines
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder, refuse_working_folder, write_json
+from bothways.text_files import explain_read_errors, list_files, read_lines
 from bothways.tokenization.counting import count_chunks, count_words
-from bothways.tokenization.learning import Learned, learn, least_count
+from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.normalization import Rules
 from bothways.tokenization.tokenizer import (
     SETTINGS_FILE,
@@ -26,10 +26,10 @@ from bothways.tokenization.tokenizer import (
 REPORT_FILE = "vocabulary-report.json"
 
 Progress = Callable[[str, int, int], None]
-"""Told now and then: what is being done, how much of it is done, and of how much."""
+"""Called from time to time with the current step, the amount done, and the total."""
 
 _BATCH = 2**14
-# What `bothways corpus` reads field by field.
+# Files of records, of which `bothways corpus` reads one field.
 _RECORDS = re.compile(r"\.(jsonl|ndjson|parquet)(\.(gz|xz|zst))?$")
 _SHOWN = 10
 
@@ -46,9 +46,9 @@ def learn_from_files(
 
     Raises:
         InputError: files that are missing, empty or not text.
-        ConfigError: a size with no room for the alphabet; ``config.out`` holds something else than
-            a vocabulary.
-        DiskError: the folder cannot be written; the vocabulary that was there is intact.
+        ConfigError: the size is too small for the alphabet; ``config.out`` holds anything but a
+            vocabulary.
+        DiskError: the folder cannot be written; the previous vocabulary is intact.
     """
     out = Path(config.out)
     refuse_foreign_folder(out)
@@ -59,11 +59,11 @@ def learn_from_files(
     if first is None:
         raise InputError(f"no text in {', '.join(config.files)}: every file is empty or blank.")
 
-    def merging(done: int, size: int) -> None:
+    def on_merge(done: int, size: int) -> None:
         if progress:
             progress("merging", done, size)
 
-    learned = learn(_chain(first, lines), config, merging)
+    learned = learn(chain([first], lines), config, on_merge)
     report = _report(learned, config)
     if heldout:
         counts = count_file_words(heldout, learned.tokenizer, config.workers)
@@ -75,15 +75,15 @@ def learn_from_files(
 
 
 def measure(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, Any]:
-    """How a tokenizer cuts words that are counted.
+    """How a tokenizer segments words with counts.
 
     Returns:
-        ``words``, ``pieces``, ``pieces_a_word`` (fertility), ``whole`` (share of the words that
-        are one piece, not [UNK]), ``unknown`` (share of the words with [UNK] in them), and
-        ``unknown_words``, the most frequent of those with their counts.
+        ``words``, ``pieces``, ``pieces_a_word`` (fertility), ``whole`` (share of words that are one
+        piece other than [UNK]), ``unknown`` (share of words that contain [UNK]), and
+        ``unknown_words``, the most frequent of these with their counts.
     """
     pieces = unknown = whole = 0
-    not_known: Counter[str] = Counter()
+    unknown_words: Counter[str] = Counter()
     listed = iter(words.items())
     while batch := list(islice(listed, _BATCH)):
         encoded = tokenizer.encode_plain([word for word, _ in batch])
@@ -91,7 +91,7 @@ def measure(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, Any]:
             pieces += count * len(ids)
             if tokenizer.unk_id in ids:
                 unknown += count
-                not_known[word] = count
+                unknown_words[word] = count
             elif len(ids) == 1:
                 whole += count
     total = sum(words.values())
@@ -101,12 +101,12 @@ def measure(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, Any]:
         "pieces_a_word": pieces / max(total, 1),
         "whole": whole / max(total, 1),
         "unknown": unknown / max(total, 1),
-        "unknown_words": _most_frequent(not_known),
+        "unknown_words": _most_frequent(unknown_words),
     }
 
 
 def count_file_words(files: Sequence[Path], tokenizer: Tokenizer, workers: int) -> dict[str, int]:
-    """The words of files as the tokenizer's rules cut them, sorted, with counts.
+    """The words of files, split by the tokenizer's rules: sorted, with counts.
 
     Raises:
         ConfigError: the tokenizer's normalisation is neither preset.
@@ -122,16 +122,16 @@ def count_file_words(files: Sequence[Path], tokenizer: Tokenizer, workers: int) 
 
 
 def read_all(files: Sequence[Path], progress: Progress | None = None) -> Iterator[str]:
-    """The lines of all files; ``progress`` is told the bytes read."""
+    """The lines of all files; ``progress`` is called with the bytes read."""
     total = 0
     for path in files:
         if _RECORDS.search(path.name):
             raise InputError(
-                "this holds records, of which a vocabulary would learn the syntax too; write their "
-                "texts to a .txt file, a text a line.",
+                "this holds records, and a vocabulary would learn their syntax too; write their "
+                "texts to a .txt file, one text per line.",
                 path=path,
             )
-        with explain_unreadable(path, lambda: 0):
+        with explain_read_errors(path, lambda: 0):
             total += path.stat().st_size
     finished = 0
     for path in files:
@@ -149,34 +149,34 @@ def read_all(files: Sequence[Path], progress: Progress | None = None) -> Iterato
 
 
 def refuse_foreign_folder(out: Path) -> None:
-    """The folder is replaced whole, and a model keeps the vocabulary it was trained with.
+    """Refuse to replace a folder that holds anything but a vocabulary, such as a model.
 
     Raises:
-        ConfigError: it holds something else than a vocabulary, or is where one works.
+        ConfigError: it holds something else, or is the current working folder.
     """
     refuse_working_folder(out)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: a file of this name exists; choose another folder.")
-    own = {VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, REPORT_FILE}
-    foreign = sorted({path.name for path in out.iterdir()} - own) if out.exists() else []
+    expected = {VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, REPORT_FILE}
+    foreign = sorted({path.name for path in out.iterdir()} - expected) if out.exists() else []
     if foreign:
         raise ConfigError(
-            f"{out}: the folder exists and holds {', '.join(foreign[:3])}, which is no part of a "
-            "vocabulary; choose another folder."
+            f"{out}: the folder exists and holds {', '.join(foreign[:3])}, which is not part of "
+            "a vocabulary; choose another folder."
         )
 
 
-def _report(learned: Learned, config: VocabularyConfig) -> dict[str, Any]:
-    tokenizer, scripts = learned.tokenizer, learned.scripts
-    least = f"pairs seen {least_count(config)} times"
-    short = f"{config.size:,} asked for: no further {least} or more, or none that helps"
+def _report(learned: LearnedVocabulary, config: VocabularyConfig) -> dict[str, Any]:
+    tokenizer, letters = learned.tokenizer, learned.letters
+    frequent = f"pairs seen {min_pair_count(config)} times"
+    too_few = f"{config.size:,} requested: no further {frequent} or more, or none that helps"
     characters = sum(count * len(word) for word, count in learned.words.items())
     longest = sorted(tokenizer.pieces, key=lambda piece: (-len(piece), piece))
     return {
         "vocabulary": {
             "folder": config.out,
             "pieces": tokenizer.vocab_size,
-            "fewer_because": short if tokenizer.vocab_size < config.size else None,
+            "fewer_because": too_few if tokenizer.vocab_size < config.size else None,
             "algorithm": config.algorithm,
             "score": _score_used(config),
             "case": "uncased" if config.lowercase else "cased",
@@ -187,9 +187,9 @@ def _report(learned: Learned, config: VocabularyConfig) -> dict[str, Any]:
             "fingerprint": tokenizer.fingerprint,
         },
         "alphabet": {
-            "letters": scripts.letters,
-            "hangul_and_kana": scripts.hangul_and_kana / max(scripts.letters, 1),
-            "ideographs": scripts.ideographs / max(scripts.letters, 1),
+            "letters": letters.letters,
+            "hangul_and_kana": letters.hangul_and_kana / max(letters.letters, 1),
+            "ideographs": letters.ideographs / max(letters.letters, 1),
             "kept": len({character for word in learned.words for character in word})
             - len(learned.dropped),
             "dropped": len(learned.dropped),
@@ -211,12 +211,7 @@ def _most_frequent(counts: Counter[str]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN])
 
 
-def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from rest
-
-
 def _text_files(patterns: Sequence[str], out: Path) -> list[Path]:
-    # A vocab.txt that was written among the texts before is not one of them.
+    # A vocabulary learned before may be among the texts; its vocab.txt is not one of them.
     out = out.resolve()
     return [file for file in list_files(patterns) if out not in file.resolve().parents]
