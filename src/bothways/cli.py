@@ -104,9 +104,9 @@ def _processes() -> contextlib.AbstractContextManager[object]:
     """The other processes of a run, so that an error is shown by one of them."""
     if not _several_processes():
         return contextlib.nullcontext()
-    from bothways.training.ranks import joined
+    from bothways.training.ranks import process_group
 
-    return joined()
+    return process_group()
 
 
 def _help() -> str:

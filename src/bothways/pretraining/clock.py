@@ -32,7 +32,7 @@ def resolve_clock(
     config: PretrainConfig, model: Bert, sources: Sequence[PairBatches], ranks: Ranks
 ) -> dict[str, Any]:
     """Precision and steps, for run.json; by probes of rank 0, in which all processes take part."""
-    precision = ranks.first_does(lambda: choose_precision(config.precision, model.device))
+    precision = ranks.run_on_rank0(lambda: choose_precision(config.precision, model.device))
     steps = _count_steps(config, model, sources, DTYPES[precision.name], ranks)
     return {"precision": precision.name, "reason": precision.reason, "steps": steps}
 
@@ -51,7 +51,9 @@ def _count_steps(
             float(sum(b.inputs.bounds[-1] for b in source.micro_batches(0))) for source in sources
         ]
     if clock.minutes is not None:
-        seconds = ranks.told([_probe(config, model, source, dtype, ranks) for source in sources])
+        seconds = ranks.broadcast(
+            [_probe(config, model, source, dtype, ranks) for source in sources]
+        )
         # Evaluations are forward passes, about a third of a step's work for each sequence.
         evaluation = config.evaluate.sequences / phases[0].batch * seconds[0] / 3
         if config.evaluate.every:
@@ -93,7 +95,7 @@ def _probe(
         start = now
         if step == 1:  # the first one warms up
             enough = 1 + math.ceil(_PROBE_SECONDS / times[1])
-            last = min(last, max(3, ranks.told(enough)))
+            last = min(last, max(3, ranks.broadcast(enough)))
         if step == last:
             break
     parts = math.ceil(source.phase.batch / source.phase.micro_batch / ranks.size)

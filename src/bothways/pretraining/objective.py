@@ -14,7 +14,7 @@ from bothways.model.batch import IGNORE, PretrainingBatch, round_up
 from bothways.model.heads import Bert
 from bothways.model.losses import class_loss
 from bothways.training.engine import Loss
-from bothways.training.ranks import ALONE, Ranks
+from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 PAIR_TASKS: dict[PairKind, tuple[str, str]] = {
     "next": ("nsp", "next-sentence"),
@@ -26,7 +26,7 @@ PAIR_TASKS: dict[PairKind, tuple[str, str]] = {
 def pretraining_loss(
     micro_batches: Sequence[PretrainingBatch],
     pairs: PairKind = "next",
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Loss[PretrainingBatch]:
     """Mean language-model loss, plus the mean loss of the pairs if they have one (Devlin et al.
     2019, Appendix A.2).
@@ -39,7 +39,7 @@ def pretraining_loss(
         pairs: what the sequences are made of, for the names of the statistics.
         ranks: the processes, all of which must call.
     """
-    targets, sequences = ranks.counts(
+    targets, sequences = ranks.sum_counts(
         sum(batch.masked.count for batch in micro_batches),
         sum(batch.inputs.sequences for batch in micro_batches),
     )
@@ -155,7 +155,7 @@ def measure(
     batches: Sequence[PretrainingBatch],
     dtype: torch.dtype,
     pairs: PairKind = "next",
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> HeldOut:
     """Evaluate a model on batches that were made once, so that measurements compare.
 

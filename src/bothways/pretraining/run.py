@@ -31,7 +31,7 @@ from bothways.training.device import choose_device, describe_attention, peak_mem
 from bothways.training.engine import Trainer
 from bothways.training.monitor import Monitor, SilentMonitor
 from bothways.training.precision import DTYPES, set_threads, threads_said
-from bothways.training.ranks import Ranks, joined
+from bothways.training.ranks import Ranks, process_group
 from bothways.training.runfolder import Run, changed_numerics, open_run, record_changes
 from bothways.training.schedules import phase_steps
 from bothways.training.shards import whole_model
@@ -75,7 +75,7 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
         OtherProcessError: another process has failed, and raises one of these.
         KeyboardInterrupt: interrupted; the state was saved after the step in progress.
     """
-    with joined() as ranks:
+    with process_group() as ranks:
         return _pretrain(config, ranks)
 
 
@@ -172,14 +172,14 @@ class _Pretraining:
         heldout = self._train([device])
         path = self.run.folder / MODEL
         model = whole_model(self.model, self.ranks)
-        if self.ranks.first:
+        if self.ranks.is_rank0:
             about = _about(self.config, self.store, self.steps)
             save_model(path, model, self.store.tokenizer, about)
             draw_curves(self.run.folder)
             print(f"model: {path}\ncurves: {self.run.folder / CURVES}")
             if memory := peak_memory_note(self.model.device):
                 print(memory)
-        self.ranks.wait()
+        self.ranks.barrier()
         kept = {n: snapshot_folder(self.run.folder, n) for n in sorted(self.config.snapshots)}
         return PretrainResult(self.run.folder, path, self.steps, heldout, kept)
 
@@ -195,7 +195,7 @@ class _Pretraining:
             for source, sizes in zip(self.sources, restored.extra["epoch_sizes"], strict=True):
                 source.epoch_sizes = list(sizes)
         run, asked = self.run.folder, self.config.snapshots
-        self.ranks.first_does(lambda: check_snapshots(run, asked, done=done, total=self.steps))
+        self.ranks.run_on_rank0(lambda: check_snapshots(run, asked, done=done, total=self.steps))
         with self._monitor(done) as watch:
             self._greet(watch, notes)
             if done:
@@ -207,7 +207,7 @@ class _Pretraining:
                 return self._loop(watch, done, heldout)
 
     def _monitor(self, done: int) -> Monitor:
-        if not self.ranks.first:
+        if not self.ranks.is_rank0:
             return SilentMonitor()
         return Monitor(self.run.folder, self.steps, "pretrain", done=done, tensorboard=True)
 
@@ -235,13 +235,13 @@ class _Pretraining:
                 self._snapshot(watch, now)  # before the checkpoint: then none is passed without
             old = time.monotonic() - saved_at > self.config.checkpoint.minutes * 60
             # Clocks differ, and a signal may have reached one process only.
-            due, stop = self.ranks.any(old and self.ranks.first, self.stop_asked)
+            due, stop = self.ranks.any(old and self.ranks.is_rank0, self.stop_asked)
             if due or now == self.steps or stop:
                 self._save(now)
                 saved_at = time.monotonic()
             if stop and now < self.steps:
                 watch.say(f"interrupted after step {now}; the state is saved in {self.run.folder}")
-                self.ranks.wait()  # torchrun ends those that are left when one has ended
+                self.ranks.barrier()  # torchrun ends those that are left when one has ended
                 raise KeyboardInterrupt
         return result
 
@@ -251,7 +251,9 @@ class _Pretraining:
         starts = accumulate(counts, initial=0)
         for source, count, start in zip(self.sources, counts, starts, strict=False):
             own = range(max(done - start, 0), count)
-            ahead = prefetch(source, own, share=self.ranks.share, device=self.model.device)
+            ahead = prefetch(
+                source, own, share=self.ranks.micro_batch_slice, device=self.model.device
+            )
             for step, batch in zip(own, ahead, strict=True):
                 yield start + step, batch
 
@@ -290,7 +292,7 @@ class _Pretraining:
             keep=self.config.checkpoint.keep,
             ranks=self.ranks,
         )
-        if self.ranks.first:
+        if self.ranks.is_rank0:
             draw_curves(self.run.folder)
 
     def _greet(self, watch: Monitor, notes: list[str]) -> None:
@@ -322,7 +324,7 @@ class _Pretraining:
             watch.say(
                 f"changed since the run began, bits may differ from step {done + 1}: {change}"
             )
-        if changes and self.ranks.first:
+        if changes and self.ranks.is_rank0:
             record_changes(self.run, done + 1, changes)
 
     @contextmanager

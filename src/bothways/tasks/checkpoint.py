@@ -15,7 +15,7 @@ from bothways.files import explain_disk_errors, new_folder
 from bothways.tasks.examples import TaskBatch
 from bothways.tasks.metrics import Measurement
 from bothways.training.engine import Trainer
-from bothways.training.ranks import ALONE
+from bothways.training.ranks import SINGLE_PROCESS
 from bothways.training.rows import UsedRows
 from bothways.training.shards import gather
 from bothways.training.state import read_state, trained_tensors, verify_checkpoint, write_state
@@ -86,7 +86,7 @@ class Checkpoint:
         Raises:
             DiskError: it could not be written; the one before is intact.
         """
-        tensors = gather(trained_tensors(trainer.model, trainer.optimizer), ALONE)
+        tensors = gather(trained_tensors(trainer.model, trainer.optimizer), SINGLE_PROCESS)
         extra = {
             "key": self._key,
             "measured": [found.record() for found in progress.measured],
@@ -94,7 +94,7 @@ class Checkpoint:
         }
         if rows is not None:
             own, extra["decayed"] = rows.state()
-            tensors |= gather(own.items(), ALONE)
+            tensors |= gather(own.items(), SINGLE_PROCESS)
         with new_folder(self._path) as partial:
             write_state(partial, progress.step, tensors, extra)
         self._saved = time.monotonic()

@@ -14,7 +14,7 @@ from bothways.model.heads import Bert
 from bothways.randomness import Purpose, derived_seed
 from bothways.training.held import HeldRows
 from bothways.training.optimizer import make_optimizer
-from bothways.training.ranks import ALONE, Ranks
+from bothways.training.ranks import SINGLE_PROCESS, Ranks
 from bothways.training.schedules import learning_rate
 from bothways.training.shards import shard, whole
 
@@ -51,7 +51,7 @@ class Trainer(Generic[M]):
         total_steps: int,
         seed: int,
         dtype: torch.dtype,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
         parallel: Literal["ddp", "fsdp"] = "ddp",
         held: Mapping[str, Tensor] | None = None,
     ):
@@ -78,7 +78,7 @@ class Trainer(Generic[M]):
         Args:
             step: from 0; decides the learning rate and keys the dropout.
             micro_batches: this process's parts of the global batch, at least one, on the model's
-                device: of all parts, in their order, those at ``ranks.share``. The gradients of
+                device: of all parts, in their order, those at ``ranks.micro_batch_slice``. The gradients of
                 all add up.
             loss: computes a part's share of the step's loss.
 
@@ -133,7 +133,9 @@ class Trainer(Generic[M]):
         sums: dict[str, Tensor] = {}
         # The layers of a sharded model are gathered by all processes at once: one that has no part
         # left repeats its last for nothing, while the others compute theirs.
-        rounds = self.ranks.most(len(micro_batches)) if self._sharded else len(micro_batches)
+        rounds = (
+            self.ranks.max_over_ranks(len(micro_batches)) if self._sharded else len(micro_batches)
+        )
         for i in range(rounds):
             part = self.ranks.rank + i * self.ranks.size
             self.model.shared.dropout.reseed(derived_seed(self._seed, Purpose.DROPOUT, step, part))

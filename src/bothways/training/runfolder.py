@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from bothways.config import recipe_fields, to_dict
 from bothways.errors import ConfigError, RunError
 from bothways.files import explain_disk_errors, write_json
-from bothways.training.ranks import ALONE, Ranks
+from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 RUN_FILE = "run.json"
 LOCK = ".lock"
@@ -82,7 +82,7 @@ def open_run(
     verb: str,
     inputs: Mapping[str, str],
     resolve: Callable[[], dict[str, Any]],
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
     without: Collection[str] = (),
 ) -> Run:
     """Create a run folder, or open the one there if it holds the same recipe.
@@ -106,7 +106,7 @@ def open_run(
     """
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
     recipe = {name: value for name, value in recipe.items() if name not in without}
-    found = ranks.first_does(lambda: _find_run(folder, recipe, verb))
+    found = ranks.run_on_rank0(lambda: _find_run(folder, recipe, verb))
     if found is not None:
         return _held(found, ranks)
     record = {
@@ -117,8 +117,8 @@ def open_run(
         "resolved": resolve(),
         "versions": versions(),
     }
-    run = _held(Run(Path(folder), ranks.told(record), new=True), ranks)
-    ranks.first_does(lambda: write_json(run.folder / RUN_FILE, record))
+    run = _held(Run(Path(folder), ranks.broadcast(record), new=True), ranks)
+    ranks.run_on_rank0(lambda: write_json(run.folder / RUN_FILE, record))
     return run
 
 
@@ -131,7 +131,7 @@ def _held(run: Run, ranks: Ranks) -> Run:
             run.folder.mkdir(parents=True, exist_ok=True)
         holds.append(Hold(run.folder))
 
-    ranks.first_does(hold)
+    ranks.run_on_rank0(hold)
     return dataclasses.replace(run, hold=holds[0]) if holds else run
 
 

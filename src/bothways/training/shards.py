@@ -67,7 +67,7 @@ def gather(tensors: Iterable[tuple[str, Tensor]], ranks: Ranks) -> dict[str, Ten
     found = {}
     for name, tensor in tensors:
         copy = whole(tensor)
-        if ranks.first:
+        if ranks.is_rank0:
             found[name] = copy.detach().cpu().clone()
     return found
 
@@ -77,7 +77,7 @@ def whole_model(model: Bert, ranks: Ranks) -> Bert:
     if not is_sharded(model):
         return model
     state = gather(parameters(model), ranks)
-    if not ranks.first:
+    if not ranks.is_rank0:
         return model
     copy = empty_model(model.config, state)
     copy.load_state_dict(state, assign=True)

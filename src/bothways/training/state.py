@@ -26,7 +26,7 @@ from bothways.files import PARTIAL, explain_disk_errors, new_folder, sha256, wri
 from bothways.model.folder import load_model, write_model_files
 from bothways.model.heads import Bert
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.training.ranks import ALONE, Ranks
+from bothways.training.ranks import SINGLE_PROCESS, Ranks
 from bothways.training.shards import fill, gather, parameters, whole_model
 
 _MOMENTS, _MANIFEST = "training.safetensors", "training.json"
@@ -58,7 +58,7 @@ def save_checkpoint(
     about: dict[str, Any],
     extra: dict[str, Any],
     keep: int,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Path:
     """Write ``folder/step-N`` whole or not at all, then remove all but the ``keep`` newest.
 
@@ -81,7 +81,7 @@ def save_checkpoint(
     """
     path = folder / f"step-{step}"
     model, moments = whole_model(model, ranks), gather(_moments(model, optimizer), ranks)
-    if not ranks.first:
+    if not ranks.is_rank0:
         return path
     with new_folder(path) as partial:
         write_model_files(partial, model, tokenizer, about)
@@ -146,7 +146,7 @@ def restore_newest(
     model: Bert,
     optimizer: torch.optim.Optimizer,
     say: Callable[[str], None],
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Restored | None:
     """Load the newest sound checkpoint into model and optimizer.
 
@@ -161,7 +161,7 @@ def restore_newest(
     """
     read: dict[str, Tensor] = {}
     expected = {name: tensor.shape for name, tensor in trained_tensors(model, optimizer)}
-    restored = ranks.first_does(lambda: _read_newest(folder, expected, read, say))
+    restored = ranks.run_on_rank0(lambda: _read_newest(folder, expected, read, say))
     if restored is not None:
         for name, tensor in trained_tensors(model, optimizer):
             fill(tensor, read.pop(name, None), ranks)
