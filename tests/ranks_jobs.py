@@ -150,7 +150,7 @@ def gradients(notes: Path) -> None:
             parallel=parallel,
         )
         parts = source.micro_batches(0, ranks.micro_batch_slice)
-        trainer._add_gradients(0, parts, pretraining_loss(parts, "next", ranks))
+        trainer._accumulate_gradients(0, parts, pretraining_loss(parts, "next", ranks))
         return trainer
 
     alone = dict(trained(SINGLE_PROCESS, "ddp").model.named_parameters())

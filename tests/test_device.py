@@ -149,7 +149,7 @@ def trainer(model: Bert, *, waits: bool) -> Trainer[PretrainingBatch]:
     made: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(lr=1e-2), total_steps=20, seed=3, dtype=torch.float32
     )
-    made._waits = waits
+    made._checks_every_step = waits
     return made
 
 
@@ -210,7 +210,7 @@ def test_nothing_is_read_on_the_host_within_a_step(
     made: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(), total_steps=20, seed=3, dtype=torch.bfloat16
     )
-    assert not made._waits
+    assert not made._checks_every_step
     parts = [part.to(meta) for part in BATCHES.micro_batches(0)]
     stats = made.step(0, parts, pretraining_loss(parts))
     assert all(v.is_meta for k, v in stats.items() if isinstance(v, torch.Tensor)), stats

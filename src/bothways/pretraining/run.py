@@ -157,7 +157,7 @@ class _Pretraining:
             dtype=DTYPES[numerics["precision"]],
             ranks=ranks,
             parallel=config.parallel,
-            held=primed_rows(model.encoder, "encoder"),
+            frozen_rows=primed_rows(model.encoder, "encoder"),
         )
         self.evaluate_every = config.evaluate.every or max(1, self.steps // EVALUATIONS)
         self.log_every = config.log_every or max(1, self.steps // _RECORDS)
