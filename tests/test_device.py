@@ -21,6 +21,7 @@ from bothways.model import encoder
 from bothways.model.batch import PretrainingBatch
 from bothways.model.cost import training_cost
 from bothways.model.heads import Bert, ClassifierHead
+from bothways.model.varlen import describe_attention
 from bothways.pretraining.batches import prefetch
 from bothways.pretraining.objective import measure, pretraining_loss
 from bothways.pretraining.utilization import Utilization
@@ -32,7 +33,6 @@ from bothways.training.device import (
     CPU,
     Peak,
     choose_device,
-    describe_attention,
     find_peak,
     matrix_rate,
     peak_memory_note,
@@ -205,7 +205,7 @@ def test_nothing_is_read_on_the_host_within_a_step(
     meta: torch.device, flat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if flat:
-        monkeypatch.setattr(encoder, "why_not_flat", lambda *_: None)
+        monkeypatch.setattr(encoder, "why_not_varlen", lambda *_: None)
     model = small_model(dropout=0.1).to(meta)
     made: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(), total_steps=20, seed=3, dtype=torch.bfloat16
@@ -252,8 +252,8 @@ def test_moved_batches_are_the_same() -> None:
     batches = BATCHES.first(6)
     moved = [batch.to("cpu") for batch in batches]
     assert measure(model, batches, torch.float32) == measure(model, moved, torch.float32)
-    assert moved[0].found is not None
-    assert torch.equal(moved[0].found.at, batches[0].reads.at)
+    assert moved[0].precomputed is not None
+    assert torch.equal(moved[0].precomputed.at, batches[0].selected.at)
 
 
 def test_prefetching_moves_batches_in_the_thread() -> None:
@@ -266,7 +266,7 @@ def test_prefetching_moves_batches_in_the_thread() -> None:
 
     (parts,) = prefetch(Watched(), range(1), device=torch.device("meta"))  # type: ignore[arg-type]
     assert threads[0] is not threading.main_thread()
-    assert all(part.inputs.tokens.is_meta and part.found is not None for part in parts)
+    assert all(part.inputs.tokens.is_meta and part.precomputed is not None for part in parts)
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])

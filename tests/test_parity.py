@@ -356,7 +356,7 @@ def test_left_to_right_classes_there_read_the_first_token(name: str, tmp_path: P
     inputs, batch = _batch(SHAPES[1][4])
     logits = theirs(**_as_choices(batch, name)).logits.view(-1, 1)
     _close(_our_classes(ours, inputs), logits)
-    assert (ours.task_logits(ours.task_states(inputs, inputs.starts)) - logits).abs().max() > 0.1
+    assert (ours.task_logits(ours.task_vectors(inputs, inputs.starts)) - logits).abs().max() > 0.1
     loaded = load_model(tmp_path / "m")
     assert loaded.about["pooled"] == "last"
     assert "transformers" in loaded.about

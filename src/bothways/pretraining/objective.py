@@ -65,7 +65,7 @@ def _sums(
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]:
     """Summed loss and number of right answers, of the language model and of the pairs."""
     inputs, masked = batch.inputs, batch.masked
-    x_MH, *rest = model.encoder.read(inputs, dtype=dtype, reads=batch.reads)
+    x_MH, *rest = model.encoder.hidden_at(inputs, batch.selected, dtype=dtype)
     words = model.masked_lm_loss(x_MH, masked.ids)
     if batch.random_next is None:
         return words, None

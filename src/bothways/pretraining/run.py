@@ -19,6 +19,7 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.folder import save_model
 from bothways.model.heads import Bert
 from bothways.model.priming import primed_rows
+from bothways.model.varlen import describe_attention
 from bothways.pretraining.batches import PairBatches, prefetch
 from bothways.pretraining.clock import EVALUATIONS, resolve_clock
 from bothways.pretraining.heldout import heldout_batches
@@ -27,7 +28,7 @@ from bothways.pretraining.record import CURVES, Window, draw_curves, log_window
 from bothways.pretraining.snapshots import check_snapshots, keep_snapshot, snapshot_folder
 from bothways.pretraining.start import open_corpus, starting_model, weights_digest
 from bothways.pretraining.utilization import Utilization
-from bothways.training.device import choose_device, describe_attention, peak_memory_note
+from bothways.training.device import choose_device, peak_memory_note
 from bothways.training.engine import Trainer
 from bothways.training.monitor import Monitor, SilentMonitor
 from bothways.training.precision import DTYPES, set_threads, threads_said

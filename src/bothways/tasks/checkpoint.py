@@ -15,8 +15,8 @@ from bothways.files import explain_disk_errors, new_folder
 from bothways.tasks.examples import TaskBatch
 from bothways.tasks.metrics import Measurement
 from bothways.training.engine import Trainer
+from bothways.training.pruned_embedding import PrunedEmbedding
 from bothways.training.ranks import SINGLE_PROCESS
-from bothways.training.rows import UsedRows
 from bothways.training.shards import gather
 from bothways.training.state import read_state, trained_tensors, verify_checkpoint, write_state
 
@@ -62,8 +62,8 @@ class Checkpoint:
         changed = [name for name, value in self._key.items() if key.get(name) != value]
         return f"its checkpoint was made with another {', '.join(changed)}" if changed else ""
 
-    def restore(self, trainer: Trainer[TaskBatch], rows: UsedRows | None) -> Progress | None:
-        """Put the state back, if there is one; the used rows are taken before and after."""
+    def restore(self, trainer: Trainer[TaskBatch], rows: PrunedEmbedding | None) -> Progress | None:
+        """Put the state back, if there is one; the embedding is pruned."""
         if not self._path.exists():
             return None
         restored, tensors = read_state(self._path)
@@ -80,8 +80,10 @@ class Checkpoint:
         """Whether it is time to write one."""
         return time.monotonic() - self._saved >= self._seconds
 
-    def save(self, trainer: Trainer[TaskBatch], rows: UsedRows | None, progress: Progress) -> None:
-        """Write one, whole or not at all; the used rows are taken.
+    def save(
+        self, trainer: Trainer[TaskBatch], rows: PrunedEmbedding | None, progress: Progress
+    ) -> None:
+        """Write one, whole or not at all; the embedding is pruned.
 
         Raises:
             DiskError: it could not be written; the one before is intact.

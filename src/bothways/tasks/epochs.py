@@ -18,7 +18,7 @@ from bothways.tasks.task import Outputs, task_loss
 from bothways.training.engine import Stats, Trainer
 from bothways.training.monitor import Monitor
 from bothways.training.prefetch import run_ahead
-from bothways.training.rows import UsedRows
+from bothways.training.pruned_embedding import PrunedEmbedding
 
 # Records in metrics.jsonl over a run, about.
 _RECORDS = 200
@@ -55,12 +55,11 @@ class Epochs:
         self.restart, self.checkpoint = restart, checkpoint
         self.per_epoch = -(-len(data.train.examples) // config.batch)
         self.total = self.per_epoch * config.epochs
-        self.rows: UsedRows | None = None
+        self.pruned: PrunedEmbedding | None = None
         if config.kernels == "fast" and config.optimizer.name == "adam":
             table, ids = model.encoder.embeddings.tokens, data.train.examples.tokens
             # The tail of a flat batch shows id 0.
-            self.rows = UsedRows(table, np.append(ids, 0), config.optimizer, self.total)
-            self.rows.take()
+            self.pruned = PrunedEmbedding(table, np.append(ids, 0), config.optimizer, self.total)
         self.trainer: Trainer[TaskBatch] = Trainer(
             model,
             config.optimizer,
@@ -68,7 +67,7 @@ class Epochs:
             seed=restart.seed,
             dtype=run.precision.dtype,
         )
-        self.progress = checkpoint.restore(self.trainer, self.rows) or Progress()
+        self.progress = checkpoint.restore(self.trainer, self.pruned) or Progress()
 
     def train(self) -> tuple[Progress, Outputs]:
         """Every epoch that is not done.
@@ -94,13 +93,13 @@ class Epochs:
                 )
             for epoch in range(done // per_epoch, self.config.epochs):
                 stats = self._train_epoch(epoch, max(done - epoch * per_epoch, 0), monitor)
-                if self.rows:
-                    self.rows.put_back((epoch + 1) * per_epoch)
-                outputs = self._measure(epoch, stats, monitor)
+                step = (epoch + 1) * per_epoch
+                with self.pruned.full_table(step) if self.pruned else contextlib.nullcontext():
+                    outputs = self._measure(epoch, stats, monitor)
                 if epoch + 1 < self.config.epochs:
-                    if self.rows:
-                        self.rows.take()
-                    self._keep((epoch + 1) * per_epoch)
+                    self._keep(step)
+            if self.pruned:
+                self.pruned.restore(self.total)
         return self.progress, outputs
 
     def _train_epoch(self, epoch: int, first: int, monitor: Monitor) -> dict[str, float]:
@@ -150,7 +149,7 @@ class Epochs:
         """Where nothing is held back from the records, so that they go on as if unbroken."""
         self.progress.step = step
         if self.checkpoint.due():
-            self.checkpoint.save(self.trainer, self.rows, self.progress)
+            self.checkpoint.save(self.trainer, self.pruned, self.progress)
 
 
 def _means(records: list[Stats]) -> dict[str, float]:

@@ -25,6 +25,7 @@ from rich.console import Console
 from bothways.config import SEARCHED, FinetuneConfig, ModelConfig, digest
 from bothways.errors import ConfigError
 from bothways.model.folder import Loaded, load_model
+from bothways.model.varlen import describe_attention
 from bothways.tasks.data import Data, Opened, load_data
 from bothways.tasks.further import file_digests
 from bothways.tasks.jobs import Jobs
@@ -32,7 +33,7 @@ from bothways.tasks.report import FinetuneResult
 from bothways.tasks.runpage import write_reports, write_search_reports
 from bothways.tasks.search import SEARCH_VERB, search
 from bothways.tasks.seeds import keeps_head, read_seed
-from bothways.training.device import choose_device, describe_attention
+from bothways.training.device import choose_device
 from bothways.training.precision import Choice, choose_precision, set_threads, threads_said
 from bothways.training.runfolder import changed_numerics, open_run
 

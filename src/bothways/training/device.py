@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from bothways.config import ModelConfig
 from bothways.errors import ConfigError
-from bothways.model.varlen import why_not_flat
 from bothways.use_options import DeviceName
 
 CPU = torch.device("cpu")
@@ -101,21 +99,6 @@ def choose_device(wanted: DeviceName) -> Device:
     name = torch.cuda.get_device_name(device)
     how = "asked for" if wanted == "cuda" else "torch sees it"
     return Device(device, name, f"{name}: {how}")
-
-
-def describe_attention(
-    config: ModelConfig, device: torch.device, dtype: torch.dtype, *, fast: bool = True
-) -> str:
-    """Which form of attention a GPU will use and what it costs, for the log; empty on a CPU."""
-    if device.type == "cpu":
-        return ""
-    why = why_not_flat(config, dtype, device) if fast else "plain kernels were asked for"
-    if why is None:
-        return "attention: FlashAttention on flat batches, dropout within the kernel"
-    return (
-        f"attention: padded tiles, which hold all attention probabilities and their dropout masks "
-        f"in memory ({why})"
-    )
 
 
 def find_peak(device: torch.device, dtype: torch.dtype) -> Peak:

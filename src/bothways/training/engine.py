@@ -135,14 +135,14 @@ class Trainer(Generic[M]):
         sums: dict[str, Tensor] = {}
         for number, micro_batch in enumerate(micro_batches):
             value, stats = self._forward(step, number, micro_batch, loss)
-            value.backward()
+            value.backward()  # type: ignore[no-untyped-call]
             for name, stat in stats.items():
                 sums[name] = sums[name] + stat if name in sums else stat
         # All ranks gather a sharded layer together, in forward and backward. A rank that has run
         # out of micro-batches takes part by repeating its last one with zero gradients.
         for number in range(count, rounds):
             value, _ = self._forward(step, number, micro_batches[-1], loss)
-            (value * 0).backward()
+            (value * 0).backward()  # type: ignore[no-untyped-call]
         if not self._sharded:
             self.ranks.sum_gradients(self._parameters)
         totals = self.ranks.sum(torch.stack([s.float() for s in sums.values()]))

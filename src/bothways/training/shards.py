@@ -37,7 +37,7 @@ def shard(model: Bert, ranks: Ranks) -> None:
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other kind
     for layer in model.encoder.layers:
-        register_fsdp_forward_method(layer, "read")
+        register_fsdp_forward_method(layer, "forward_at")
 
 
 def parameters(model: Bert) -> Iterator[tuple[str, torch.nn.Parameter]]:
