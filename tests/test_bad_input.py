@@ -452,15 +452,15 @@ def test_a_run_folder_of_another_recipe(world: World, refused: Refused, tmp_path
     remedy = "or choose another run folder"
     refused(
         [*world.pretrain(), "--optimizer.lr", "0.003", "--seed", "4"],
-        f"{world.run} holds a run with another recipe:\n",
-        "  optimizer.lr: 0.0001 in the folder, 0.003 asked for\n",
-        "  seed: 0 in the folder, 4 asked for\n",
+        f"{world.run} holds a run with a different recipe:\n",
+        "  optimizer.lr: 0.0001 in the folder, 0.003 requested\n",
+        "  seed: 0 in the folder, 4 requested\n",
         remedy,
     )
     refused(
         [*world.finetune(), "--epochs", "2"],
-        f"{world.tuned} holds a run with another recipe:\n",
-        "  epochs: 1 in the folder, 2 asked for\n",
+        f"{world.tuned} holds a run with a different recipe:\n",
+        "  epochs: 1 in the folder, 2 requested\n",
         remedy,
     )
     task = tmp_path / "dev.tsv"

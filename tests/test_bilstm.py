@@ -198,7 +198,7 @@ def test_it_learns_and_serves(tuned: Any, files: Path) -> None:
 def test_the_option_is_part_of_the_recipe(tuned: Any, files: Path) -> None:
     config = config_of(files, tuned.run, seeds=(0, 1))
     assert [s.model for s in finetune(config).seeds] == [s.model for s in tuned.seeds]
-    with pytest.raises(RunError, match="lstm: 16 in the folder, 8 asked for"):
+    with pytest.raises(RunError, match="lstm: 16 in the folder, 8 requested"):
         finetune(replace(config, lstm=8))
     with pytest.raises(ConfigError, match="lstm is -1; it must be at least 0"):
         FinetuneConfig(lstm=-1)

@@ -64,12 +64,12 @@ def test_without_a_gpu() -> None:
     found = choose_device("auto")
     assert (found.torch, found.name) == (CPU, "cpu")
     assert found.reason.startswith("cpu: torch sees no GPU (")
-    assert choose_device("cpu").reason == "cpu: asked for"
+    assert choose_device("cpu").reason == "cpu: requested"
     with pytest.raises(ConfigError, match=r"device is cuda, but torch sees no GPU: .*--device cpu"):
         choose_device("cuda")
 
 
-@pytest.mark.parametrize(("wanted", "why"), [("auto", "torch sees it"), ("cuda", "asked for")])
+@pytest.mark.parametrize(("wanted", "why"), [("auto", "torch sees it"), ("cuda", "requested")])
 def test_with_a_gpu(card: list[torch.device], wanted: Any, why: str) -> None:
     found = choose_device(wanted)
     assert found.torch == torch.device("cuda", 0)

@@ -172,7 +172,7 @@ def test_what_is_in_the_run_folder(unbroken: PretrainResult) -> None:
     assert record["resolved"] == {
         "device": "cpu",
         "precision": "fp32",
-        "reason": "fp32: asked for",
+        "reason": "fp32: requested",
         "kernels": "fast",
         "steps": STEPS,
         "threads": 1,
@@ -532,7 +532,7 @@ def test_missing_things_are_named(make: Make, tmp_path: Path) -> None:
 
 
 def test_another_recipe_is_refused(unbroken: PretrainResult, make: Make) -> None:
-    with pytest.raises(RunError, match=r"optimizer\.lr: 0\.02 in the folder, 0\.5 asked for"):
+    with pytest.raises(RunError, match=r"optimizer\.lr: 0\.02 in the folder, 0\.5 requested"):
         pretrain(make(unbroken.run, optimizer=OptimizerOptions(lr=0.5, warmup=0.1)))
 
 
@@ -557,7 +557,7 @@ def test_another_corpus_is_refused(
     unbroken: PretrainResult, make: Make, build: Callable[..., Path]
 ) -> None:
     other = build("other", 0, 30, heldout=0.2)
-    with pytest.raises(RunError, match=r"input\.corpus: .* in the folder, .* asked for"):
+    with pytest.raises(RunError, match=r"input\.corpus: .* in the folder, .* requested"):
         pretrain(make(unbroken.run, corpus=str(other)))
 
 

@@ -23,9 +23,9 @@ from bothways import cli
 from bothways.errors import ConfigError
 from bothways.model.folder import WEIGHTS, load_model
 from bothways.training.monitor import METRICS, read_metrics
-from bothways.training.precision import set_threads
 from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
 from bothways.training.runfolder import read_run
+from bothways.training.runtime import set_threads
 
 STOP = 4
 Outcomes = Mapping[str, list[dict[str, Any]]]
@@ -207,7 +207,7 @@ def test_a_killed_process_is_missed_and_the_run_goes_on(jobs: Outcomes, folder: 
     [
         ("broken", 1, "the disk of this process is full; empty it."),
         ("other options", 1, "seed: 0 on rank 0, 1 on rank 1"),
-        ("other recipe", 1, "optimizer.lr: 0.005 in the folder, 1.0 asked for"),
+        ("other recipe", 1, "optimizer.lr: 0.005 in the folder, 1.0 requested"),
         ("too many", 1, "makes 2, fewer than the 3 processes; start at most 2"),
         ("misspelt", 2, "did you mean '--clock.steps'?"),
         ("another verb", 2, "finetune runs in one process; start it without torchrun."),

@@ -38,7 +38,8 @@ from bothways.tasks.vectors import (
     embed_texts,
     write_vectors,
 )
-from bothways.training.precision import choose_precision, set_threads
+from bothways.training.precision import choose_precision
+from bothways.training.runtime import set_threads
 from bothways.use import Model, load, put
 from bothways.use_options import (
     AnswerOptions,

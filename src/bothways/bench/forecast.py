@@ -26,8 +26,9 @@ from bothways.pretraining.clock import EVALUATIONS
 from bothways.pretraining.objective import PAIR_TASKS
 from bothways.pretraining.start import load_start
 from bothways.training.device import choose_device
-from bothways.training.precision import Choice, choose_precision, set_threads
+from bothways.training.precision import Choice, choose_precision
 from bothways.training.runfolder import versions
+from bothways.training.runtime import set_threads
 from bothways.training.schedules import phase_steps, total_steps
 
 _SAMPLE = 512  # sequences of a corpus that tell how long they are

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.table import Table
 
 from bothways.bench.forecast import Forecast, PhaseForecast
-from bothways.training.precision import threads_said
+from bothways.training.runtime import threads_phrase
 
 
 def tables(forecast: Forecast) -> list[Table | str]:
@@ -21,7 +21,7 @@ def _about(forecast: Forecast) -> str:
     return (
         f"{model.layers} layers, hidden {model.hidden}, {model.heads} heads, feed-forward "
         f"{model.intermediate}, vocabulary {model.vocab_size:,}\n"
-        f"{text}; {forecast.precision.reason}; {threads_said(forecast.threads)}"
+        f"{text}; {forecast.precision.reason}; {threads_phrase(forecast.threads)}"
     )
 
 

@@ -31,8 +31,9 @@ from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
 from bothways.model.cost import mean_operations
 from bothways.training.device import choose_device, find_peak, synchronize
-from bothways.training.precision import DTYPES, choose_precision, set_threads, threads_said
+from bothways.training.precision import DTYPES, choose_precision
 from bothways.training.runfolder import versions
+from bothways.training.runtime import set_threads, threads_phrase
 from bothways.use_options import BenchTrainOptions
 
 _STEPS = 4  # different batches, used in turn
@@ -77,7 +78,7 @@ def bench_train(options: BenchTrainOptions, *, say: Callable[[str], None] = prin
     say(
         f"{options.size}: {config.layers} layers, hidden {config.hidden}, vocabulary "
         f"{config.vocab_size:,}; {tokens:,.0f} real tokens a step, {share:.0%} of what "
-        f"padding to the longest makes; {threads_said(threads)}; {device.reason}; "
+        f"padding to the longest makes; {threads_phrase(threads)}; {device.reason}; "
         f"{precision.reason}"
     )
     if options.profile:

@@ -31,9 +31,10 @@ from bothways.pretraining.utilization import Utilization
 from bothways.training.device import choose_device, peak_memory_note
 from bothways.training.engine import Trainer
 from bothways.training.monitor import Monitor, SilentMonitor
-from bothways.training.precision import DTYPES, set_threads, threads_said
+from bothways.training.precision import DTYPES
 from bothways.training.ranks import Ranks, process_group
 from bothways.training.runfolder import Run, changed_numerics, open_run, record_changes
+from bothways.training.runtime import set_threads, threads_phrase
 from bothways.training.schedules import phase_steps
 from bothways.training.shards import whole_model
 from bothways.training.state import restore_newest, save_checkpoint
@@ -312,7 +313,7 @@ class _Pretraining:
         processes = ""
         if self.ranks.size > 1:
             processes = f" in each of {self.ranks.size} processes ({self.config.parallel})"
-        watch.say(f"{self.steps:,} steps; {reason}; {threads_said(threads)}{processes}")
+        watch.say(f"{self.steps:,} steps; {reason}; {threads_phrase(threads)}{processes}")
         fast, dtype = self.model.shared.fast, self.trainer.dtype
         form = describe_attention(shape, self.model.device, dtype, fast=fast)
         for note in [*notes, form] if form else notes:

@@ -29,7 +29,8 @@ from bothways.reproduce.grid import Grid
 from bothways.reproduce.heldout import HeldOutOptions
 from bothways.reproduce.steps import Step
 from bothways.training.device import choose_device, find_peak
-from bothways.training.precision import choose_precision, set_threads
+from bothways.training.precision import choose_precision
+from bothways.training.runtime import set_threads
 
 # Of the rate of large matrix products, what a small encoder's steps reach: measured with mini on
 # two cores in pre-training. Fine-tuning's shorter sequences reach less.

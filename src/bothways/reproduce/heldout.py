@@ -15,7 +15,7 @@ from bothways.model.folder import load_model
 from bothways.pretraining.heldout import evaluation_batches
 from bothways.pretraining.objective import measure
 from bothways.training.device import choose_device
-from bothways.training.precision import set_threads
+from bothways.training.runtime import set_threads
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from bothways.tasks.predict import check_length, check_segments
 from bothways.tasks.task import Part, Task
 from bothways.training.device import Device
 from bothways.training.precision import Choice
-from bothways.training.runfolder import Hold
+from bothways.training.runfolder import RunLock
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Opened:
     threads: int
     device: Device
     alone: bool = True
-    hold: Hold | None = None
+    hold: RunLock | None = None
 
 
 def load_data(config: FinetuneConfig, loaded: Loaded) -> Data:

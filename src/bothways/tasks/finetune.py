@@ -34,8 +34,9 @@ from bothways.tasks.runpage import write_reports, write_search_reports
 from bothways.tasks.search import SEARCH_VERB, search
 from bothways.tasks.seeds import keeps_head, read_seed
 from bothways.training.device import choose_device
-from bothways.training.precision import Choice, choose_precision, set_threads, threads_said
+from bothways.training.precision import Choice, choose_precision
 from bothways.training.runfolder import changed_numerics, open_run
+from bothways.training.runtime import set_threads, threads_phrase
 
 # A narrower encoder learns little at a rate below (EXPERIMENTS.md, section 9).
 _NARROW, _SLOW = 384, 1e-4
@@ -77,7 +78,7 @@ def begin(config: FinetuneConfig, jobs: Jobs) -> Callable[[], FinetuneResult]:
     data = load_data(config, loaded)
     kept = keeps_head(loaded, config, data.task)
     run = _open(config, loaded, kept, say)
-    threads = threads_said(run.threads)
+    threads = threads_phrase(run.threads)
     say(
         f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
         f"examples, from {'random weights shaped as ' * config.from_scratch}{config.model}, "
@@ -194,7 +195,7 @@ def _open(
         say(f"finished seeds are kept, bits of others may differ: {'; '.join(changed)}")
     fingerprint = digest(run.record["recipe"])
     choice, alone = Choice(name, reason), config.jobs == 1
-    return Opened(run.folder, fingerprint, choice, threads, device, alone, run.hold)
+    return Opened(run.folder, fingerprint, choice, threads, device, alone, run.lock)
 
 
 def model_digest(loaded: Loaded, *, weights: bool, head: bool = False) -> str:

@@ -22,7 +22,7 @@ from bothways.model.folder import Loaded, load_model
 from bothways.tasks.data import Data, Opened, load_data
 from bothways.tasks.report import SeedResult
 from bothways.tasks.seeds import train_seed
-from bothways.training.precision import set_threads
+from bothways.training.runtime import set_threads
 
 
 class Jobs:
