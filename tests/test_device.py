@@ -20,7 +20,7 @@ from bothways.errors import ConfigError, RunError
 from bothways.model import encoder
 from bothways.model.batch import PretrainingBatch
 from bothways.model.cost import training_cost
-from bothways.model.heads import Bert, ClassifierHead
+from bothways.model.heads import Bert, ClassifierHead, TokenHead
 from bothways.model.varlen import describe_attention
 from bothways.pretraining.batches import prefetch
 from bothways.pretraining.objective import measure, pretraining_loss
@@ -139,7 +139,7 @@ def test_precision_on_a_gpu(native: bool, name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: native)
     choice = choose_precision("auto", torch.device("cuda", 0))
     assert choice.name == name
-    assert choice.reason.startswith(f"{name}: this card has ")
+    assert choice.reason.startswith(f"{name}: this GPU ")
 
 
 # ------------------------------------------------------------------------ steps nobody waits for
@@ -236,9 +236,12 @@ def test_nothing_is_read_on_the_host_while_fine_tuning(
     }
     examples = examples.with_targets(targets[kind])
     model = small_model(dropout=0.1)
-    model.classifier = ClassifierHead(
-        model.config.hidden, 1 if kind == "score" else 2, model.shared, dropout=0.1
-    )
+    H, shared = model.config.hidden, model.shared
+    if every:
+        model.span = TokenHead(H, 2, shared, dropout=0.0)
+    else:
+        classes = 1 if kind == "score" else 2
+        model.classifier = ClassifierHead(H, classes, shared, dropout=0.1)
     made: Trainer[TaskBatch] = Trainer(
         model.to(meta), OptimizerOptions(), total_steps=20, seed=3, dtype=torch.bfloat16
     )

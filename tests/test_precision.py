@@ -25,9 +25,9 @@ def test_what_is_asked_for_is_taken(name: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("speed", "name", "reason"),
     [
-        (3.0, "bf16", "bf16: matrix products are 3.0 times as fast as in fp32 on this machine"),
-        (1.1, "fp32", "fp32: bf16 matrix products are only 1.1 times as fast on this machine"),
-        (0.2, "fp32", "fp32: bf16 matrix products are only 0.2 times as fast on this machine"),
+        (3.0, "bf16", "bf16: matrix products are 3.0 times as fast as in fp32 here"),
+        (1.1, "fp32", "fp32: bf16 matrix products are only 1.1 times as fast here"),
+        (0.2, "fp32", "fp32: bf16 matrix products are only 0.2 times as fast here"),
     ],
 )
 def test_auto_takes_what_is_faster(

@@ -214,6 +214,7 @@ class Bert(nn.Module):
             LengthError, ModelError: as :meth:`Encoder.hidden_states`.
         """
         if self.classifier is not None:
+            assert len(at) == inputs.sequences, "a classifier takes one vector per sequence"
             return self.sequence_vectors(inputs, dtype=dtype, first_tokens=selected)
         return self.token_vectors(inputs, at, dtype=dtype, selected=selected)
 

@@ -14,9 +14,9 @@ from bothways.use_options import DeviceName
 
 CPU = torch.device("cpu")
 
-# Dense bf16 matrix products with fp32 accumulation, operations per second, from NVIDIA's data sheets
-# (most of which give numbers with sparsity, which are twice as high). The first entry contained in
-# the card's name counts. Cards with several variants under one name are left out and measured.
+# Operations per second of dense bf16 matrix products with fp32 accumulation, from NVIDIA's data
+# sheets (most of which give numbers with sparsity, twice as high). The first entry contained in the
+# card's name counts. Cards with several variants under one name are left out and measured.
 _PEAK_BF16 = {
     "B200": 2250e12,
     "H200 NVL": 835e12,

@@ -54,11 +54,11 @@ def choose_precision(wanted: Literal["auto", "bf16", "fp32"], device: torch.devi
     if ratio >= _MIN_SPEEDUP:
         return Choice(
             "bf16",
-            f"bf16: matrix products are {ratio:.1f} times as fast as in fp32 on this machine",
+            f"bf16: matrix products are {ratio:.1f} times as fast as in fp32 here",
         )
     return Choice(
         "fp32",
-        f"fp32: bf16 matrix products are only {ratio:.1f} times as fast on this machine",
+        f"fp32: bf16 matrix products are only {ratio:.1f} times as fast here",
     )
 
 
