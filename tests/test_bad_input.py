@@ -434,14 +434,14 @@ def test_a_truncated_checkpoint(
     shutil.rmtree(world.model)
     assert run(*world.pretrain()) == 0
     said = capsys.readouterr().out
-    assert "checkpoint step-3 is damaged and is passed over: " in said
+    assert "skipping checkpoint step-3, which is damaged: " in said
     assert f"{newest / name}" in said
     assert "continuing after step 2" in said
     again = load_file(world.model / "model.safetensors")
     assert all((again[weight] == value).all() for weight, value in finished.items())
     for checkpoint in (world.run / "checkpoints").iterdir():
         truncate(checkpoint / name)
-    problem = f"{world.run / 'checkpoints'}: none of the 2 checkpoints is sound. Remove the run"
+    problem = f"{world.run / 'checkpoints'}: none of the 2 checkpoints is intact. Remove the run"
     refused(world.pretrain(), problem, "--start")
     if name == "model.safetensors":
         problem = f"{newest / name} is damaged or truncated"

@@ -138,7 +138,7 @@ def test_transformers_refuses_it(tmp_path: Path) -> None:
     ("prefix", "said"),
     [
         ("lstm.layers.0.weight_hh_l0", "lacks 2 of the weights.*lstm.layers.0.weight_hh_l0"),
-        ("lstm.classifier", "a BiLSTM and no head that reads it"),
+        ("lstm.classifier", "a BiLSTM but no head on top of it"),
     ],
 )
 def test_a_damaged_one_is_refused(prefix: str, said: str, tmp_path: Path) -> None:

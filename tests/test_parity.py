@@ -363,7 +363,7 @@ def test_left_to_right_classes_there_read_the_first_token(name: str, tmp_path: P
 
     config = _their_config(SHAPES[1], is_decoder=True, num_labels=1)
     _their_folder(name, config, tmp_path / "theirs")
-    with pytest.raises(ModelError, match=r"theirs: config.json says is_decoder.*\(BertModel\)"):
+    with pytest.raises(ModelError, match=r"theirs: config.json has is_decoder.*\(BertModel\)"):
         load_model(tmp_path / "theirs")
 
 

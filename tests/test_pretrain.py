@@ -397,12 +397,12 @@ def test_a_damaged_checkpoint_is_passed_over(
         file.truncate(1000)
     result = pretrain(config)
     out = capsys.readouterr().out
-    assert "checkpoint step-25 is damaged and is passed over" in out
+    assert "skipping checkpoint step-25, which is damaged" in out
     assert "continuing after step 24" in out
     assert weights(result.run) == weights(unbroken.run)
     for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():
         (checkpoint / "training.json").write_text("{}")
-    with pytest.raises(RunError, match="none of the 2 checkpoints is sound"):
+    with pytest.raises(RunError, match="none of the 2 checkpoints is intact"):
         pretrain(config)
 
 

@@ -1,8 +1,8 @@
-"""Training state on disk: atomic, checksummed, rotated, and found again after a kill.
+"""Checkpoints: written atomically, checksummed, rotated, and restored after a kill.
 
 A checkpoint is a model folder (so it can be used, fine-tuned or exported as it is) plus
-``training.safetensors`` (the optimizer's moments) and ``training.json`` (step, what the data order
-needs, a checksum of every file and of itself).
+``training.safetensors`` (the optimizer's moments) and ``training.json`` (the step, the state of the
+data order, a checksum of every file and of itself).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _NAME = re.compile(r"step-(\d+)$")
 
 @dataclass(frozen=True)
 class Restored:
-    """What was read back.
+    """A restored checkpoint.
 
     Attributes:
         step: steps done.
-        extra: what :func:`save_checkpoint` was given.
-        path: the checkpoint used.
+        extra: as passed to :func:`save_checkpoint`.
+        path: the checkpoint.
     """
 
     step: int
@@ -62,7 +62,7 @@ def save_checkpoint(
 ) -> Path:
     """Write ``folder/step-N`` whole or not at all, then remove all but the ``keep`` newest.
 
-    Checkpoints of later steps are removed too: training went back behind them because they are
+    Checkpoints of later steps are removed too: training restarted before them because they are
     damaged.
 
     Args:
@@ -70,11 +70,11 @@ def save_checkpoint(
         step: steps done.
         model: saved as a model folder.
         tokenizer: saved with it.
-        optimizer: whose moments and counters are saved.
+        optimizer: its moments and counters are saved.
         about: for bothways.json.
-        extra: JSON-able data to get back.
-        keep: checkpoints kept, this one included; at least 1.
-        ranks: the processes of the run, all of which must call; the first alone writes.
+        extra: JSON-serialisable data, returned on restoring.
+        keep: checkpoints to keep, this one included; at least 1.
+        ranks: the processes of the run, all of which must call; only rank 0 writes.
 
     Raises:
         DiskError: it could not be written; earlier checkpoints are intact.
@@ -95,10 +95,10 @@ def save_checkpoint(
 
 
 def write_state(folder: Path, step: int, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
-    """Write tensors beside what the folder holds, and the manifest, with checksums of all files."""
+    """Add tensors to a folder, and the manifest with checksums of all its files."""
     try:
         save_file(tensors, folder / _MOMENTS)
-    except SafetensorError as error:  # the library's word for a failed write
+    except SafetensorError as error:  # raised for a failed write
         raise OSError(str(error)) from error
     checksums = {p.name: sha256(p) for p in sorted(folder.iterdir())}
     manifest = {"format": 1, "step": step, "extra": extra, "sha256": checksums}
@@ -106,7 +106,7 @@ def write_state(folder: Path, step: int, tensors: dict[str, Tensor], extra: dict
 
 
 def read_state(path: Path) -> tuple[Restored, dict[str, Tensor]]:
-    """What :func:`write_state` wrote; check it first with :func:`verify_checkpoint`."""
+    """Read what :func:`write_state` wrote; check it first with :func:`verify_checkpoint`."""
     manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
     restored = Restored(int(manifest["step"]), dict(manifest["extra"]), path)
     return restored, load_file(path / _MOMENTS)
@@ -119,15 +119,15 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def verify_checkpoint(path: Path) -> list[str]:
-    """What is wrong with a checkpoint, in words; empty when it is sound."""
+    """The problems of a checkpoint, in words; empty if it is intact."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-        own = manifest.pop("digest")
+        recorded = manifest.pop("digest")
         expected = dict(manifest["sha256"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return [f"{path / _MANIFEST} cannot be read ({error!r})"]
     problems = []
-    if digest(manifest) != own:
+    if digest(manifest) != recorded:
         problems.append(f"{path / _MANIFEST} does not match its own checksum (damaged)")
     for name, checksum in expected.items():
         file = path / name
@@ -148,16 +148,16 @@ def restore_newest(
     say: Callable[[str], None],
     ranks: Ranks = SINGLE_PROCESS,
 ) -> Restored | None:
-    """Load the newest sound checkpoint into model and optimizer.
+    """Load the newest intact checkpoint into model and optimizer.
 
-    Damaged ones are named through ``say`` and passed over. Of several processes the first alone
-    reads, and tells the others.
+    Damaged ones are reported through ``say`` and skipped. Of several processes only rank 0 reads,
+    and broadcasts to the others.
 
     Returns:
-        What was restored; None if there is no checkpoint at all.
+        What was restored; None if there are no checkpoints.
 
     Raises:
-        RunError: there are checkpoints, but none is sound.
+        RunError: there are checkpoints, but none is intact.
     """
     read: dict[str, Tensor] = {}
     expected = {name: tensor.shape for name, tensor in trained_tensors(model, optimizer)}
@@ -174,7 +174,7 @@ def _read_newest(
     read: dict[str, Tensor],
     say: Callable[[str], None],
 ) -> Restored | None:
-    """The newest sound checkpoint, its tensors put into ``read``."""
+    """Find the newest intact checkpoint and put its tensors into ``read``."""
     for leftover in folder.glob(PARTIAL + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
     found = checkpoints(folder)
@@ -185,10 +185,10 @@ def _read_newest(
                 return _read(path, expected, read)
             except (BothwaysError, SafetensorError, KeyError, RuntimeError) as error:
                 problems = [str(error)]
-        say(f"checkpoint {path.name} is damaged and is passed over: {'; '.join(problems)}")
+        say(f"skipping checkpoint {path.name}, which is damaged: {'; '.join(problems)}")
     if found:
         raise RunError(
-            f"{folder}: none of the {len(found)} checkpoints is sound. Remove the run folder to "
+            f"{folder}: none of the {len(found)} checkpoints is intact. Remove the run folder to "
             "start again, or start a new run from a model folder with --start."
         )
     return None
@@ -199,14 +199,14 @@ def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) 
     found = {**load_model(path).model.state_dict(), **moments}
     for name, shape in expected.items():
         if name not in found or found[name].shape != shape:
-            there = tuple(found[name].shape) if name in found else "not there"
-            raise RunError(f"{name} should be {tuple(shape)} and is {there}")
+            actual = f"has shape {tuple(found[name].shape)}" if name in found else "is missing"
+            raise RunError(f"{name} {actual}; expected shape {tuple(shape)}")
     read.update(found)
     return restored
 
 
 def trained_tensors(model: Bert, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """All that training changes, by the names it has on disk."""
+    """Everything that training changes, with its names on disk."""
     yield from parameters(model)
     yield from _moments(model, optimizer)
 
