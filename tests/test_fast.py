@@ -193,9 +193,9 @@ def test_of_equal_logits_the_first_is_the_prediction() -> None:
         assert fused_cross_entropy(x, weight, bias, torch.tensor(ids))[1] == expected
 
 
-def test_fused_cross_entropy_works_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_cross_entropy_works_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight, bias = torch.randn(50, 6), torch.randn(64, 6), torch.randn(64)
     ids = torch.randint(64, (50,))
     whole = fused_cross_entropy(x, weight, bias, ids)
-    monkeypatch.setattr("bothways.model.losses._ROWS_BYTES", 4 * 64 * 7)
+    monkeypatch.setattr("bothways.model.losses._CHUNK_BYTES", 4 * 64 * 7)
     torch.testing.assert_close(fused_cross_entropy(x, weight, bias, ids), whole)

@@ -223,7 +223,7 @@ def test_sound_files_of_another_network_are_passed_over(damaged: Path, tmp_path:
     restored = training.restore()
     assert restored is not None
     assert restored.step == 8
-    assert "step-9 is damaged" in training.said[0]
+    assert "step-9, which is damaged" in training.said[0]
 
 
 def test_none_sound_is_an_error(damaged: Path) -> None:

@@ -59,7 +59,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
         correct = torch.zeros((), dtype=torch.int64, device=logits.device)
         chunk_bytes = _CHUNK_BYTES if logits.device.type == "cpu" else _CHUNK_BYTES_GPU
         size = max(1, chunk_bytes // (4 * logits.shape[1]))
-        for chunk, targets in zip(logits.split(size), ids.split(size), strict=True):
+        for chunk, targets in zip(torch.split(logits, size), torch.split(ids, size), strict=True):
             chunk_loss, chunk_correct = _softmax_in_place(
                 chunk, targets, exact, gradient=any(ctx.needs_input_grad)
             )
