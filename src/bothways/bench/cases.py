@@ -1,6 +1,6 @@
 """Batches for benchmarks, the same for bothways and transformers.
 
-B sequences, L tokens of a sequence, T tokens of a flat batch, M masked positions.
+B sequences, L sequence length, T tokens of a flat batch, M masked positions.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from bothways.model.batch import (
 from bothways.pretraining.batches import PairBatches
 from bothways.pretraining.masking import max_predictions
 
-_FIRST_WORD = (
-    5  # lower ids are special in most vocabularies; which ids are drawn does not matter
-)
+_FIRST_WORD = 5  # lower ids are special in most vocabularies; which ids are drawn does not matter
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,7 @@ def _sample_text(
                 pairs=config.pairs.kind,
                 masking=config.masking,
             )
-            return [part for step in steps for part in step]
+            return [batch for step in steps for batch in step]
 
         batch = random_batches(micro_batch)[0]
         lengths = np.array([phase.length])

@@ -75,7 +75,8 @@ def bench_train(options: BenchTrainOptions, *, say: Callable[[str], None] = prin
     config, steps = _case(options)
     precision = choose_precision(options.precision, device.torch)
     tokens = statistics.mean(real_tokens(step) for step in steps)
-    share = tokens / (sum(_area(part) for step in steps for part in step) / len(steps))
+    padded = sum(_padded_tokens(batch) for step in steps for batch in step) / len(steps)
+    share = tokens / padded
     say(
         f"{options.size}: {config.layers} layers, hidden {config.hidden}, vocabulary "
         f"{config.vocab_size:,}; {tokens:,.0f} tokens per step, {share:.0%} of the size when "
@@ -95,15 +96,15 @@ def bench_train(options: BenchTrainOptions, *, say: Callable[[str], None] = prin
     needed = _operations(config, steps)
     ours = seconds[options.contenders[0]]
     results = []
-    for name, own in seconds.items():
-        rate = tokens / statistics.median(own)
+    for name, step_seconds in seconds.items():
+        rate = tokens / statistics.median(step_seconds)
         kind = "fp32" if "fp32" in name else "bf16" if "bf16" in name else precision.name
         results.append(
             Result(
                 name=name,
-                seconds=own,
+                seconds=step_seconds,
                 tokens_per_second=rate,
-                faster=statistics.median(t / o for t, o in zip(own, ours, strict=True)),
+                faster=statistics.median(t / o for t, o in zip(step_seconds, ours, strict=True)),
                 share_of_peak=rate * needed / peaks[kind],
                 peak_mib=memory[name],
             )
@@ -133,8 +134,8 @@ def _shape(options: BenchTrainOptions, vocab_size: int) -> ModelConfig:
     return replace(config, attention_dropout=options.attention_dropout)
 
 
-def _area(part: PretrainingBatch) -> int:
-    return part.inputs.sequences * part.inputs.longest
+def _padded_tokens(batch: PretrainingBatch) -> int:
+    return batch.inputs.sequences * batch.inputs.longest
 
 
 def _operations(config: ModelConfig, steps: Sequence[Sequence[PretrainingBatch]]) -> float:

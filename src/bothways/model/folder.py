@@ -150,7 +150,7 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     if (folder / ABOUT).exists():
         about = read_json(folder / ABOUT, "without it, the folder loads as one made elsewhere")
     elif model.task_outputs:
-        about = _foreign_task(values, model)
+        about = _task_from_config(values, model)
     _check_direction(folder, model, about)
     return Loaded(model.eval(), tokenizer, about, unused, fresh)
 
@@ -229,11 +229,11 @@ def _refuse_other_layers(unused: list[str], config: ModelConfig, path: Path) -> 
     """Refuse weights of more layers than config.json has: without the last ones the network would
     compute something else, without an error."""
     numbers = {name: re.search(r"(?:^|\.)encoder\.layer\.(\d+)\.", name) for name in unused}
-    found = [name for name, n in numbers.items() if n and int(n[1]) >= config.layers]
-    if found:
+    extra = [name for name, n in numbers.items() if n and int(n[1]) >= config.layers]
+    if extra:
         raise ModelError(
             f"{path} holds weights of layers beyond the {config.layers} that {CONFIG} calls for, "
-            f"such as {found[0]}; the folder's files do not belong together."
+            f"such as {extra[0]}; the folder's files do not belong together."
         )
 
 
@@ -350,7 +350,7 @@ def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict
     return config
 
 
-def _foreign_task(values: dict[str, Any], model: Bert) -> dict[str, Any]:
+def _task_from_config(values: dict[str, Any], model: Bert) -> dict[str, Any]:
     """The equivalent of bothways.json for a task head that transformers saved."""
     names, outputs = values.get("id2label") or {}, model.task_outputs
     labels = [str(names.get(str(i), f"LABEL_{i}")) for i in range(outputs)]

@@ -114,7 +114,7 @@ def from_hugging_face(
     Args:
         theirs: weights, with or without the ``bert.`` prefix, possibly with old LayerNorm names.
         config: the shape they should have.
-        where: the file, for messages.
+        where: the file, for error messages.
         tagging: ``classifier`` is a head on single tokens.
 
     Returns:

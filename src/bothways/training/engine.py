@@ -70,7 +70,7 @@ class Trainer(Generic[M]):
         # Only the fused kernel can skip an update on the device.
         fused = isinstance(self.optimizer, torch.optim.AdamW) and not self._sharded
         self._checks_every_step = model.device.type == "cpu" or not fused
-        self._first_bad = torch.full((), -1, dtype=torch.int64, device=model.device)
+        self._first_nonfinite = torch.full((), -1, dtype=torch.int64, device=model.device)
 
     def step(self, step: int, micro_batches: Sequence[M], loss: Loss[M]) -> Stats:
         """Train on one global batch.
@@ -93,7 +93,7 @@ class Trainer(Generic[M]):
         self._frozen_rows.clear_gradients()
         norm = self._clip()
         if not self._checks_every_step:
-            self._skip_update_if_bad(step, norm)
+            self._skip_nonfinite_update(step, norm)
         elif not torch.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
             raise _diverged(step, f"{norm.item()}")
@@ -113,16 +113,16 @@ class Trainer(Generic[M]):
         Raises:
             DivergenceError: a gradient was not finite; that step's update was skipped.
         """
-        if not self._checks_every_step and (first := int(self._first_bad)) >= 0:
-            self._first_bad.fill_(-1)
+        if not self._checks_every_step and (first := int(self._first_nonfinite)) >= 0:
+            self._first_nonfinite.fill_(-1)
             raise _diverged(first, "not finite")
 
-    def _skip_update_if_bad(self, step: int, norm: Tensor) -> None:
+    def _skip_nonfinite_update(self, step: int, norm: Tensor) -> None:
         """Make the optimizer's kernel do nothing if the norm is not finite, as a gradient scaler
         does, and record the first such step; all on the device."""
-        bad = ~torch.isfinite(norm)
-        self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
-        self._first_bad.masked_fill_(bad & (self._first_bad < 0), step)
+        nonfinite = ~torch.isfinite(norm)
+        self.optimizer.found_inf = nonfinite.float()  # type: ignore[attr-defined]
+        self._first_nonfinite.masked_fill_(nonfinite & (self._first_nonfinite < 0), step)
 
     def _accumulate_gradients(
         self, step: int, micro_batches: Sequence[M], loss: Loss[M]

@@ -145,8 +145,8 @@ class Monitor:
         """Drop records after the step that a continued run starts from, and a truncated last line.
         A run that starts from the beginning drops all: it measures step 0 again."""
         if self._path.exists():
-            kept = [r for r in read_metrics(self._path) if done and r["step"] <= done]
-            write_text(self._path, "".join(json.dumps(r) + "\n" for r in kept))
+            records = [r for r in read_metrics(self._path) if done and r["step"] <= done]
+            write_text(self._path, "".join(json.dumps(r) + "\n" for r in records))
 
 
 class SilentMonitor(Monitor):

@@ -107,9 +107,9 @@ def open_run(
     """
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
     recipe = {name: value for name, value in recipe.items() if name not in without}
-    found = ranks.run_on_rank0(lambda: _find_run(folder, recipe, verb))
-    if found is not None:
-        return _locked(found, ranks)
+    existing = ranks.run_on_rank0(lambda: _find_run(folder, recipe, verb))
+    if existing is not None:
+        return _locked(existing, ranks)
     record = {
         "format": 1,
         "verb": verb,
@@ -179,13 +179,13 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions and processor, on which a run's bits depend besides its config."""
-    found = {"python": platform.python_version(), "machine": _processor()}
+    versions = {"python": platform.python_version(), "machine": _processor()}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+            versions[package] = "unknown"
+    return versions
 
 
 def changed_numerics(run: Run, now: Mapping[str, Any]) -> list[str]:

@@ -86,11 +86,11 @@ def save_checkpoint(
     with new_folder(path) as partial:
         write_model_files(partial, model, tokenizer, about)
         write_state(partial, step, moments, extra)
-    found = checkpoints(folder)
-    kept = found[found.index(path) :][: max(keep, 1)]
+    existing = checkpoints(folder)
+    kept = existing[existing.index(path) :][: max(keep, 1)]
     with explain_disk_errors(folder):
-        for old in set(found).difference(kept):
-            shutil.rmtree(old)
+        for other in set(existing).difference(kept):
+            shutil.rmtree(other)
     return path
 
 
@@ -177,8 +177,8 @@ def _read_newest(
     """Find the newest intact checkpoint and put its tensors into ``read``."""
     for leftover in folder.glob(PARTIAL + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    found = checkpoints(folder)
-    for path in found:
+    existing = checkpoints(folder)
+    for path in existing:
         problems = verify_checkpoint(path)
         if not problems:
             try:
@@ -186,9 +186,9 @@ def _read_newest(
             except (BothwaysError, SafetensorError, KeyError, RuntimeError) as error:
                 problems = [str(error)]
         say(f"skipping checkpoint {path.name}, which is damaged: {'; '.join(problems)}")
-    if found:
+    if existing:
         raise RunError(
-            f"{folder}: none of the {len(found)} checkpoints is intact. Remove the run folder to "
+            f"{folder}: none of the {len(existing)} checkpoints is intact. Remove the run folder to "
             "start again, or start a new run from a model folder with --start."
         )
     return None
@@ -196,12 +196,12 @@ def _read_newest(
 
 def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) -> Restored:
     restored, moments = read_state(path)
-    found = {**load_model(path).model.state_dict(), **moments}
+    tensors = {**load_model(path).model.state_dict(), **moments}
     for name, shape in expected.items():
-        if name not in found or found[name].shape != shape:
-            actual = f"has shape {tuple(found[name].shape)}" if name in found else "is missing"
+        if name not in tensors or tensors[name].shape != shape:
+            actual = f"has shape {tuple(tensors[name].shape)}" if name in tensors else "is missing"
             raise RunError(f"{name} {actual}; expected shape {tuple(shape)}")
-    read.update(found)
+    read.update(tensors)
     return restored
 
 
