@@ -468,7 +468,7 @@ def test_a_run_folder_of_another_recipe(world: World, refused: Refused, tmp_path
     refused(world.finetune(dev=task), "  input.task.dev: ", remedy)
     problem = f"{world.run} holds a run of `pretrain`; choose another run folder"
     refused(world.finetune(out=world.run), problem)
-    refused(world.pretrain(out=world.corpus), "holds other files and no run.json")
+    refused(world.pretrain(out=world.corpus), "holds other files but no run.json")
 
 
 def test_folders_of_something_else_are_not_written_to(world: World, refused: Refused) -> None:

@@ -179,13 +179,13 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Versions and processor, on which a run's bits depend besides its config."""
-    versions = {"python": platform.python_version(), "machine": _processor()}
+    numbers = {"python": platform.python_version(), "machine": _processor()}
     for package in _PACKAGES:
         try:
-            versions[package] = version(package)
+            numbers[package] = version(package)
         except PackageNotFoundError:
-            versions[package] = "unknown"
-    return versions
+            numbers[package] = "unknown"
+    return numbers
 
 
 def changed_numerics(run: Run, now: Mapping[str, Any]) -> list[str]:

@@ -188,8 +188,8 @@ def _read_newest(
         say(f"skipping checkpoint {path.name}, which is damaged: {'; '.join(problems)}")
     if existing:
         raise RunError(
-            f"{folder}: none of the {len(existing)} checkpoints is intact. Remove the run folder to "
-            "start again, or start a new run from a model folder with --start."
+            f"{folder}: none of the {len(existing)} checkpoints is intact. Remove the run folder "
+            "to start again, or start a new run from a model folder with --start."
         )
     return None
 
