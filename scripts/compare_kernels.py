@@ -27,7 +27,8 @@ from bothways.pretraining.batches import PairBatches, prefetch
 from bothways.pretraining.objective import measure, pretraining_loss
 from bothways.training.engine import Trainer
 from bothways.training.plots import plot_panels
-from bothways.training.precision import DTYPES, set_threads
+from bothways.training.precision import DTYPES
+from bothways.training.runtime import set_threads
 
 # By name: kernels, dropout, key of the dropout masks. Runs are made in this order.
 RUNS = {

@@ -20,7 +20,8 @@ from bothways.model.heads import Bert
 from bothways.tasks.examples import Examples, TaskBatch
 from bothways.tasks.task import task_loss
 from bothways.training.engine import Trainer
-from bothways.training.precision import DTYPES, set_threads
+from bothways.training.precision import DTYPES
+from bothways.training.runtime import set_threads
 
 SEQUENCES, SHORTEST, LONGEST, VOCABULARY = 32, 10, 60, 16_384
 WARM_UP = 2

@@ -33,7 +33,7 @@ from bothways.options import load_recipe
 from bothways.pretraining import run as pretraining
 from bothways.pretraining.objective import pretraining_loss
 from bothways.training.engine import Trainer
-from bothways.training.ranks import ALONE, Ranks, joined
+from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
 from pretraining_examples import memory_store, pair_batches
 
 Hook = Callable[[int, int], None]
@@ -149,13 +149,13 @@ def gradients(notes: Path) -> None:
             ranks=ranks,
             parallel=parallel,
         )
-        parts = source.micro_batches(0, ranks.share)
-        trainer._add_gradients(0, parts, pretraining_loss(parts, "next", ranks))
+        parts = source.micro_batches(0, ranks.micro_batch_slice)
+        trainer._accumulate_gradients(0, parts, pretraining_loss(parts, "next", ranks))
         return trainer
 
-    alone = dict(trained(ALONE, "ddp").model.named_parameters())
+    alone = dict(trained(SINGLE_PROCESS, "ddp").model.named_parameters())
     found = {}
-    with joined() as ranks:
+    with process_group() as ranks:
         for form in ("ddp", "fsdp"):
             worst = 0.0
             for name, parameter in trained(ranks, form).model.named_parameters():
@@ -165,10 +165,10 @@ def gradients(notes: Path) -> None:
                 grad = grad.full_tensor() if form == "fsdp" else grad  # type: ignore[attr-defined]
                 worst = max(worst, float((grad - exact).norm() / exact.norm()))
             found[form] = worst
-        assert ranks.counts(ranks.rank + 1, 10) == [3, 20]
+        assert ranks.sum_counts(ranks.rank + 1, 10) == [3, 20]
         assert ranks.any(False, ranks.rank == 1) == [False, True]
-        assert ranks.told(ranks.rank) == 0
-        assert ranks.most(ranks.rank) == 1
+        assert ranks.broadcast(ranks.rank) == 0
+        assert ranks.max_over_ranks(ranks.rank) == 1
     notes.write_text(json.dumps(found))
 
 

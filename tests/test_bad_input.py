@@ -434,14 +434,14 @@ def test_a_truncated_checkpoint(
     shutil.rmtree(world.model)
     assert run(*world.pretrain()) == 0
     said = capsys.readouterr().out
-    assert "checkpoint step-3 is damaged and is passed over: " in said
+    assert "skipping checkpoint step-3, which is damaged: " in said
     assert f"{newest / name}" in said
     assert "continuing after step 2" in said
     again = load_file(world.model / "model.safetensors")
     assert all((again[weight] == value).all() for weight, value in finished.items())
     for checkpoint in (world.run / "checkpoints").iterdir():
         truncate(checkpoint / name)
-    problem = f"{world.run / 'checkpoints'}: none of the 2 checkpoints is sound. Remove the run"
+    problem = f"{world.run / 'checkpoints'}: none of the 2 checkpoints is intact. Remove the run"
     refused(world.pretrain(), problem, "--start")
     if name == "model.safetensors":
         problem = f"{newest / name} is damaged or truncated"
@@ -452,15 +452,15 @@ def test_a_run_folder_of_another_recipe(world: World, refused: Refused, tmp_path
     remedy = "or choose another run folder"
     refused(
         [*world.pretrain(), "--optimizer.lr", "0.003", "--seed", "4"],
-        f"{world.run} holds a run with another recipe:\n",
-        "  optimizer.lr: 0.0001 in the folder, 0.003 asked for\n",
-        "  seed: 0 in the folder, 4 asked for\n",
+        f"{world.run} holds a run with a different recipe:\n",
+        "  optimizer.lr: 0.0001 in the folder, 0.003 requested\n",
+        "  seed: 0 in the folder, 4 requested\n",
         remedy,
     )
     refused(
         [*world.finetune(), "--epochs", "2"],
-        f"{world.tuned} holds a run with another recipe:\n",
-        "  epochs: 1 in the folder, 2 asked for\n",
+        f"{world.tuned} holds a run with a different recipe:\n",
+        "  epochs: 1 in the folder, 2 requested\n",
         remedy,
     )
     task = tmp_path / "dev.tsv"
@@ -468,7 +468,7 @@ def test_a_run_folder_of_another_recipe(world: World, refused: Refused, tmp_path
     refused(world.finetune(dev=task), "  input.task.dev: ", remedy)
     problem = f"{world.run} holds a run of `pretrain`; choose another run folder"
     refused(world.finetune(out=world.run), problem)
-    refused(world.pretrain(out=world.corpus), "holds other files and no run.json")
+    refused(world.pretrain(out=world.corpus), "holds other files but no run.json")
 
 
 def test_folders_of_something_else_are_not_written_to(world: World, refused: Refused) -> None:

@@ -49,7 +49,7 @@ def test_a_classifier_reads_the_ends_of_both_directions(left_to_right: bool) -> 
     config = small_config(SHAPES[1], left_to_right=left_to_right)
     model = small_bert(config, classes=3, lstm=UNITS)
     inputs = inputs_of(ROWS)
-    states = model.task_states(inputs, inputs.starts)
+    states = model.task_vectors(inputs, inputs.starts)
     assert states.shape == (3, 2 * UNITS)
     assert model.lstm is not None
     lstm = model.lstm.layers[0]
@@ -67,9 +67,9 @@ def test_other_heads_read_its_outputs() -> None:
     inputs, at = inputs_of(ROWS), torch.tensor([1, 3, 4, 6])
     assert model.lstm is not None
     x_T2U = model.lstm(model.encoder(inputs)[:8], [4, 1, 3])
-    torch.testing.assert_close(model.task_states(inputs, at), x_T2U[at])
-    torch.testing.assert_close(model.task_states(inputs, torch.arange(8)), x_T2U)
-    alone = model.task_states(inputs_of(ROWS[2:]), torch.arange(3))
+    torch.testing.assert_close(model.task_vectors(inputs, at), x_T2U[at])
+    torch.testing.assert_close(model.task_vectors(inputs, torch.arange(8)), x_T2U)
+    alone = model.task_vectors(inputs_of(ROWS[2:]), torch.arange(3))
     torch.testing.assert_close(x_T2U[5:], alone, msg="sequences do not mix")
 
 
@@ -78,7 +78,7 @@ def test_everything_below_the_head_is_trained(heads: dict[str, Any]) -> None:
     model = small_bert(small_config(SHAPES[1]), lstm=UNITS, **heads).train()
     inputs = inputs_of(ROWS)
     at = inputs.starts if "classes" in heads else torch.arange(8)
-    model.task_logits(model.task_states(inputs, at, dtype=torch.bfloat16)).sum().backward()
+    model.task_logits(model.task_vectors(inputs, at, dtype=torch.bfloat16)).sum().backward()
     without = {n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()}
     assert {n for n in without if "pooler" not in n} <= {"encoder.embeddings.segments.weight"}
     assert any("pooler" in name for name in without)
@@ -138,7 +138,7 @@ def test_transformers_refuses_it(tmp_path: Path) -> None:
     ("prefix", "said"),
     [
         ("lstm.layers.0.weight_hh_l0", "lacks 2 of the weights.*lstm.layers.0.weight_hh_l0"),
-        ("lstm.classifier", "a BiLSTM and no head that reads it"),
+        ("lstm.classifier", "a BiLSTM but no head on top of it"),
     ],
 )
 def test_a_damaged_one_is_refused(prefix: str, said: str, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_it_learns_and_serves(tuned: Any, files: Path) -> None:
 def test_the_option_is_part_of_the_recipe(tuned: Any, files: Path) -> None:
     config = config_of(files, tuned.run, seeds=(0, 1))
     assert [s.model for s in finetune(config).seeds] == [s.model for s in tuned.seeds]
-    with pytest.raises(RunError, match="lstm: 16 in the folder, 8 asked for"):
+    with pytest.raises(RunError, match="lstm: 16 in the folder, 8 requested"):
         finetune(replace(config, lstm=8))
     with pytest.raises(ConfigError, match="lstm is -1; it must be at least 0"):
         FinetuneConfig(lstm=-1)

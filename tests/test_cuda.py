@@ -27,10 +27,10 @@ from bothways.config import (
 )
 from bothways.errors import RunError
 from bothways.model import encoder
-from bothways.model.batch import IGNORE, Inputs, PretrainingBatch, Spans
+from bothways.model.batch import IGNORE, Inputs, PretrainingBatch, SelectedPositions, Spans
 from bothways.model.heads import Bert
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
-from bothways.model.varlen import attend_flat, why_not_flat
+from bothways.model.varlen import VarlenLayout, attend_varlen, why_not_varlen
 from bothways.pretraining.objective import measure, pretraining_loss
 from bothways.pretraining.run import pretrain
 from bothways.training.device import choose_device, find_peak, peak_memory_note
@@ -84,7 +84,8 @@ def loss_and_gradients(
     ids[-1] = IGNORE
     model.zero_grad()
     moved = inputs.to(model.device)
-    x_MH, x_BH = model.encoder.read(moved, places, inputs.starts, dtype=dtype)
+    selected = SelectedPositions.of(moved, places, inputs.starts)
+    x_MH, x_BH = model.encoder.hidden_at(moved, selected, dtype=dtype)
     loss, _ = model.masked_lm_loss(x_MH, ids.to(model.device))
     labels = torch.arange(inputs.sequences, device=model.device) % 2
     logits = model.next_sentence_logits(x_BH)
@@ -105,7 +106,7 @@ def test_loss_and_gradients_are_the_cpus(
     """fp32 goes through tiles, bf16 through FlashAttention; the CPU computes in fp32."""
     model = bf16_model(left_to_right=causal)
     inputs = random_inputs(997, lengths, limit=64)
-    assert (why_not_flat(model.config, dtype, GPU) is None) == (dtype == torch.bfloat16)
+    assert (why_not_varlen(model.config, dtype, GPU) is None) == (dtype == torch.bfloat16)
     loss, grads = loss_and_gradients(model, inputs, torch.float32)
     found, found_grads = loss_and_gradients(copy.deepcopy(model).to(GPU), inputs, dtype)
     close(found, loss, share / 5)
@@ -124,7 +125,7 @@ def test_flat_attention_rounds_no_worse_than_tiles(monkeypatch: pytest.MonkeyPat
         return sum(float((own[n].cpu().double() - g).square().sum()) for n, g in exact.items())
 
     flat = error()
-    monkeypatch.setattr(encoder, "why_not_flat", lambda *_: "tiles")
+    monkeypatch.setattr(encoder, "why_not_varlen", lambda *_: "tiles")
     assert flat < 2 * error()
 
 
@@ -135,7 +136,7 @@ def test_flat_attention_is_the_librarys() -> None:
     q, k, v = (torch.randn(40, 2, 64, device=GPU, dtype=torch.bfloat16) for _ in range(3))
     for causal, window in ((False, (-1, -1)), (True, (-1, 0))):
         theirs = varlen.varlen_attn(q, k, v, spans.ends, spans.ends, 31, 31, window_size=window)
-        assert torch.equal(attend_flat(q, k, v, spans, spans, causal=causal), theirs)
+        assert torch.equal(attend_varlen(q, k, v, VarlenLayout(spans, spans, causal)), theirs)
 
 
 def test_dropout_within_the_kernel() -> None:
@@ -147,7 +148,7 @@ def test_dropout_within_the_kernel() -> None:
     v = torch.eye(L, D, device=GPU, dtype=torch.bfloat16)[:, None].expand(L, 2, D).contiguous()
     leaves = [x.requires_grad_() for x in (q, k, v)]
     torch.cuda.manual_seed(7)
-    dropped = attend_flat(*leaves, spans, spans, dropout=p)
+    dropped = attend_varlen(*leaves, VarlenLayout(spans, spans, causal=False), dropout=p)
     upstream = torch.randn_like(dropped)
     grads = torch.autograd.grad((dropped * upstream).sum(), leaves)
     kept = (dropped[:, :, :L] != 0).transpose(0, 1).double()  # [A, Q, L]

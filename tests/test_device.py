@@ -20,7 +20,8 @@ from bothways.errors import ConfigError, RunError
 from bothways.model import encoder
 from bothways.model.batch import PretrainingBatch
 from bothways.model.cost import training_cost
-from bothways.model.heads import Bert, ClassifierHead
+from bothways.model.heads import Bert, ClassifierHead, TokenHead
+from bothways.model.varlen import describe_attention
 from bothways.pretraining.batches import prefetch
 from bothways.pretraining.objective import measure, pretraining_loss
 from bothways.pretraining.utilization import Utilization
@@ -32,7 +33,6 @@ from bothways.training.device import (
     CPU,
     Peak,
     choose_device,
-    describe_attention,
     find_peak,
     matrix_rate,
     peak_memory_note,
@@ -64,12 +64,12 @@ def test_without_a_gpu() -> None:
     found = choose_device("auto")
     assert (found.torch, found.name) == (CPU, "cpu")
     assert found.reason.startswith("cpu: torch sees no GPU (")
-    assert choose_device("cpu").reason == "cpu: asked for"
+    assert choose_device("cpu").reason == "cpu: requested"
     with pytest.raises(ConfigError, match=r"device is cuda, but torch sees no GPU: .*--device cpu"):
         choose_device("cuda")
 
 
-@pytest.mark.parametrize(("wanted", "why"), [("auto", "torch sees it"), ("cuda", "asked for")])
+@pytest.mark.parametrize(("wanted", "why"), [("auto", "torch sees it"), ("cuda", "requested")])
 def test_with_a_gpu(card: list[torch.device], wanted: Any, why: str) -> None:
     found = choose_device(wanted)
     assert found.torch == torch.device("cuda", 0)
@@ -139,7 +139,7 @@ def test_precision_on_a_gpu(native: bool, name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: native)
     choice = choose_precision("auto", torch.device("cuda", 0))
     assert choice.name == name
-    assert choice.reason.startswith(f"{name}: this card has ")
+    assert choice.reason.startswith(f"{name}: this GPU ")
 
 
 # ------------------------------------------------------------------------ steps nobody waits for
@@ -149,7 +149,7 @@ def trainer(model: Bert, *, waits: bool) -> Trainer[PretrainingBatch]:
     made: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(lr=1e-2), total_steps=20, seed=3, dtype=torch.float32
     )
-    made._waits = waits
+    made._checks_every_step = waits
     return made
 
 
@@ -205,12 +205,12 @@ def test_nothing_is_read_on_the_host_within_a_step(
     meta: torch.device, flat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if flat:
-        monkeypatch.setattr(encoder, "why_not_flat", lambda *_: None)
+        monkeypatch.setattr(encoder, "why_not_varlen", lambda *_: None)
     model = small_model(dropout=0.1).to(meta)
     made: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(), total_steps=20, seed=3, dtype=torch.bfloat16
     )
-    assert not made._waits
+    assert not made._checks_every_step
     parts = [part.to(meta) for part in BATCHES.micro_batches(0)]
     stats = made.step(0, parts, pretraining_loss(parts))
     assert all(v.is_meta for k, v in stats.items() if isinstance(v, torch.Tensor)), stats
@@ -236,9 +236,12 @@ def test_nothing_is_read_on_the_host_while_fine_tuning(
     }
     examples = examples.with_targets(targets[kind])
     model = small_model(dropout=0.1)
-    model.classifier = ClassifierHead(
-        model.config.hidden, 1 if kind == "score" else 2, model.shared, dropout=0.1
-    )
+    H, shared = model.config.hidden, model.shared
+    if every:
+        model.span = TokenHead(H, 2, shared, dropout=0.0)
+    else:
+        classes = 1 if kind == "score" else 2
+        model.classifier = ClassifierHead(H, classes, shared, dropout=0.1)
     made: Trainer[TaskBatch] = Trainer(
         model.to(meta), OptimizerOptions(), total_steps=20, seed=3, dtype=torch.bfloat16
     )
@@ -252,8 +255,8 @@ def test_moved_batches_are_the_same() -> None:
     batches = BATCHES.first(6)
     moved = [batch.to("cpu") for batch in batches]
     assert measure(model, batches, torch.float32) == measure(model, moved, torch.float32)
-    assert moved[0].found is not None
-    assert torch.equal(moved[0].found.at, batches[0].reads.at)
+    assert moved[0].precomputed is not None
+    assert torch.equal(moved[0].precomputed.at, batches[0].selected.at)
 
 
 def test_prefetching_moves_batches_in_the_thread() -> None:
@@ -266,7 +269,7 @@ def test_prefetching_moves_batches_in_the_thread() -> None:
 
     (parts,) = prefetch(Watched(), range(1), device=torch.device("meta"))  # type: ignore[arg-type]
     assert threads[0] is not threading.main_thread()
-    assert all(part.inputs.tokens.is_meta and part.found is not None for part in parts)
+    assert all(part.inputs.tokens.is_meta and part.precomputed is not None for part in parts)
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])

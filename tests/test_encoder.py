@@ -148,12 +148,12 @@ def test_forward_padded_without_mask_and_segments() -> None:
     torch.testing.assert_close(encoder.forward_padded(ids).flatten(0, 1), flat)
 
 
-def test_forward_padded_names_a_place_beyond_the_positions_and_an_empty_row() -> None:
+def test_forward_padded_names_a_token_beyond_the_positions_and_an_empty_row() -> None:
     encoder = _encoder()
     ids = torch.zeros(2, 50, dtype=torch.int64)
     mask = torch.ones_like(ids)
     mask[:, 41:] = 0
-    with pytest.raises(LengthError, match=r"place 41 .*positions for 40"):
+    with pytest.raises(LengthError, match=r"position 41 .*positions for 40"):
         encoder.forward_padded(ids, mask)
     mask[:, 40] = 0
     assert encoder.forward_padded(ids, mask).shape == (2, 50, 32)

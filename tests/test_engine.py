@@ -73,7 +73,7 @@ def test_a_step_is_clip_rate_and_update(clip: float) -> None:
         assert torch.allclose(parameter, expected, rtol=1e-4, atol=2e-6)
 
 
-def test_held_rows_stay_to_the_bit_and_do_not_count_in_the_norm() -> None:
+def test_frozen_rows_stay_to_the_bit_and_do_not_count_in_the_norm() -> None:
     model = small_model()
     before = copy.deepcopy(model)
     names = [f"encoder.layers.0.attention.qkv.{kind}" for kind in ("weight", "bias")]
@@ -85,7 +85,7 @@ def test_held_rows_stay_to_the_bit_and_do_not_count_in_the_norm() -> None:
         total_steps=20,
         seed=3,
         dtype=torch.float32,
-        held=dict.fromkeys(names, rows),
+        frozen_rows=dict.fromkeys(names, rows),
     )
     stats = step(one, 2)
     for name in names:

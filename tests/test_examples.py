@@ -184,6 +184,11 @@ def windows() -> Examples:
     )
 
 
+def windows_at_first_tokens() -> Examples:
+    """The same, read at the first token of each sequence, as a classifier does."""
+    return dataclasses.replace(windows(), places=windows().bounds[:-1], targets=None)
+
+
 @pytest.mark.parametrize("order", [[0], [2, 0], [1, 2, 0], [0, 1, 2]])
 def test_items_keep_their_sequences_and_the_tokens_that_are_read(order: list[int]) -> None:
     found = windows()
@@ -213,7 +218,8 @@ def test_targets_of_items_follow_them() -> None:
 
 @pytest.mark.parametrize("heads", [{"tags": 3}, {"spans": True}, {"classes": 1}])
 def test_outputs_come_back_in_the_order_of_the_rows(heads: dict[str, int]) -> None:
-    model, found = small_bert(**heads), windows()
+    model = small_bert(**heads)
+    found = windows_at_first_tokens() if "classes" in heads else windows()
     together = predict_outputs(model, found, dtype=torch.float32)
     assert together.shape == (len(found.places), model.task_outputs)
     with torch.no_grad():
@@ -235,12 +241,12 @@ def test_every_token_may_be_read() -> None:
 
 def test_the_gradient_of_a_step_is_the_same_however_it_is_cut_for_every_loss() -> None:
     cases = {
-        "class": ({"tags": 3}, windows().places % 3),
-        "score": ({"classes": 1}, (windows().places / 7).astype(np.float32)),
-        "place": ({"spans": True}, np.array([[0, 1], [1, 1], [2, 0]])),
+        "class": ({"tags": 3}, windows(), windows().places % 3),
+        "score": ({"classes": 1}, windows_at_first_tokens(), np.arange(6, dtype=np.float32) / 7),
+        "place": ({"spans": True}, windows(), np.array([[0, 1], [1, 1], [2, 0]])),
     }
-    for kind, (heads, targets) in cases.items():
-        found = windows().with_targets(targets)
+    for kind, (heads, items, targets) in cases.items():
+        found = items.with_targets(targets)
         everything = np.arange(3)
         gradients = []
         for parts in ([everything], [everything[:1], everything[1:]]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,11 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bothways.model.attention import Attention, _Attend, _AttendFrom
-from bothways.model.batch import IGNORE
+from bothways.model.batch import IGNORE, SelectedPositions
 from bothways.model.heads import Bert
 from bothways.model.losses import class_loss, fused_cross_entropy, masked_lm_loss
 from bothways.model.shared import Shared
-from bothways.model.tiles import make_reading, make_tiles
+from bothways.model.tiles import make_tiles
 from model_examples import SHAPES, random_inputs, randomise, small_bert, small_config
 
 RAGGED = [3, 40, 1, 36, 20, 37, 2, 40]
@@ -26,7 +25,8 @@ RAGGED = [3, 40, 1, 36, 20, 37, 2, 40]
 
 def _loss(model: Bert, places: Tensor, ids: Tensor, dtype: torch.dtype) -> Tensor:
     inputs = random_inputs(model.config.vocab_size, RAGGED, limit=64)
-    x_MH, x_BH = model.encoder.read(inputs, places, inputs.starts, dtype=dtype)
+    selected = SelectedPositions.of(inputs, places, inputs.starts)
+    x_MH, x_BH = model.encoder.hidden_at(inputs, selected, dtype=dtype)
     masked, _ = model.masked_lm_loss(x_MH, ids)
     labels = torch.arange(inputs.sequences) % 2
     return masked + class_loss(model.next_sentence_logits(x_BH), labels)[0]
@@ -98,34 +98,36 @@ def test_with_dropout_the_same_elements_are_dropped() -> None:
     torch.testing.assert_close(plain, fast_)
 
 
-def test_dropout_where_few_tokens_are_read_keeps_the_mean() -> None:
+def test_dropout_at_selected_positions_keeps_the_mean() -> None:
     """Attention is linear in its dropped probabilities, so the mean over draws is exact."""
     p, draws = 0.3, 2000
     inputs = random_inputs(97, [3, 20, 18], limit=64)
     tiles = make_tiles(inputs, torch.float64)
-    reading = make_reading(inputs, tiles, np.array([0, 3, 9, 23]))
+    selected = SelectedPositions.of(inputs, torch.tensor([0, 3, 9, 23]))
+    queries = tiles.select(inputs, selected)
     shared = Shared()
     attention = Attention(small_config((1, 16, 2, 64, 97), dropout=p), shared).double()
     randomise(attention)
     x_TH = torch.randn(len(inputs.tokens), 16, dtype=torch.float64)
-    x_NH = x_TH[reading.at]
+    x_NH = x_TH[selected.at]
     with torch.no_grad():
-        drawn = torch.stack([attention.read(x_TH, x_NH, tiles, reading)[:4] for _ in range(draws)])
+        drawn = torch.stack([attention.forward_at(x_NH, x_TH, queries)[:4] for _ in range(draws)])
         shared.eval()
-        expected = attention.read(x_TH, x_NH, tiles, reading)[:4]
+        expected = attention.forward_at(x_NH, x_TH, queries)[:4]
     error = drawn.std(0) / math.sqrt(draws)
     assert ((drawn.mean(0) - expected).abs() < 5 * error).all()
     assert (drawn.std(0) > 0).all()
 
 
-def test_reading_gives_the_rows_of_the_whole_in_the_order_asked_for() -> None:
+def test_selected_positions_come_in_the_requested_order() -> None:
     model = small_bert().double()
     inputs = random_inputs(97, RAGGED, limit=64)
     whole = model.encoder(inputs, dtype=torch.float64)
     first, second = torch.tensor([150, 3, 3, 77]), torch.tensor([3, 0])
+    selected = SelectedPositions.of(inputs, first, second)
     for fast in (True, False):
         model.shared.fast = fast
-        rows = model.encoder.read(inputs, first, second, dtype=torch.float64)
+        rows = model.encoder.hidden_at(inputs, selected, dtype=torch.float64)
         torch.testing.assert_close(rows, [whole[first], whole[second]])
 
 
@@ -191,9 +193,9 @@ def test_of_equal_logits_the_first_is_the_prediction() -> None:
         assert fused_cross_entropy(x, weight, bias, torch.tensor(ids))[1] == expected
 
 
-def test_fused_cross_entropy_works_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_cross_entropy_works_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight, bias = torch.randn(50, 6), torch.randn(64, 6), torch.randn(64)
     ids = torch.randint(64, (50,))
     whole = fused_cross_entropy(x, weight, bias, ids)
-    monkeypatch.setattr("bothways.model.losses._ROWS_BYTES", 4 * 64 * 7)
+    monkeypatch.setattr("bothways.model.losses._CHUNK_BYTES", 4 * 64 * 7)
     torch.testing.assert_close(fused_cross_entropy(x, weight, bias, ids), whole)

@@ -188,7 +188,7 @@ def test_a_bin_file_with_code_is_refused_and_not_run(zipped: bool, tmp_path: Pat
         torch.save(content, path)
     else:
         path.write_bytes(pickle.dumps(content, protocol=2))
-    with pytest.raises(ModelError, match=r"pytorch_model\.bin .*foreign code"):
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin .*arbitrary code"):
         load_model(folder)
     assert not (tmp_path / "owned").exists()
 

@@ -57,7 +57,7 @@ def config(**changes: Any) -> PlanConfig:
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose speed and memory are known: 1 ms a token, 0.1 s an update."""
     monkeypatch.setattr(module, "probe", lambda *_: Probe(1e-3, 0.1, 2e9, 5e8))
-    monkeypatch.setattr(module, "_resident", lambda: 10**9)
+    monkeypatch.setattr(module, "_resident_bytes", lambda: 10**9)
 
 
 @pytest.mark.usefixtures("still")

@@ -90,7 +90,7 @@ def test_all_rows_of_the_table_in_one_run(
     more = dataclasses.replace(config, seeds=(0, 1), layers=("last",))
     assert len(tag_by_features(more).dev["last"]) == 2
     monkeypatch.undo()
-    with pytest.raises(RunError, match="hidden: 16 in the folder, 8 asked for"):
+    with pytest.raises(RunError, match="hidden: 16 in the folder, 8 requested"):
         tag_by_features(dataclasses.replace(config, hidden=8))
 
 

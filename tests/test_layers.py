@@ -109,10 +109,10 @@ def test_tiles_hold_every_token_once_and_no_other(lengths: list[int], exact: boo
     inputs = random_inputs(97, lengths, limit=64)
     tiles = make_tiles(inputs, torch.float32)
     total, T = sum(lengths), len(inputs.tokens)
-    rows = tiles.rows.numpy()
+    rows = tiles.flat_rows.numpy()
     real = np.setdiff1d(np.arange(len(rows)), tiles.padding.numpy())
     assert sorted(rows[real]) == list(range(total))
-    assert (tiles.places.numpy()[rows[real]] == real).all()
+    assert (tiles.tile_rows.numpy()[rows[real]] == real).all()
     assert tiles.tail.tolist() == list(range(total, T))
     covered = 0
     for tile in tiles.tiles:
@@ -164,11 +164,11 @@ def test_gather_and_scatter_have_the_gradients_of_plain_indexing() -> None:
 def test_gradients_equal_autograds_own_where_padding_is_not_read() -> None:
     inputs = random_inputs(97, [5, 12, 11, 1])
     tiles = make_tiles(inputs, torch.float64)
-    weights = torch.randn(len(tiles.rows), 2, dtype=torch.float64)
+    weights = torch.randn(len(tiles.flat_rows), 2, dtype=torch.float64)
     weights[tiles.padding] = 0
     x = torch.randn(len(inputs.tokens), 2, dtype=torch.float64, requires_grad=True)
     (ours,) = torch.autograd.grad((tiles.gather(x) * weights).sum(), x)
-    (plain,) = torch.autograd.grad((x[tiles.rows] * weights).sum(), x)
+    (plain,) = torch.autograd.grad((x[tiles.flat_rows] * weights).sum(), x)
     torch.testing.assert_close(ours, plain, rtol=0, atol=0)
 
 

@@ -185,10 +185,10 @@ def test_a_classifier_reads_the_last_token_of_each_sequence(fast: bool) -> None:
     rows = [[5, 6, 7, 8], [9], [10, 11]]
     inputs = collate(rows, [[0] * len(row) for row in rows], max_positions=8)
     with torch.no_grad():
-        states = model.task_states(inputs, inputs.starts)
+        states = model.task_vectors(inputs, inputs.starts)
         torch.testing.assert_close(states, model.encoder(inputs)[torch.tensor([3, 4, 6])])
         changed = collate([[4, 6, 7, 8], *rows[1:]], [[0] * 4, [0], [0] * 2], max_positions=8)
-        other = model.task_states(changed, changed.starts)
+        other = model.task_vectors(changed, changed.starts)
     assert (states[0] - other[0]).abs().max() > 0.01, "its last token sees the first"
     torch.testing.assert_close(states[1:], other[1:])
 
@@ -199,8 +199,8 @@ def test_heads_on_single_tokens_read_them() -> None:
     at = torch.tensor([1, 2, 5])
     with torch.no_grad():
         x_TH = model.encoder(inputs)
-        torch.testing.assert_close(model.task_states(inputs, at), x_TH[at])
-        every = model.task_states(inputs, torch.arange(6))
+        torch.testing.assert_close(model.task_vectors(inputs, at), x_TH[at])
+        every = model.task_vectors(inputs, torch.arange(6))
     torch.testing.assert_close(every, x_TH[:6])
 
 

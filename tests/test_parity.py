@@ -356,14 +356,14 @@ def test_left_to_right_classes_there_read_the_first_token(name: str, tmp_path: P
     inputs, batch = _batch(SHAPES[1][4])
     logits = theirs(**_as_choices(batch, name)).logits.view(-1, 1)
     _close(_our_classes(ours, inputs), logits)
-    assert (ours.task_logits(ours.task_states(inputs, inputs.starts)) - logits).abs().max() > 0.1
+    assert (ours.task_logits(ours.task_vectors(inputs, inputs.starts)) - logits).abs().max() > 0.1
     loaded = load_model(tmp_path / "m")
     assert loaded.about["pooled"] == "last"
     assert "transformers" in loaded.about
 
     config = _their_config(SHAPES[1], is_decoder=True, num_labels=1)
     _their_folder(name, config, tmp_path / "theirs")
-    with pytest.raises(ModelError, match=r"theirs: config.json says is_decoder.*\(BertModel\)"):
+    with pytest.raises(ModelError, match=r"theirs: config.json has is_decoder.*\(BertModel\)"):
         load_model(tmp_path / "theirs")
 
 

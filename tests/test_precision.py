@@ -1,4 +1,4 @@
-"""Which arithmetic and how many threads."""
+"""The choice of precision, and the number of threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 
 from bothways.errors import ConfigError
 from bothways.training import precision
-from bothways.training.precision import DTYPES, choose_precision, set_threads
+from bothways.training.precision import DTYPES, choose_precision
+from bothways.training.runtime import set_threads
 
 
 @pytest.mark.parametrize("name", ["bf16", "fp32"])
@@ -18,15 +19,15 @@ def test_what_is_asked_for_is_taken(name: str, monkeypatch: pytest.MonkeyPatch) 
     choice = choose_precision(name)  # type: ignore[arg-type]
     assert choice.name == name
     assert choice.dtype is DTYPES[name]
-    assert choice.reason == f"{name}: asked for"
+    assert choice.reason == f"{name}: requested"
 
 
 @pytest.mark.parametrize(
     ("speed", "name", "reason"),
     [
-        (3.0, "bf16", "bf16: its matrix products run 3.0 times as fast as fp32's here"),
-        (1.1, "fp32", "fp32: bf16 matrix products run at 1.1 times its speed"),
-        (0.2, "fp32", "fp32: bf16 matrix products run at 0.2 times its speed"),
+        (3.0, "bf16", "bf16: matrix products are 3.0 times as fast as in fp32 here"),
+        (1.1, "fp32", "fp32: bf16 matrix products are only 1.1 times as fast here"),
+        (0.2, "fp32", "fp32: bf16 matrix products are only 0.2 times as fast here"),
     ],
 )
 def test_auto_takes_what_is_faster(

@@ -172,7 +172,7 @@ def test_what_is_in_the_run_folder(unbroken: PretrainResult) -> None:
     assert record["resolved"] == {
         "device": "cpu",
         "precision": "fp32",
-        "reason": "fp32: asked for",
+        "reason": "fp32: requested",
         "kernels": "fast",
         "steps": STEPS,
         "threads": 1,
@@ -397,12 +397,12 @@ def test_a_damaged_checkpoint_is_passed_over(
         file.truncate(1000)
     result = pretrain(config)
     out = capsys.readouterr().out
-    assert "checkpoint step-25 is damaged and is passed over" in out
+    assert "skipping checkpoint step-25, which is damaged" in out
     assert "continuing after step 24" in out
     assert weights(result.run) == weights(unbroken.run)
     for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():
         (checkpoint / "training.json").write_text("{}")
-    with pytest.raises(RunError, match="none of the 2 checkpoints is sound"):
+    with pytest.raises(RunError, match="none of the 2 checkpoints is intact"):
         pretrain(config)
 
 
@@ -532,7 +532,7 @@ def test_missing_things_are_named(make: Make, tmp_path: Path) -> None:
 
 
 def test_another_recipe_is_refused(unbroken: PretrainResult, make: Make) -> None:
-    with pytest.raises(RunError, match=r"optimizer\.lr: 0\.02 in the folder, 0\.5 asked for"):
+    with pytest.raises(RunError, match=r"optimizer\.lr: 0\.02 in the folder, 0\.5 requested"):
         pretrain(make(unbroken.run, optimizer=OptimizerOptions(lr=0.5, warmup=0.1)))
 
 
@@ -557,7 +557,7 @@ def test_another_corpus_is_refused(
     unbroken: PretrainResult, make: Make, build: Callable[..., Path]
 ) -> None:
     other = build("other", 0, 30, heldout=0.2)
-    with pytest.raises(RunError, match=r"input\.corpus: .* in the folder, .* asked for"):
+    with pytest.raises(RunError, match=r"input\.corpus: .* in the folder, .* requested"):
         pretrain(make(unbroken.run, corpus=str(other)))
 
 

@@ -1,4 +1,4 @@
-"""Initial weights whose first heads look at the tokens beside their own and at copies of it."""
+"""Initial weights with relative-offset and duplicate-token heads in the first layer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def first_attention(config: ModelConfig, tokens: np.ndarray) -> Tensor:
         (384, 12, False, [-1, 1, -2, 2, -3, 3]),
     ],
 )
-def test_the_first_half_of_the_heads_looks_most_at_its_offsets(
+def test_offset_heads_attend_most_to_their_offsets(
     hidden: int, heads: int, left_to_right: bool, offsets: list[int]
 ) -> None:
     tokens = np.random.default_rng(0).integers(5, 2000, LENGTH)
@@ -70,7 +70,7 @@ def test_the_first_half_of_the_heads_looks_most_at_its_offsets(
 
 @pytest.mark.parametrize("left_to_right", [False, True])
 @pytest.mark.parametrize(("hidden", "heads"), [(256, 4), (128, 2), (320, 5), (384, 12), (90, 2)])
-def test_the_other_heads_look_at_copies_wherever_they_stand(
+def test_duplicate_token_heads_attend_to_copies_anywhere(
     hidden: int, heads: int, left_to_right: bool
 ) -> None:
     tokens = np.random.default_rng(1).permutation(np.arange(5, 2000))[:LENGTH]
@@ -131,7 +131,7 @@ def test_rows_are_held_while_they_are_as_primed() -> None:
         assert rows.nonzero()[:, 0].tolist() == [*range(64, 96), *range(160, 192)]
     qkv = encoder.layers[0].attention.qkv
     with torch.no_grad():
-        qkv.weight[0] += 1  # for places
+        qkv.weight[0] += 1  # an offset head
         qkv.weight[-1] += 1  # a value
         assert primed_rows(encoder, "encoder")
         qkv.bias[64] += 1

@@ -23,14 +23,14 @@ from bothways import cli
 from bothways.errors import ConfigError
 from bothways.model.folder import WEIGHTS, load_model
 from bothways.training.monitor import METRICS, read_metrics
-from bothways.training.precision import set_threads
-from bothways.training.ranks import ALONE, Ranks, joined
+from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
 from bothways.training.runfolder import read_run
+from bothways.training.runtime import set_threads
 
 STOP = 4
 Outcomes = Mapping[str, list[dict[str, Any]]]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-VANISHED = "another process of the run has vanished"
+DIED = "another process of the run has died"
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def test_another_form_is_said_and_recorded(
 def test_a_killed_process_is_missed_and_the_run_goes_on(jobs: Outcomes, folder: Path) -> None:
     first, second = jobs["killed"]
     assert (first["status"], second["status"]) == (1, -signal.SIGKILL)
-    assert VANISHED in first["err"]
+    assert DIED in first["err"]
     assert "torchrun --max-restarts" in first["err"]
     assert [o["status"] for o in jobs["continued"]] == [0, 0]
     assert "bits may differ" not in jobs["continued"][0]["out"]
@@ -206,8 +206,8 @@ def test_a_killed_process_is_missed_and_the_run_goes_on(jobs: Outcomes, folder: 
     ("job", "status", "said"),
     [
         ("broken", 1, "the disk of this process is full; empty it."),
-        ("other options", 1, "seed: 0 at rank 0, 1 at rank 1"),
-        ("other recipe", 1, "optimizer.lr: 0.005 in the folder, 1.0 asked for"),
+        ("other options", 1, "seed: 0 on rank 0, 1 on rank 1"),
+        ("other recipe", 1, "optimizer.lr: 0.005 in the folder, 1.0 requested"),
         ("too many", 1, "makes 2, fewer than the 3 processes; start at most 2"),
         ("misspelt", 2, "did you mean '--clock.steps'?"),
         ("another verb", 2, "finetune runs in one process; start it without torchrun."),
@@ -238,7 +238,7 @@ def test_processes_that_cannot_meet(
     assert cli.main(["pretrain"]) == 1
     assert "torchrun --nproc-per-node N" in capsys.readouterr().err
     monkeypatch.setenv("WORLD_SIZE", "two")
-    with pytest.raises(ConfigError, match="WORLD_SIZE is no number"), joined():
+    with pytest.raises(ConfigError, match="WORLD_SIZE is not a number"), process_group():
         pass
 
 
@@ -246,14 +246,14 @@ def test_processes_that_cannot_meet(
 
 
 def test_one_process_exchanges_nothing() -> None:
-    with joined() as ranks:
-        assert ranks == ALONE
+    with process_group() as ranks:
+        assert ranks == SINGLE_PROCESS
     assert not torch.distributed.is_initialized()
     values = torch.tensor([1.5])
     assert ranks.sum(values) is values
-    assert ranks.first_does(lambda: 3) == 3
+    assert ranks.run_on_rank0(lambda: 3) == 3
     ranks.check_same({"a": 1})
-    ranks.wait()
+    ranks.barrier()
 
 
 def test_threads_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,9 +268,9 @@ def test_threads_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.set_num_threads(before)
 
 
-def test_shares_are_all_of_it() -> None:
+def test_micro_batch_slices_cover_the_step() -> None:
     parts = list(range(7))
-    shares = [parts[Ranks(rank, 3).share] for rank in range(3)]
+    shares = [parts[Ranks(rank, 3).micro_batch_slice] for rank in range(3)]
     assert shares == [[0, 3, 6], [1, 4], [2, 5]]
 
 
@@ -308,7 +308,7 @@ def test_torchrun_starts_all_again_after_a_kill(folder: Path, tiny_corpus: Path)
         os.kill(children(process.pid)[rank], signal.SIGKILL)
     assert process.wait() == 0, log.read_text()
     assert log.read_text().count("continuing after step") == 2
-    assert log.read_text().count(VANISHED) <= 2, "once a kill, unless torchrun was faster"
+    assert log.read_text().count(DIED) <= 2, "once a kill, unless torchrun was faster"
     for name in (f"model/{WEIGHTS}", "checkpoints/step-60/training.safetensors"):
         assert (run / name).read_bytes() == (folder / "unbroken" / name).read_bytes()
     assert records(run) == records(folder / "unbroken")

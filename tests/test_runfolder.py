@@ -71,7 +71,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     other = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root)
     assert other.stdout is not None
     assert other.stdout.readline() == b"there\n"
-    with pytest.raises(RunError, match=r"another process works in .*run; two would write over"):
+    with pytest.raises(RunError, match=r"another process is using .*run; two would overwrite"):
         start(folder)
     other.kill()
     other.wait()
@@ -84,7 +84,7 @@ def test_a_run_is_free_when_it_is_let_go_and_open_again_in_the_same_process(tmp_
     assert is_held(first.folder)
     del first
     assert is_held(second.folder)
-    assert pickle.loads(pickle.dumps(second.hold)) is None
+    assert pickle.loads(pickle.dumps(second.lock)) is None
     del second
     assert not is_held(tmp_path / "run")
 
@@ -123,18 +123,18 @@ def test_the_same_recipe_continues_and_decides_nothing_again(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("config", "inputs", "line"),
     [
-        (replace(CONFIG, seed=5), "abc", "seed: 4 in the folder, 5 asked for"),
+        (replace(CONFIG, seed=5), "abc", "seed: 4 in the folder, 5 requested"),
         (
             replace(CONFIG, optimizer=OptimizerOptions(lr=0.5)),
             "abc",
-            "optimizer.lr: 0.0001 in the folder, 0.5 asked for",
+            "optimizer.lr: 0.0001 in the folder, 0.5 requested",
         ),
         (
             replace(CONFIG, phases=(Phase(length=64),)),
             "abc",
-            "[{'length': 64, 'share': 1.0, 'batch': 256, 'micro_batch': 64}] asked for",
+            "[{'length': 64, 'share': 1.0, 'batch': 256, 'micro_batch': 64}] requested",
         ),
-        (CONFIG, "xyz", "input.corpus: abc in the folder, xyz asked for"),
+        (CONFIG, "xyz", "input.corpus: abc in the folder, xyz requested"),
     ],
 )
 def test_another_recipe_is_refused_with_the_difference(
@@ -145,7 +145,7 @@ def test_another_recipe_is_refused_with_the_difference(
     with pytest.raises(RunError) as caught:
         start(tmp_path / "run", config, inputs={"corpus": inputs})
     assert line in str(caught.value)
-    assert str(caught.value).count(" asked for") == 1, "what is equal is not listed"
+    assert str(caught.value).count(" requested") == 1, "what is equal is not listed"
     assert (tmp_path / "run" / RUN_FILE).read_bytes() == before
 
 

@@ -91,7 +91,7 @@ def test_clocks() -> None:
 
 
 def test_clocks_that_give_no_step() -> None:
-    with pytest.raises(ConfigError, match=r"1000 tokens are less than one step, which takes 1.1e"):
+    with pytest.raises(ConfigError, match=r"1000 tokens is less than one step, which takes 1.1e"):
         clock(tokens=1000)
     with pytest.raises(ConfigError, match="less than one step"):
         clock(minutes=0.01)

@@ -195,7 +195,7 @@ def test_search_and_single_run_do_not_share_a_folder(
 ) -> None:
     with pytest.raises(RunError, match="finetune search"):
         finetune(at(config, unbroken))
-    with pytest.raises(RunError, match="length: 16 in the folder, 12 asked"):
+    with pytest.raises(RunError, match="length: 16 in the folder, 12 requested"):
         finetune(at(config, unbroken, search=SIX, length=12))
     # A setting's folder is a run folder like any other.
     before = finished(unbroken)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bothways.model.batch import Inputs
+from bothways.model.batch import Inputs, SelectedPositions
 from bothways.model.heads import Bert
 from bothways.model.losses import class_loss
 from model_examples import random_inputs, small_bert, small_config
@@ -30,7 +30,8 @@ def one_step(
     model.zero_grad()
     places = torch.tensor([1, 5, 44, 50, 90, 120])
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        x_MH, x_BH = model.encoder.read(inputs, places, inputs.starts, dtype=dtype)
+        selected = SelectedPositions.of(inputs, places, inputs.starts)
+        x_MH, x_BH = model.encoder.hidden_at(inputs, selected, dtype=dtype)
         masked, _ = model.masked_lm_loss(x_MH, torch.arange(6))
         labels = torch.arange(inputs.sequences) % 2
         loss = masked + class_loss(model.next_sentence_logits(x_BH), labels)[0]

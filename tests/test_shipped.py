@@ -78,7 +78,7 @@ def test_a_folder_here_comes_before_the_shipped_model_of_its_name(elsewhere: Pat
 
 @pytest.mark.usefixtures("elsewhere")
 def test_an_unknown_name_is_told_what_there_is() -> None:
-    with pytest.raises(ModelError, match=f"by name alone there is {DEFAULT}"):
+    with pytest.raises(ModelError, match=f"available by name: {DEFAULT}"):
         load("mini-eng")
 
 

@@ -191,7 +191,7 @@ def test_a_damaged_newest_is_named_and_passed_over(
     assert restored.step == 4
     assert_equal(states(training.model, training.optimizer), two[1][4])
     assert len(training.said) == 1
-    assert "step-8 is damaged and is passed over" in training.said[0]
+    assert "skipping checkpoint step-8, which is damaged" in training.said[0]
     assert name in training.said[0]
 
 
@@ -223,14 +223,14 @@ def test_sound_files_of_another_network_are_passed_over(damaged: Path, tmp_path:
     restored = training.restore()
     assert restored is not None
     assert restored.step == 8
-    assert "step-9 is damaged" in training.said[0]
+    assert "step-9, which is damaged" in training.said[0]
 
 
 def test_none_sound_is_an_error(damaged: Path) -> None:
     flip(damaged / "step-4" / "model.safetensors")
     remove(damaged / "step-8" / "training.json")
     training = Training(damaged)
-    with pytest.raises(RunError, match=r"none of the 2 checkpoints is sound.*--start"):
+    with pytest.raises(RunError, match=r"none of the 2 checkpoints is intact.*--start"):
         training.restore()
     assert len(training.said) == 2
 

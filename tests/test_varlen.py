@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bothways.model import encoder, varlen
-from bothways.model.batch import IGNORE, Inputs, Reads, Spans
+from bothways.model.batch import IGNORE, Inputs, SelectedPositions, Spans
 from bothways.model.heads import Bert
 from bothways.model.losses import class_loss
-from bothways.model.varlen import attend_flat, why_not_flat
+from bothways.model.varlen import VarlenLayout, attend_varlen, why_not_varlen
 from model_examples import random_inputs, randomise, small_bert, small_config
 
 RAGGED = [3, 40, 1, 36, 20, 37, 2, 40]
@@ -130,7 +130,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", forward)
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_backward", plain_backward)
-    monkeypatch.setattr(encoder, "why_not_flat", lambda *_: None)
+    monkeypatch.setattr(encoder, "why_not_varlen", lambda *_: None)
     return calls
 
 
@@ -158,7 +158,8 @@ def test_the_stand_ins_take_what_the_operations_take(name: str, stand_in: Any) -
 def loss_and_gradients(model: Bert, inputs: Inputs, places: Tensor) -> tuple[Tensor, list[Tensor]]:
     model.zero_grad()
     model.shared.dropout.reseed(5)
-    x_MH, x_BH = model.encoder.read(inputs, places, inputs.starts, dtype=torch.float64)
+    selected = SelectedPositions.of(inputs, places, inputs.starts)
+    x_MH, x_BH = model.encoder.hidden_at(inputs, selected, dtype=torch.float64)
     ids = torch.arange(len(places)) % 97
     ids[-1] = IGNORE
     masked, _ = model.masked_lm_loss(x_MH, ids)
@@ -180,7 +181,7 @@ def test_flat_and_tiled_attention_agree(
     places = torch.tensor([1, 2, 40, 41, 44, 60, 99, 0, 0])  # none in some sequences
     loss, grads = loss_and_gradients(model, inputs, places)
     assert len(kernels) == 2
-    monkeypatch.setattr(encoder, "why_not_flat", why_not_flat)
+    monkeypatch.setattr(encoder, "why_not_varlen", why_not_varlen)
     tiled_loss, tiled_grads = loss_and_gradients(model, inputs, places)
     assert len(kernels) == 2
     torch.testing.assert_close(loss, tiled_loss)
@@ -216,10 +217,11 @@ def test_dropout_is_drawn_by_key_and_only_in_training() -> None:
 def test_the_backward_is_the_derivative(dropout: float) -> None:
     queries = Spans.of(np.array([0, 2, 2, 5]), torch.device("cpu"))
     keys = Spans.of(np.array([0, 3, 5, 6]), torch.device("cpu"))
+    layout = VarlenLayout(queries, keys, causal=False)
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         torch.manual_seed(3)
-        return attend_flat(q, k, v, queries, keys, dropout=dropout)
+        return attend_varlen(q, k, v, layout, dropout=dropout)
 
     leaves = [torch.randn(n, 2, 4, dtype=torch.float64, requires_grad=True) for n in (5, 6, 6)]
     assert torch.autograd.gradcheck(run, leaves)
@@ -243,42 +245,42 @@ def test_weights_and_plain_kernels_are_tiled(kernels: list[int]) -> None:
     st.lists(st.integers(1, 40), min_size=1, max_size=6),
     st.lists(st.lists(st.integers(0, 10**6), max_size=60), min_size=1, max_size=3),
 )
-def test_reads_hold_every_place_once_in_its_own_span(
-    lengths: list[int], asked: list[list[int]]
+def test_selections_hold_every_position_once_in_its_own_span(
+    lengths: list[int], requested: list[list[int]]
 ) -> None:
     inputs = random_inputs(97, lengths, limit=64)
     total = int(inputs.bounds[-1])
-    places = [torch.tensor([p % total for p in own], dtype=torch.int64) for own in asked]
-    reads = Reads.of(inputs, *places)
-    for own, rows in zip(places, reads.rows, strict=True):
-        assert torch.equal(reads.at[rows], own)
-    assert len(reads.at) % 32 == 0
-    assert len(set(reads.places.tolist())) == len(reads.places)
-    assert len(reads.spans.ends) == len(inputs.spans.ends)
-    assert int(reads.spans.ends[-1]) == len(reads.at)
-    assert reads.spans.longest == int(reads.spans.ends.diff().max())
-    both = zip(spans_of(reads.spans.ends), spans_of(inputs.spans.ends), strict=True)
+    places = [torch.tensor([p % total for p in own], dtype=torch.int64) for own in requested]
+    selected = SelectedPositions.of(inputs, *places)
+    for own, rows in zip(places, selected.rows, strict=True):
+        assert torch.equal(selected.at[rows], own)
+    assert len(selected.at) % 32 == 0
+    assert len(set(selected.unique.tolist())) == len(selected.unique)
+    assert len(selected.spans.cu_seqlens) == len(inputs.spans.cu_seqlens)
+    assert int(selected.spans.cu_seqlens[-1]) == len(selected.at)
+    assert selected.spans.max_seqlen == int(selected.spans.cu_seqlens.diff().max())
+    both = zip(spans_of(selected.spans.cu_seqlens), spans_of(inputs.spans.cu_seqlens), strict=True)
     for number, (rows, tokens) in enumerate(both):
-        owned = reads.at[rows][: max(0, len(reads.places) - rows.start)]
+        owned = selected.at[rows][: max(0, len(selected.unique) - rows.start)]
         assert ((owned >= tokens.start) & (owned < tokens.stop)).all(), number
 
 
 def test_spans_own_the_tail_as_one_more_sequence() -> None:
     ragged, even = random_inputs(97, [3, 40], limit=64), random_inputs(97, EVEN, limit=64)
-    assert ragged.spans.ends.tolist() == [0, 3, 43, 64]
-    assert ragged.spans.longest == 40
-    assert even.spans.ends.tolist() == [0, 32, 72, 112, 128]
-    assert random_inputs(97, [2], limit=64).spans.longest == 62
+    assert ragged.spans.cu_seqlens.tolist() == [0, 3, 43, 64]
+    assert ragged.spans.max_seqlen == 40
+    assert even.spans.cu_seqlens.tolist() == [0, 32, 72, 112, 128]
+    assert random_inputs(97, [2], limit=64).spans.max_seqlen == 62
 
 
 def test_where_the_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(varlen, "_capability", lambda _: (9, 0))
     config, bf16 = small_config((1, 16, 2, 64, 97)), torch.bfloat16
-    assert why_not_flat(config, bf16, GPU) is None
-    assert "need a GPU" in str(why_not_flat(config, bf16, torch.device("cpu")))
-    assert "not float32" in str(why_not_flat(config, torch.float32, GPU))
+    assert why_not_varlen(config, bf16, GPU) is None
+    assert "need an NVIDIA GPU" in str(why_not_varlen(config, bf16, torch.device("cpu")))
+    assert "not float32" in str(why_not_varlen(config, torch.float32, GPU))
     for hidden in (12, 272):
         wrong = small_config((1, hidden, 1, 64, 97))
-        assert f"not {hidden}" in str(why_not_flat(wrong, bf16, GPU))
+        assert f"not {hidden}" in str(why_not_varlen(wrong, bf16, GPU))
     monkeypatch.setattr(varlen, "_capability", lambda _: (7, 5))
-    assert "Ampere" in str(why_not_flat(config, bf16, GPU))
+    assert "Ampere" in str(why_not_varlen(config, bf16, GPU))

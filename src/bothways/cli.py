@@ -152,9 +152,9 @@ def _processes() -> contextlib.AbstractContextManager[object]:
     """Joins the processes of a ``torchrun``, so that only one of them prints an error."""
     if not _several_processes():
         return contextlib.nullcontext()
-    from bothways.training.ranks import joined
+    from bothways.training.ranks import process_group
 
-    return joined()
+    return process_group()
 
 
 def _help() -> str:

@@ -1,12 +1,12 @@
-"""Keyed random numbers: a draw is a function of what it is for, not of what was drawn before.
+"""Keyed (counter-based) random numbers: a draw depends on its key, not on earlier draws.
 
 Everything that affects a result is drawn as ``f(seed, purpose, counters...)``: the same instance
 gets the same mask in the same epoch whatever the number of workers, the order of work, or the
-moment a run was resumed. All draws are vectorised integer hashes (the SplitMix64 finaliser,
+step at which a run was resumed. All draws are vectorised integer hashes (the SplitMix64 finaliser,
 Steele et al. 2014, applied once per key part); counters broadcast like NumPy arrays.
 
-The purposes in use are the members of :class:`Purpose`; a new kind of draw gets a new member, so
-that no two kinds ever share their numbers.
+The purposes are the members of :class:`Purpose`; a new kind of draw gets a new member, so that no
+two kinds share their numbers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Purpose(StrEnum):
 
 
 def bits(seed: int, purpose: Purpose, *counters: ArrayLike) -> Words:
-    """64 random bits for each key.
+    """64 random bits per key.
 
     Args:
         seed: any Python integer; taken modulo 2**64.
@@ -68,15 +68,15 @@ def bits(seed: int, purpose: Purpose, *counters: ArrayLike) -> Words:
 
 
 def uniform(seed: int, purpose: Purpose, *counters: ArrayLike) -> NDArray[np.float64]:
-    """A float64 in [0, 1) with 53 random bits for each key."""
+    """A float64 in [0, 1) with 53 random bits per key."""
     high = bits(seed, purpose, *counters) >> np.uint64(11)
     return np.asarray(high.astype(np.float64) * 2.0**-53)
 
 
 def below(limit: ArrayLike, seed: int, purpose: Purpose, *counters: ArrayLike) -> NDArray[np.int64]:
-    """An integer in [0, limit) for each key; ``limit`` is below 2**32 and broadcasts too.
+    """An integer in [0, limit) per key; ``limit`` is below 2**32 and broadcasts too.
 
-    The multiply-and-shift reduction is off uniform by less than limit / 2**32.
+    The multiply-and-shift reduction deviates from uniform by less than limit / 2**32.
     """
     high = bits(seed, purpose, *counters) >> np.uint64(32)
     scaled = high * np.asarray(limit).astype(np.uint64)
@@ -84,7 +84,7 @@ def below(limit: ArrayLike, seed: int, purpose: Purpose, *counters: ArrayLike) -
 
 
 def permutation(size: int, seed: int, purpose: Purpose, *counters: int) -> NDArray[np.int64]:
-    """The integers below ``size`` in an order drawn by key."""
+    """A random permutation of the integers below ``size``."""
     keys = bits(seed, purpose, *counters, np.arange(size))
     return np.argsort(keys, kind="stable")
 

@@ -15,7 +15,7 @@ from bothways.config import (
     DeviceName,
 )
 from bothways.errors import InputError, ModelError
-from bothways.model.batch import Inputs, collate
+from bothways.model.batch import Inputs, SelectedPositions, collate
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
 from bothways.tasks.embeddings import (
@@ -119,7 +119,8 @@ class Model:
         positions = self._mask_positions(text, encoding)
         with torch.inference_mode():
             inputs = self._collate(encoding).to(self.bert.device)
-            (x_MH,) = self.bert.encoder.read(inputs, torch.tensor(positions))
+            selected = SelectedPositions.of(inputs, torch.tensor(positions))
+            (x_MH,) = self.bert.encoder.hidden_at(inputs, selected)
             logits_MV = self.bert.masked_lm_logits(x_MH).cpu()
             logits_MV[:, torch.from_numpy(self.tokenizer.special_ids)] = -torch.inf
             candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
@@ -179,7 +180,9 @@ class Model:
         check_segments(self.bert, pair=True)
         inputs = self._collate(self._encode(a, b))
         with torch.inference_mode():
-            (x_BH,) = self.bert.encoder.read(inputs.to(self.bert.device), inputs.starts)
+            inputs = inputs.to(self.bert.device)
+            first_tokens = SelectedPositions.of(inputs, inputs.starts)
+            (x_BH,) = self.bert.encoder.hidden_at(inputs, first_tokens)
             logits_BC = self.bert.next_sentence_logits(x_BH)
         return float(logits_BC.softmax(-1)[0, 0])
 

@@ -50,7 +50,8 @@ from bothways.tasks.predict import (
 from bothways.tasks.schemes import OUTSIDE
 from bothways.tasks.submission import submission_rows
 from bothways.text_files import LONGEST_TEXT_MIB, read_lines
-from bothways.training.precision import choose_precision, set_threads
+from bothways.training.precision import choose_precision
+from bothways.training.runtime import set_threads
 from bothways.use import Model, load, to_device
 
 _EVALUATION_SEQUENCES = 10_000

@@ -1,1 +1,1 @@
-"""Speed and memory: measured against peers, and forecast before a run."""
+"""Speed and memory: compared with transformers, and estimated before a run."""

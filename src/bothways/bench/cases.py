@@ -1,6 +1,6 @@
-"""Batches to measure with, the same for both sides.
+"""Batches for benchmarks, the same for bothways and transformers.
 
-B sequences, L tokens of a sequence, T tokens of a flat batch, M masked positions.
+B sequences, L sequence length, T tokens of a flat batch, M masked positions.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from bothways.model.batch import (
 from bothways.pretraining.batches import PairBatches
 from bothways.pretraining.masking import max_predictions
 
-_FIRST_WORD = 5  # ids below are special in most vocabularies; which ids are drawn changes no time
+_FIRST_WORD = 5  # lower ids are special in most vocabularies; which ids are drawn does not matter
 
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """A batch in the form that transformers takes.
+    """A batch as input to transformers.
 
     Attributes:
-        input_ids, token_type_ids, attention_mask, labels: int64 [B, L]; labels are -100 where
-            nothing is masked.
+        input_ids, token_type_ids, attention_mask, labels: int64 [B, L]; labels are -100 at
+            positions that are not masked.
         next_sentence_label: int64 [B].
     """
 
@@ -60,11 +60,11 @@ def full_batches(
     steps = []
     for _ in range(count):
         tokens = rng.integers(_FIRST_WORD, vocab_size, batch * length)
-        places = [
+        positions = [
             np.arange(length - 1) if causal else 1 + rng.permutation(length - 2)[:targets]
             for _ in range(batch)
         ]
-        at = (np.sort(places, axis=1) + starts).ravel()
+        at = (np.sort(positions, axis=1) + starts).ravel()
         half = length // 2 if paired else length
         segments = np.tile(np.arange(length) >= half, batch).astype(np.int64)
         bounds = np.arange(batch + 1) * length
@@ -77,7 +77,7 @@ def full_batches(
 def real_batches(
     store: TokenStore, *, batch: int, length: int, count: int
 ) -> list[list[PretrainingBatch]]:
-    """Steps of segment pairs of a corpus, of whatever lengths they have."""
+    """Steps of segment pairs of a corpus, with their real lengths."""
     source = PairBatches(
         store,
         Phase(length=length, batch=batch, micro_batch=batch),
@@ -89,7 +89,7 @@ def real_batches(
 
 
 def padded(batch: PretrainingBatch) -> PaddedBatch:
-    """The same sequences, padded to the longest as a collator of transformers does."""
+    """The same sequences, padded to the longest as transformers' collators do."""
     inputs = batch.inputs
     shape = (inputs.sequences, inputs.longest)
     real = torch.arange(inputs.longest) < torch.from_numpy(inputs.lengths)[:, None]
@@ -114,4 +114,4 @@ def padded(batch: PretrainingBatch) -> PaddedBatch:
 
 def real_tokens(step: list[PretrainingBatch]) -> int:
     """Tokens of a step, padding not counted."""
-    return sum(int(part.inputs.bounds[-1]) for part in step)
+    return sum(int(batch.inputs.bounds[-1]) for batch in step)

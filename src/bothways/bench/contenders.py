@@ -32,14 +32,14 @@ def make_step(
     precision: str,
     device: torch.device = CPU,
 ) -> Step:
-    """A contender's step over these batches, again and again.
+    """A contender's training step, cycling through these batches.
 
     Args:
         name: of :data:`OURS` or :data:`PEERS`.
         config: the shape, the same for all.
         steps: micro-batches of each step.
         precision: of ``bothways`` and ``bothways plain``.
-        device: what computes; the batches are there from the start.
+        device: where it runs; the batches are moved there beforehand.
     """
     if name in OURS:
         chosen = "fp32" if name == "bothways fp32" else precision
@@ -63,13 +63,13 @@ def _ours(
         model, OptimizerOptions(), total_steps=10_000, seed=0, dtype=DTYPES[precision]
     )
     if device.type != "cpu":
-        steps = [[part.to(device) for part in parts] for parts in steps]
+        steps = [[batch.to(device) for batch in micro_batches] for micro_batches in steps]
     done = 0
 
     def step() -> None:
         nonlocal done
-        parts = steps[done % len(steps)]
-        trainer.step(done, parts, pretraining_loss(parts))
+        micro_batches = steps[done % len(steps)]
+        trainer.step(done, micro_batches, pretraining_loss(micro_batches))
         done += 1
 
     return step
@@ -89,7 +89,7 @@ def _theirs(
     except ImportError as error:
         raise ConfigError(
             "transformers is not installed, so there is nothing to compare with; "
-            "pip install 'bothways[bench]', or choose --contenders from bothways alone."
+            "pip install 'bothways[bench]', or choose only --contenders of bothways."
         ) from error
     shape = BertConfig(
         vocab_size=config.padded_vocab,
@@ -108,21 +108,21 @@ def _theirs(
         model.parameters(), lr=options.lr, weight_decay=options.weight_decay, fused=True
     )
     batches = [
-        [{k: v.to(device) for k, v in vars(padded(part)).items()} for part in parts]
-        for parts in steps
+        [{k: v.to(device) for k, v in vars(padded(batch)).items()} for batch in micro_batches]
+        for micro_batches in steps
     ]
     done = 0
 
     def step() -> None:
         nonlocal done
-        parts = batches[done % len(batches)]
-        for part in parts:
+        micro_batches = batches[done % len(batches)]
+        for batch in micro_batches:
             context = (
                 torch.autocast(device.type, torch.bfloat16) if bf16 else contextlib.nullcontext()
             )
             with context:
-                loss = forward(**part).loss
-            (loss / len(parts)).backward()
+                loss = forward(**batch).loss
+            (loss / len(micro_batches)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

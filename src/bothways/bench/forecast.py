@@ -1,4 +1,4 @@
-"""`bothways plan`: what a pre-training run needs, before it is begun."""
+"""`bothways plan`: estimates the time, memory and disk that a pre-training run needs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from bothways.bench.cases import full_batches
@@ -23,19 +23,19 @@ from bothways.model.cost import mean_operations
 from bothways.model.heads import Bert
 from bothways.pretraining.batches import PairBatches
 from bothways.pretraining.clock import EVALUATIONS, reserve_evaluations
-from bothways.pretraining.objective import PAIR_TASKS
-from bothways.pretraining.start import load_start
+from bothways.pretraining.start import fit_heads, load_start
 from bothways.training.device import choose_device
-from bothways.training.precision import Choice, choose_precision, set_threads
+from bothways.training.precision import Choice, choose_precision
 from bothways.training.runfolder import versions
+from bothways.training.runtime import set_threads
 from bothways.training.schedules import phase_steps, total_steps
 
-_SAMPLE = 512  # sequences of a corpus that tell how long they are
+_SAMPLE = 512  # sequences of a corpus from which the lengths are estimated
 _PARTS = 2  # different micro-batches that are timed
-# What matrix kernels and the allocator take beside tensors where shapes differ from step to step:
-# as measured, 0.6 to 0.9 GiB from tiny to base (benchmarks/2026-11-21-plan.md).
-_OTHER_SHAPES = 800 * 2**20
-_FORWARD = 1 / 3  # of a training step's operations
+# Memory that matrix kernels and the allocator take besides the tensors, if shapes differ from step
+# to step; measured as 0.6 to 0.9 GiB from tiny to base (benchmarks/2026-11-21-plan.md).
+_SHAPES_OVERHEAD = 800 * 2**20
+_FORWARD = 1 / 3  # fraction of a training step's operations
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,16 @@ class PhaseForecast:
     """One phase.
 
     Attributes:
-        length, batch, micro_batch: as asked for.
-        sequence_tokens: mean real tokens of a sequence.
-        operations: floating-point operations of matrix products for each token, forward and
-            backward, counting what the result needs.
-        tokens_per_second: real tokens, the optimizer's update included.
-        step_seconds: of an optimizer step.
-        activations: bytes that a micro-batch keeps for the backward pass.
+        length, batch, micro_batch: as configured.
+        sequence_tokens: mean tokens per sequence, without padding.
+        operations: floating-point operations of matrix products per token, forward and backward,
+            counting those that the result needs.
+        tokens_per_second: without padding; the time of the optimizer's update is included.
+        step_seconds: seconds per optimizer step.
+        activations: bytes of a micro-batch that are kept for the backward pass.
         activations_recomputing: the same with ``--recompute``.
-        peak, peak_recomputing: bytes at most, the process itself included, without and with it.
+        peak, peak_recomputing: largest memory of the process in bytes, without and with
+            ``--recompute``.
         steps, hours: None without a clock.
         epochs: passes over the corpus; None without a clock or a corpus.
     """
@@ -74,21 +75,21 @@ class PhaseForecast:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run needs.
+    """The estimates for a run.
 
     Attributes:
         model: the network.
-        parameters: of each part; the output embedding is that of the input.
+        parameters: their number in each module; the output embedding is tied to the input's.
         precision, threads: of the run.
         corpus: its folder; None if lengths are assumed.
         weights, gradients, moments: bytes in memory; fp32, padding rows included.
         process: bytes of this process before any model: Python, torch and the other libraries.
-        checkpoint, model_folder: bytes of a training state and of a model on disk.
+        checkpoint, model_folder: bytes on disk of a training state and of a model.
         disk: bytes of the run folder: all checkpoints kept, one being written, the model, and the
             snapshots.
         phases: in order.
         steps, tokens, operations, hours: of the run; None without a clock.
-        evaluation_hours: of them, measuring on held-out text.
+        evaluation_hours: the part of ``hours`` that evaluation on held-out text takes.
     """
 
     model: ModelConfig
@@ -112,26 +113,42 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class _Text:
+class _Sizes:
+    """The estimates that follow from the network's shape, with the meaning they have in
+    :class:`Forecast`."""
+
+    model: ModelConfig
+    parameters: dict[str, int]
+    weights: int
+    gradients: int
+    moments: int
+    process: int
+    checkpoint: int
+    model_folder: int
+    disk: int
+
+
+@dataclass(frozen=True)
+class _SampleText:
     """The sequences of a phase.
 
     Attributes:
         lengths: int64 [sequences].
-        targets: predicted tokens, mean of a sequence.
-        whole: a micro-batch.
-        parts: some smaller ones, of this many sequences each.
-        instances: of a pass over the corpus; None without one.
+        targets: mean predicted tokens per sequence.
+        micro_batch: one as the run will have it.
+        batches_of: makes some smaller micro-batches, of this many sequences each.
+        instances: in one pass over the corpus; None without a corpus.
     """
 
-    lengths: Any
+    lengths: NDArray[np.int64]
     targets: float
-    whole: PretrainingBatch
-    parts: Callable[[int], list[PretrainingBatch]]
+    micro_batch: PretrainingBatch
+    batches_of: Callable[[int], list[PretrainingBatch]]
     instances: int | None
 
 
 def plan(config: PlanConfig) -> Forecast:
-    """Forecast a run of ``bothways pretrain`` with the same options; seconds to two minutes.
+    """Estimate a run of ``bothways pretrain`` with the same options; takes seconds to two minutes.
 
     Raises:
         ConfigError, StoreError, ModelError: as pre-training would.
@@ -139,30 +156,27 @@ def plan(config: PlanConfig) -> Forecast:
     threads = set_threads(config.threads)
     if choose_device(config.device).torch.type != "cpu":
         raise ConfigError(
-            "plan times this machine's processor; what a GPU would do is not foretold. Say "
-            "--device cpu to plan for the processor."
+            "plan times this machine's processor; GPU runs cannot be estimated. Pass --device cpu "
+            "to plan for the processor."
         )
     precision = choose_precision(config.precision)
-    process = _resident()
+    process = _resident_bytes()
     store = TokenStore.open(config.corpus) if config.corpus else None
     shape = _shape(config, store)
     sizes = _sizes(config, shape, process)
-    texts = [_text(config, phase, store, shape, i) for i, phase in enumerate(config.phases)]
-    phases = [
+    texts = [_sample_text(config, phase, store, shape, i) for i, phase in enumerate(config.phases)]
+    phases = tuple(
         _phase(config, sizes, phase, text, precision.dtype)
         for phase, text in zip(config.phases, texts, strict=True)
-    ]
-    forecast = _with_clock(
-        config,
-        replace(
-            sizes,
-            precision=precision,
-            threads=threads,
-            corpus=config.corpus or None,
-            phases=tuple(phases),
-        ),
-        texts,
     )
+    forecast = Forecast(
+        **vars(sizes),
+        precision=precision,
+        threads=threads,
+        corpus=config.corpus or None,
+        phases=phases,
+    )
+    forecast = _with_clock(config, forecast, texts)
     if config.json:
         record = {"config": to_dict(config), "versions": versions(), **to_dict(forecast)}
         write_json(Path(config.json), record)
@@ -178,57 +192,52 @@ def _shape(config: PlanConfig, store: TokenStore | None) -> ModelConfig:
 # -------------------------------------------------------------------------------- from shape alone
 
 
-def _sizes(config: PlanConfig, shape: ModelConfig, process: int) -> Forecast:
-    """All that needs no measuring."""
+def _sizes(config: PlanConfig, shape: ModelConfig, process: int) -> _Sizes:
+    """Weights, memory and disk, which need no measuring."""
     with torch.device("meta"):
-        model = Bert(shape, pretraining=True)
-    if config.pairs.kind not in PAIR_TASKS:
-        model.next_sentence = None
+        model = fit_heads(Bert(shape, pretraining=True), config)
     padding = (shape.padded_vocab - shape.vocab_size) * shape.hidden
-    parts: dict[str, nn.Module | None] = {
+    modules: dict[str, nn.Module | None] = {
         "embeddings": model.encoder.embeddings,
         "layers": model.encoder.layers,
         "pooler": model.encoder.pooler,
         "masked-LM head": model.masked_lm,
         "pair head": model.next_sentence,
     }
-    parameters = {name: _count(part) for name, part in parts.items() if part is not None}
-    held = sum(parameters.values())
+    parameters = {name: _count(m) for name, m in modules.items() if m is not None}
+    in_memory = sum(parameters.values())
     parameters["embeddings"] -= padding
-    on_disk = 4 * (held - padding)
-    checkpoint = on_disk + 8 * held
-    return Forecast(
+    model_folder = 4 * (in_memory - padding)
+    checkpoint = model_folder + 8 * in_memory
+    models, checkpoints = 1 + len(config.snapshots), config.checkpoint.keep + 1
+    return _Sizes(
         model=shape,
         parameters=parameters,
-        precision=Choice("fp32", ""),
-        threads=0,
-        corpus=None,
-        weights=4 * held,
-        gradients=4 * held,
-        moments=8 * held,
+        weights=4 * in_memory,
+        gradients=4 * in_memory,
+        moments=8 * in_memory,
         process=process,
         checkpoint=checkpoint,
-        model_folder=on_disk,
-        disk=(config.checkpoint.keep + 1) * checkpoint + (1 + len(config.snapshots)) * on_disk,
-        phases=(),
+        model_folder=model_folder,
+        disk=checkpoints * checkpoint + models * model_folder,
     )
 
 
-def _count(part: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in part.parameters())
+def _count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
-# ------------------------------------------------------------------------------ the phases, probed
+# ---------------------------------------------------------------------------- the phases, measured
 
 
-def _text(
+def _sample_text(
     config: PlanConfig, phase: Phase, store: TokenStore | None, shape: ModelConfig, number: int
-) -> _Text:
-    """Sequences of the corpus; without one, full ones of random words."""
+) -> _SampleText:
+    """Sequences of the corpus; without a corpus, sequences of full length with random words."""
     micro_batch = min(phase.micro_batch, phase.batch)
     if store is None:
 
-        def made(sequences: int) -> list[PretrainingBatch]:
+        def random_batches(sequences: int) -> list[PretrainingBatch]:
             steps = full_batches(
                 shape.vocab_size,
                 batch=sequences,
@@ -237,11 +246,11 @@ def _text(
                 pairs=config.pairs.kind,
                 masking=config.masking,
             )
-            return [part for step in steps for part in step]
+            return [batch for step in steps for batch in step]
 
-        whole = made(micro_batch)[0]
+        batch = random_batches(micro_batch)[0]
         lengths = np.array([phase.length])
-        return _Text(lengths, whole.masked.count / micro_batch, whole, made, None)
+        return _SampleText(lengths, batch.masked.count / micro_batch, batch, random_batches, None)
     corpus = store
 
     def source(sequences: int, sizes: list[int] | None = None) -> PairBatches:
@@ -256,26 +265,26 @@ def _text(
         )
 
     sample = source(micro_batch)
-    some = sample.first(max(_SAMPLE, micro_batch))
-    lengths = np.concatenate([part.inputs.lengths for part in some])
-    targets = sum(part.masked.count for part in some) / len(lengths)
+    batches = sample.first(max(_SAMPLE, micro_batch))
+    lengths = np.concatenate([batch.inputs.lengths for batch in batches])
+    targets = sum(batch.masked.count for batch in batches) / len(lengths)
 
-    def read(sequences: int) -> list[PretrainingBatch]:
+    def corpus_batches(sequences: int) -> list[PretrainingBatch]:
         return source(sequences, sample.epoch_sizes).micro_batches(0)
 
-    return _Text(lengths, targets, some[0], read, sample.epoch_sizes[0])
+    return _SampleText(lengths, targets, batches[0], corpus_batches, sample.epoch_sizes[0])
 
 
 def _phase(
-    config: PlanConfig, sizes: Forecast, phase: Phase, text: _Text, dtype: torch.dtype
+    config: PlanConfig, sizes: _Sizes, phase: Phase, text: _SampleText, dtype: torch.dtype
 ) -> PhaseForecast:
     mean = float(text.lengths.mean())
     micro_batch = min(phase.micro_batch, phase.batch)
-    few = probe_sequences(sizes.model, length=mean, targets=text.targets, most=micro_batch)
-    found = probe(config, sizes.model, text.whole, text.parts(few), dtype)
+    sequences = probe_sequences(sizes.model, length=mean, targets=text.targets, most=micro_batch)
+    cost = probe(config, sizes.model, text.micro_batch, text.batches_of(sequences), dtype)
     tokens = phase.batch * mean
-    other = 0 if config.corpus == "" else _OTHER_SHAPES  # assumed lengths are all alike
-    seconds = tokens * found.token_seconds + found.update_seconds
+    overhead = 0 if config.corpus == "" else _SHAPES_OVERHEAD  # assumed lengths are all equal
+    seconds = tokens * cost.token_seconds + cost.update_seconds
     return PhaseForecast(
         length=phase.length,
         batch=phase.batch,
@@ -284,32 +293,32 @@ def _phase(
         operations=mean_operations(sizes.model, text.lengths, text.targets),
         tokens_per_second=tokens / seconds,
         step_seconds=seconds,
-        activations=found.kept,
-        activations_recomputing=found.kept_recomputing,
-        peak=_peak(sizes, phase, found.kept, dtype) + other,
-        peak_recomputing=_peak(sizes, phase, found.kept_recomputing, dtype) + other,
+        activations=cost.activations,
+        activations_recomputing=cost.activations_recomputing,
+        peak=_peak(sizes, phase, cost.activations, dtype) + overhead,
+        peak_recomputing=_peak(sizes, phase, cost.activations_recomputing, dtype) + overhead,
     )
 
 
-def _peak(sizes: Forecast, phase: Phase, activations: float, dtype: torch.dtype) -> float:
-    """The largest of three moments, counted in tensors.
+def _peak(sizes: _Sizes, phase: Phase, activations: float, dtype: torch.dtype) -> float:
+    """The largest memory of three moments, counted in tensors.
 
-    The gradients are held from the end of the first micro-batch's backward pass to the update, so
-    together with a micro-batch's activations only where there are several.
+    Gradients exist from the end of the first micro-batch's backward pass to the update. So they
+    coincide with a micro-batch's activations only if a step has several micro-batches.
     """
     shape = sizes.model
     embedding = shape.padded_vocab * shape.hidden * 4  # the gradient of the output embedding
     cast = 0 if dtype == torch.float32 else embedding // 2
-    before = sizes.gradients if phase.batch > phase.micro_batch else 0
-    backward_begins = before + activations + embedding + cast
+    earlier = sizes.gradients if phase.batch > phase.micro_batch else 0
+    backward_starts = earlier + activations + embedding + cast
     backward_ends = sizes.gradients + 2 * embedding  # input and output embedding, being added
     checkpoint = sizes.moments  # copied to be written
-    most = max(backward_begins, backward_ends, checkpoint)
-    return sizes.process + sizes.weights + sizes.moments + most
+    largest = max(backward_starts, backward_ends, checkpoint)
+    return sizes.process + sizes.weights + sizes.moments + largest
 
 
-def _resident() -> int:
-    """Bytes of this process in memory; 0 where the system does not tell."""
+def _resident_bytes() -> int:
+    """Memory of this process; 0 if the system does not report it."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
@@ -319,8 +328,8 @@ def _resident() -> int:
 # --------------------------------------------------------------------------------------- the clock
 
 
-def _with_clock(config: PlanConfig, forecast: Forecast, texts: Sequence[_Text]) -> Forecast:
-    """Steps, tokens, epochs and hours, if the recipe says how long to train."""
+def _with_clock(config: PlanConfig, forecast: Forecast, texts: Sequence[_SampleText]) -> Forecast:
+    """Adds steps, tokens, epochs and hours, if the recipe sets the length of the training."""
     clock, phases = config.clock, forecast.phases
     if clock.steps is None and clock.tokens is None and clock.minutes is None:
         return forecast
@@ -336,19 +345,19 @@ def _with_clock(config: PlanConfig, forecast: Forecast, texts: Sequence[_Text]) 
         step_seconds=seconds,
     )
     evaluations = steps // config.evaluate.every if config.evaluate.every else EVALUATIONS
-    done = []
-    for own, text, count in zip(phases, texts, phase_steps(config.phases, steps), strict=True):
-        epochs = count * own.batch / text.instances if text.instances else None
-        hours = count * own.step_seconds / 3600
-        done.append(replace(own, steps=count, hours=hours, epochs=epochs))
-    tokens = [(p.steps or 0) * p.batch * p.sequence_tokens for p in done]
-    measuring = evaluations * one / 3600
+    planned = []
+    for phase, text, count in zip(phases, texts, phase_steps(config.phases, steps), strict=True):
+        epochs = count * phase.batch / text.instances if text.instances else None
+        hours = count * phase.step_seconds / 3600
+        planned.append(replace(phase, steps=count, hours=hours, epochs=epochs))
+    tokens = [(p.steps or 0) * p.batch * p.sequence_tokens for p in planned]
+    evaluation_hours = evaluations * one / 3600
     return replace(
         forecast,
-        phases=tuple(done),
+        phases=tuple(planned),
         steps=steps,
         tokens=sum(tokens),
-        operations=sum(t * p.operations for t, p in zip(tokens, done, strict=True)),
-        hours=sum(p.hours or 0 for p in done) + measuring,
-        evaluation_hours=measuring,
+        operations=sum(t * p.operations for t, p in zip(tokens, planned, strict=True)),
+        hours=sum(p.hours or 0 for p in planned) + evaluation_hours,
+        evaluation_hours=evaluation_hours,
     )

@@ -1,4 +1,4 @@
-"""A forecast for a reader."""
+"""The tables that `bothways plan` prints."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Callable
 from rich.table import Table
 
 from bothways.bench.forecast import Forecast, PhaseForecast
-from bothways.training.precision import threads_said
+from bothways.training.runtime import threads_phrase
 
 
 def tables(forecast: Forecast) -> list[Table | str]:
-    """Three tables and what they leave out."""
-    return [_about(forecast), _whole(forecast), _phases(forecast), *_notes(forecast)]
+    """A heading, the two tables, and notes on what they leave out."""
+    return [_heading(forecast), _run_table(forecast), _phase_table(forecast), *_notes(forecast)]
 
 
-def _about(forecast: Forecast) -> str:
+def _heading(forecast: Forecast) -> str:
     model = forecast.model
     text = f"sequences of {forecast.corpus}" if forecast.corpus else "no corpus: full sequences"
     return (
         f"{model.layers} layers, hidden {model.hidden}, {model.heads} heads, feed-forward "
         f"{model.intermediate}, vocabulary {model.vocab_size:,}\n"
-        f"{text}; {forecast.precision.reason}; {threads_said(forecast.threads)}"
+        f"{text}; {forecast.precision.reason}; {threads_phrase(forecast.threads)}"
     )
 
 
-def _whole(forecast: Forecast) -> Table:
+def _run_table(forecast: Forecast) -> Table:
     """Weights, memory that does not depend on the batch, disk, and the run."""
     table = Table(show_header=False)
     for name, count in forecast.parameters.items():
@@ -52,16 +52,16 @@ def _whole(forecast: Forecast) -> Table:
         table.add_row("tokens", _count(forecast.tokens or 0))
         table.add_row("operations", f"{forecast.operations or 0:.3g}")
         table.add_row("time", _time(forecast.hours))
-        table.add_row("  measuring on held-out text", _time(forecast.evaluation_hours or 0))
+        table.add_row("  evaluation on held-out text", _time(forecast.evaluation_hours or 0))
     return table
 
 
 _ROWS: list[tuple[str, Callable[[PhaseForecast], str | None]]] = [
-    ("sequences a step, at once", lambda p: f"{p.batch:,}, {p.micro_batch:,}"),
-    ("real tokens a sequence", lambda p: f"{p.sequence_tokens:.1f}"),
-    ("operations a token", lambda p: f"{p.operations / 1e6:,.1f} M"),
-    ("tokens a second", lambda p: f"{p.tokens_per_second:,.0f}"),
-    ("seconds a step", lambda p: f"{p.step_seconds:.3g}"),
+    ("sequences per step, per micro-batch", lambda p: f"{p.batch:,}, {p.micro_batch:,}"),
+    ("tokens per sequence, without padding", lambda p: f"{p.sequence_tokens:.1f}"),
+    ("operations per token", lambda p: f"{p.operations / 1e6:,.1f} M"),
+    ("tokens per second", lambda p: f"{p.tokens_per_second:,.0f}"),
+    ("seconds per step", lambda p: f"{p.step_seconds:.3g}"),
     ("activations", lambda p: _bytes(p.activations)),
     ("activations, --recompute", lambda p: _bytes(p.activations_recomputing)),
     ("peak memory", lambda p: _bytes(p.peak)),
@@ -72,7 +72,7 @@ _ROWS: list[tuple[str, Callable[[PhaseForecast], str | None]]] = [
 ]
 
 
-def _phases(forecast: Forecast) -> Table:
+def _phase_table(forecast: Forecast) -> Table:
     table = Table("phase", *(f"length {p.length}" for p in forecast.phases))
     for name, figure in _ROWS:
         cells = [figure(phase) for phase in forecast.phases]
@@ -83,11 +83,13 @@ def _phases(forecast: Forecast) -> Table:
 
 def _notes(forecast: Forecast) -> list[str]:
     notes = [
-        "peak memory is that of tensors and of libraries; with a corpus, whose lengths differ, "
-        "800 MiB are in it for matrix kernels and the allocator, as measured"
+        "peak memory includes tensors and libraries; with a corpus, whose sequences differ in "
+        "length, also 800 MiB for matrix kernels and the allocator, a measured value"
     ]
     if forecast.steps is None:
-        notes.append("no time: the recipe has no clock; give --clock.steps, .tokens or .minutes")
+        notes.append(
+            "no time estimate: the recipe has no clock; give --clock.steps, .tokens or .minutes"
+        )
     return notes
 
 

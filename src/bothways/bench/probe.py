@@ -1,8 +1,8 @@
-"""Trying out a phase of pre-training: seconds and memory of its micro-batches.
+"""Measures a phase of pre-training: seconds and memory of its micro-batches.
 
-A deep network is not built. Layers are alike, so time and memory are straight lines in their
-number, and two shallow networks of the asked width tell both. Each is trained by the real step, in
-turn, on a micro-batch cut down to about a second's work.
+A deep network is not built. All layers cost the same, so time and memory are linear in their
+number, and two shallow networks of the requested width determine both lines. The two take turns in
+being trained with the real training step, on a micro-batch reduced to about a second's work.
 """
 
 from __future__ import annotations
@@ -19,80 +19,83 @@ from bothways.config import ModelConfig, PretrainConfig
 from bothways.model.batch import PretrainingBatch
 from bothways.model.cost import training_cost
 from bothways.model.heads import Bert
-from bothways.pretraining.objective import PAIR_TASKS, pretraining_loss
+from bothways.pretraining.objective import pretraining_loss
+from bothways.pretraining.start import fit_heads
 from bothways.training.engine import Trainer
 
-# Depths that are tried; a network of few layers is tried itself.
+# Depths that are measured; a network of few layers is measured itself.
 _DEPTHS, _FEW = (1, 3), 4
-# Floating-point operations of a step that is timed, about; timed steps.
+# Approximate floating-point operations of a timed step; number of timed steps.
 _OPERATIONS, _ROUNDS = 4e11, 6
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What a phase costs, at the number of layers asked for.
+    """The cost of a phase, at the requested number of layers.
 
     Attributes:
-        token_seconds: forward and backward pass, for each real token.
+        token_seconds: forward and backward pass, per token, without padding.
         update_seconds: the optimizer's update.
-        kept: bytes that a whole micro-batch's forward pass keeps for its backward pass.
-        kept_recomputing: the same with ``--recompute``, and one layer that is computed again.
+        activations: bytes that the forward pass of a full micro-batch keeps for its backward pass.
+        activations_recomputing: the same with ``--recompute``, including the one layer that is
+            being recomputed.
     """
 
     token_seconds: float
     update_seconds: float
-    kept: float
-    kept_recomputing: float
+    activations: float
+    activations_recomputing: float
 
 
 def probe(
     config: PretrainConfig,
     shape: ModelConfig,
-    whole: PretrainingBatch,
-    parts: Sequence[PretrainingBatch],
+    micro_batch: PretrainingBatch,
+    timed: Sequence[PretrainingBatch],
     dtype: torch.dtype,
 ) -> Probe:
     """Measure a phase.
 
     Args:
         config: optimizer, kernels, kind of pairs, recomputing.
-        shape: the network asked for.
-        whole: a micro-batch as the run will have it; its memory is measured.
-        parts: smaller ones of the same phase (:func:`probe_sequences`); these are timed.
+        shape: the requested network.
+        micro_batch: one as the run will have it; its memory is measured.
+        timed: smaller micro-batches of the same phase (:func:`probe_sequences`); these are timed.
         dtype: arithmetic of the layers.
     """
     depths = (shape.layers,) if shape.layers <= _FEW else _DEPTHS
-    tried = [_Network(config, replace(shape, layers=depth), dtype) for depth in depths]
+    networks = [_Network(config, replace(shape, layers=depth), dtype) for depth in depths]
 
     def at_depth(values: Sequence[float]) -> float:
+        """Extrapolate from a value per measured network."""
         first, last = values[0], values[-1]
         if len(values) == 1:
             return first
         return first + (last - first) / (depths[-1] - depths[0]) * (shape.layers - depths[0])
 
-    kept, recomputing = (
-        at_depth([network.kept(whole, recompute=recompute) for network in tried])
+    activations, recomputing = (
+        at_depth([network.activations(micro_batch, recompute=recompute) for network in networks])
         for recompute in (False, True)
     )
-    # The last layer keeps little, as few tokens are read: the others have it all.
-    layer = (kept - recomputing) / max(1, shape.layers - 1)
-    for part in parts:  # a first time is slower
-        for network in tried:
-            network.step(part)
-    rows = [
-        [network.step(parts[i % len(parts)]) for network in tried]
-        for i in range(max(_ROUNDS, len(parts)))
+    # The last layer keeps little, because few positions are computed: divide among the others.
+    layer = (activations - recomputing) / max(1, shape.layers - 1)
+    for batch in timed:  # warm-up
+        for network in networks:
+            network.step(batch)
+    rounds = [
+        [network.step(timed[i % len(timed)]) for network in networks]
+        for i in range(max(_ROUNDS, len(timed)))
     ]
     return Probe(
-        token_seconds=at_depth(_medians([[own.token_seconds for own in row] for row in rows])),
-        update_seconds=at_depth(_medians([[own.update_seconds for own in row] for row in rows])),
-        kept=kept,
-        kept_recomputing=recomputing + layer,
+        token_seconds=at_depth(_medians([[t.token_seconds for t in row] for row in rounds])),
+        update_seconds=at_depth(_medians([[t.update_seconds for t in row] for row in rounds])),
+        activations=activations,
+        activations_recomputing=recomputing + layer,
     )
 
 
 def probe_sequences(shape: ModelConfig, *, length: float, targets: float, most: int) -> int:
-    """How many sequences make a step of about a second on a small machine, at most ``most``."""
+    """The sequences for a step of about a second on a small machine, at most ``most``."""
     deepest = replace(shape, layers=shape.layers if shape.layers <= _FEW else _DEPTHS[-1])
     cost = training_cost(deepest, length=max(1, round(length)), targets=targets).matrix * length
     return max(1, min(most, round(_OPERATIONS / cost)))
@@ -109,49 +112,47 @@ class _Seconds:
 
 
 class _Network:
-    """A shallow network in training."""
+    """A shallow network and its trainer."""
 
     def __init__(self, config: PretrainConfig, shape: ModelConfig, dtype: torch.dtype):
         self.config, self.dtype = config, dtype
-        self.model = Bert(shape, pretraining=True)
-        if config.pairs.kind not in PAIR_TASKS:
-            self.model.next_sentence = None
+        self.model = fit_heads(Bert(shape, pretraining=True), config)
         self.model.shared.fast = config.kernels == "fast"
         self.trainer: Trainer[PretrainingBatch] = Trainer(
             self.model, config.optimizer, total_steps=1000, seed=0, dtype=dtype
         )
-        self.updating = 0.0
-        self.trainer.optimizer.register_step_pre_hook(self._note_update)
+        self.update_start = 0.0
+        self.trainer.optimizer.register_step_pre_hook(self._note_update_start)
         self.steps = 0
 
-    def _note_update(self, *_: object) -> None:
-        self.updating = time.perf_counter()
+    def _note_update_start(self, *_: object) -> None:
+        self.update_start = time.perf_counter()
 
-    def step(self, part: PretrainingBatch) -> _Seconds:
+    def step(self, batch: PretrainingBatch) -> _Seconds:
         """Train on a micro-batch."""
         self.model.shared.recompute = self.config.recompute
         start = time.perf_counter()
-        self.trainer.step(self.steps, [part], pretraining_loss([part], self.config.pairs.kind))
+        self.trainer.step(self.steps, [batch], pretraining_loss([batch], self.config.pairs.kind))
         end = time.perf_counter()
         self.steps += 1
-        tokens = int(part.inputs.bounds[-1])
-        return _Seconds((self.updating - start) / tokens, end - self.updating)
+        tokens = int(batch.inputs.bounds[-1])
+        return _Seconds((self.update_start - start) / tokens, end - self.update_start)
 
-    def kept(self, part: PretrainingBatch, *, recompute: bool) -> float:
+    def activations(self, batch: PretrainingBatch, *, recompute: bool) -> float:
         """Bytes of tensors that a forward pass keeps for the backward pass."""
         self.model.shared.recompute = recompute
-        own = {p.untyped_storage().data_ptr() for p in self.model.parameters()}
+        weights = {p.untyped_storage().data_ptr() for p in self.model.parameters()}
         sizes: dict[int, int] = {}
 
         def count(x: Tensor) -> Tensor:
             storage = x.untyped_storage()
-            if storage.data_ptr() not in own:
+            if storage.data_ptr() not in weights:
                 sizes[storage.data_ptr()] = storage.nbytes()
             return x
 
         self.model.train()
         with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
-            loss = pretraining_loss([part], self.config.pairs.kind)
-            value, _ = loss(self.model, part, self.dtype)
+            loss = pretraining_loss([batch], self.config.pairs.kind)
+            value, _ = loss(self.model, batch, self.dtype)
         del value
         return float(sum(sizes.values()))

@@ -1,6 +1,6 @@
-"""`bothways bench train`: our training step beside transformers', in the same run.
+"""`bothways bench train`: our training step compared with transformers', in the same run.
 
-Contenders take turns, so that a machine that grows slower does so for all of them. A ratio is the
+Contenders take turns, so that changes in the machine's speed affect all of them. A ratio is the
 median over the rounds of the ratio within a round.
 """
 
@@ -31,8 +31,9 @@ from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
 from bothways.model.cost import mean_operations
 from bothways.training.device import choose_device, find_peak, synchronize
-from bothways.training.precision import DTYPES, choose_precision, set_threads, threads_said
+from bothways.training.precision import DTYPES, choose_precision
 from bothways.training.runfolder import versions
+from bothways.training.runtime import set_threads, threads_phrase
 
 _STEPS = 4  # different batches, used in turn
 _WARM_UP = 2
@@ -46,11 +47,12 @@ class Result:
         name: of the contender.
         seconds: of each timed step, in order.
         tokens_per_second: median, padding not counted.
-        faster: by how many times ours ("bothways") is, median over the rounds.
-        share_of_peak: of the matrix-product rate of its precision (measured, or a GPU's data
-            sheet), counting only the operations that the result needs.
-        peak_mib: memory beyond what the process had before the model, or on a GPU of all tensors;
-            None if not measured.
+        faster: the factor by which the first contender ("bothways") is faster than this one, median
+            over the rounds.
+        share_of_peak: fraction of the matrix-product rate in its precision (measured, or from a
+            GPU's data sheet), counting only the operations that the result needs.
+        peak_mib: peak memory beyond what the process used before the model, or on a GPU of all
+            tensors; None if not measured.
     """
 
     name: str
@@ -62,7 +64,7 @@ class Result:
 
 
 def bench_train(options: BenchTrainConfig, *, say: Callable[[str], None] = print) -> list[Result]:
-    """Time the contenders, print a table, write JSON if asked for.
+    """Time the contenders, print a table and, if requested, write JSON.
 
     Raises:
         ConfigError: an unknown contender, or transformers is not installed.
@@ -72,11 +74,12 @@ def bench_train(options: BenchTrainConfig, *, say: Callable[[str], None] = print
     config, steps = _case(options)
     precision = choose_precision(options.precision, device.torch)
     tokens = statistics.mean(real_tokens(step) for step in steps)
-    share = tokens / (sum(_area(part) for step in steps for part in step) / len(steps))
+    padded = sum(_padded_tokens(batch) for step in steps for batch in step) / len(steps)
+    share = tokens / padded
     say(
         f"{options.size}: {config.layers} layers, hidden {config.hidden}, vocabulary "
-        f"{config.vocab_size:,}; {tokens:,.0f} real tokens a step, {share:.0%} of what "
-        f"padding to the longest makes; {threads_said(threads)}; {device.reason}; "
+        f"{config.vocab_size:,}; {tokens:,.0f} tokens per step, {share:.0%} of the size when "
+        f"padded to the longest; {threads_phrase(threads)}; {device.reason}; "
         f"{precision.reason}"
     )
     if options.profile:
@@ -92,15 +95,15 @@ def bench_train(options: BenchTrainConfig, *, say: Callable[[str], None] = print
     needed = _operations(config, steps)
     ours = seconds[options.contenders[0]]
     results = []
-    for name, own in seconds.items():
-        rate = tokens / statistics.median(own)
+    for name, step_seconds in seconds.items():
+        rate = tokens / statistics.median(step_seconds)
         kind = "fp32" if "fp32" in name else "bf16" if "bf16" in name else precision.name
         results.append(
             Result(
                 name=name,
-                seconds=own,
+                seconds=step_seconds,
                 tokens_per_second=rate,
-                faster=statistics.median(t / o for t, o in zip(own, ours, strict=True)),
+                faster=statistics.median(t / o for t, o in zip(step_seconds, ours, strict=True)),
                 share_of_peak=rate * needed / peaks[kind],
                 peak_mib=memory[name],
             )
@@ -130,15 +133,15 @@ def _shape(options: BenchTrainConfig, vocab_size: int) -> ModelConfig:
     return replace(config, attention_dropout=options.attention_dropout)
 
 
-def _area(part: PretrainingBatch) -> int:
-    return part.inputs.sequences * part.inputs.longest
+def _padded_tokens(batch: PretrainingBatch) -> int:
+    return batch.inputs.sequences * batch.inputs.longest
 
 
 def _operations(config: ModelConfig, steps: Sequence[Sequence[PretrainingBatch]]) -> float:
-    """What the result needs for each real token."""
-    parts = [part for step in steps for part in step]
-    lengths = np.concatenate([part.inputs.lengths for part in parts])
-    return mean_operations(config, lengths, sum(p.masked.count for p in parts) / len(lengths))
+    """Operations that the result needs, per token without padding."""
+    batches = [batch for step in steps for batch in step]
+    lengths = np.concatenate([batch.inputs.lengths for batch in batches])
+    return mean_operations(config, lengths, sum(b.masked.count for b in batches) / len(lengths))
 
 
 def _time(
@@ -149,8 +152,10 @@ def _time(
     device: torch.device,
     say: Callable[[str], None],
 ) -> dict[str, list[float]]:
-    """Seconds of each contender's steps, round by round; on a GPU the mean of some, because it
-    works on one while the next is prepared."""
+    """Seconds of each contender's steps, round by round.
+
+    On a GPU the mean of several steps, because the host prepares the next step meanwhile.
+    """
     runners = {
         name: make_step(name, config, steps, precision, device) for name in options.contenders
     }
@@ -160,8 +165,8 @@ def _time(
         for _ in range(_WARM_UP * each):
             run()
         synchronize(device)
-        passed = time.perf_counter() - start
-        say(f"  {name}: first {_WARM_UP * each} steps {passed:.1f} s, not counted")
+        elapsed = time.perf_counter() - start
+        say(f"  {name}: first {_WARM_UP * each} steps {elapsed:.1f} s, not counted")
     seconds: dict[str, list[float]] = {name: [] for name in runners}
     for _ in range(options.rounds):
         for name, run in runners.items():
@@ -174,19 +179,19 @@ def _time(
 
 
 def profile(step: Callable[[], None], *, on_gpu: bool = False) -> str:
-    """Where the time of a step goes, by operation; on a GPU the GPU's time."""
+    """The time of a step by operation; on a GPU the GPU's time."""
     clock = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
     step()
-    with torch.profiler.profile() as found:
+    with torch.profiler.profile() as profiler:
         for _ in range(3):
             step()
-    rows = sorted(found.key_averages(), key=clock, reverse=True)
+    rows = sorted(profiler.key_averages(), key=clock, reverse=True)
     total = sum(map(clock, rows))
-    lines = [f"{'operation':<44} share  milliseconds  calls a step"]
+    lines = [f"{'operation':<44} share  milliseconds  calls per step"]
     for row in rows[:25]:
-        own = clock(row)
+        spent = clock(row)
         lines.append(
-            f"{row.key[:44]:<44} {own / total:5.1%} {own / 3e3:13.1f} {row.count / 3:13.0f}"
+            f"{row.key[:44]:<44} {spent / total:5.1%} {spent / 3e3:13.1f} {row.count / 3:15.0f}"
         )
     return "\n".join(lines)
 
@@ -195,7 +200,7 @@ def profile(step: Callable[[], None], *, on_gpu: bool = False) -> str:
 
 
 def _peak_memory(options: BenchTrainConfig, name: str) -> float:
-    """MiB that a contender's training takes at most, in a process of its own."""
+    """Peak memory of a contender's training in MiB, measured in a separate process."""
     request = json.dumps({**asdict(options), "contenders": [name]})
     done = subprocess.run(
         [sys.executable, "-m", "bothways.bench.train", request],
@@ -207,14 +212,14 @@ def _peak_memory(options: BenchTrainConfig, name: str) -> float:
 
 
 def _measure_memory(request: str) -> None:
-    found = json.loads(request)
-    options = BenchTrainConfig(**{**found, "contenders": tuple(found["contenders"])})
+    values = json.loads(request)
+    options = BenchTrainConfig(**{**values, "contenders": tuple(values["contenders"])})
     set_threads(options.threads)
     device = choose_device(options.device).torch
     config, steps = _case(options)
     precision = choose_precision(options.precision, device).name
     if "transformers" in options.contenders[0]:
-        import transformers  # noqa: F401 - its own size is not the training's
+        import transformers  # noqa: F401 - the library's own size is not counted
     before = _start_high_water()
     run = make_step(options.contenders[0], config, steps, precision, device)
     for _ in range(3):
@@ -226,14 +231,14 @@ def _measure_memory(request: str) -> None:
 
 
 def _start_high_water() -> int:
-    """KiB resident now; where the system can, the peak counts from here and not from imports."""
+    """KiB resident now; resets the system's record of the peak, if possible."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
     return _high_water()
 
 
 def _high_water() -> int:
-    """Most KiB that were resident at once."""
+    """Peak resident memory in KiB."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -242,12 +247,12 @@ def _high_water() -> int:
     return peak // 1024 if sys.platform == "darwin" else peak
 
 
-# -------------------------------------------------------------------------------------------- words
+# ------------------------------------------------------------------------------------------ output
 
 
 def _table(results: Sequence[Result]) -> str:
     ours = results[0].name
-    lines = [f"{'':<27} tokens/s  {ours} is  share of peak   peak memory   seconds a step"]
+    lines = [f"{'':<27} tokens/s  {ours} is  share of peak   peak memory   seconds per step"]
     for result in results:
         memory = "-" if result.peak_mib is None else f"{result.peak_mib:,.0f} MiB"
         spread = f"{min(result.seconds):.3f} to {max(result.seconds):.3f}"

@@ -1,7 +1,7 @@
 """Self-attention inside each sequence of a flat batch.
 
-B sequences, T tokens, H hidden size, A heads, D = H / A, R rows of all tiles together, b and L
-sequences and length of one tile, Q queries of a sequence, N tokens whose last state is read.
+B sequences, T tokens, N selected positions, H hidden size, A heads, D = H / A, R rows of all tiles
+together; of one tile, b sequences, L length, Q queries per sequence.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from bothways.config import ModelConfig
-from bothways.model.batch import Reads, Spans
 from bothways.model.shared import Linear, Shared
-from bothways.model.tiles import Reading, Tile, Tiles
-from bothways.model.varlen import Flat, attend_flat
+from bothways.model.tiles import QueryTiles, Tile, Tiles
+from bothways.model.varlen import VarlenLayout, attend_varlen
 
 
 class Attention(nn.Module):
@@ -30,72 +29,69 @@ class Attention(nn.Module):
         self._shared, self._probability = shared, config.attention_dropout
 
     def forward(
-        self, x_TH: Tensor, where: Tiles | Flat, weights: list[Tensor] | None = None
+        self, x_TH: Tensor, layout: Tiles | VarlenLayout, weights: list[Tensor] | None = None
     ) -> Tensor:
         """[T, H] -> [T, H].
 
         Args:
             x_TH: hidden states.
-            where: the sequences, in padded tiles or, for a GPU's kernels, as they lie.
+            layout: the sequences, in padded tiles or for variable-length kernels.
             weights: if given, receives one [b, A, L, L] of probabilities for each tile.
         """
         qkv = self.qkv(x_TH)
-        if isinstance(where, Flat):
-            return self._flat(self._heads_of(qkv), where.spans, where)
-        return self._tiled(qkv, where, weights)
-
-    def _tiled(self, qkv_T3H: Tensor, tiles: Tiles, weights: list[Tensor] | None) -> Tensor:
-        qkv = tiles.gather(qkv_T3H)
-        contexts = []
-        for tile in tiles.tiles:
-            own = self._rows(qkv, tile.start, tile.sequences, tile.length)
-            if self._shared.fast and weights is None:
-                mask = self._mask(own, tile, tile.length)
-                contexts.append(_Attend.apply(own, tile.bias, mask, self._scale))  # type: ignore[no-untyped-call]
-            else:
-                contexts.append(self._plain(own, tile, weights))
-        mixed: Tensor = self.output(tiles.scatter(_joined(contexts)))
+        if isinstance(layout, VarlenLayout):
+            context = self._varlen(self._split_heads(qkv), layout)
+        else:
+            context = self._tiled(qkv, layout, weights)
+        mixed: Tensor = self.output(context)
         return mixed
 
-    def read(
-        self, x_TH: Tensor, x_NH: Tensor, where: Tiles | Flat, reading: Reading | Reads
-    ) -> Tensor:
-        """What the N tokens of ``reading`` take from their sequences: [T, H], [N, H] -> [N, H].
+    def forward_at(self, x_NH: Tensor, x_TH: Tensor, layout: QueryTiles | VarlenLayout) -> Tensor:
+        """Attention of N selected positions over all tokens: [N, H], [T, H] -> [N, H].
 
         Args:
+            x_NH: hidden states of the selected positions.
             x_TH: hidden states of all tokens.
-            x_NH: those of the tokens that are read.
-            where: as for :meth:`forward`; not left to right.
-            reading: a ``Reading`` of the tiles, or ``Reads`` of the flat batch.
+            layout: queries at the selected positions; not left to right.
         """
         H = x_TH.shape[-1]
         q, kv = self.qkv(x_NH, slice(0, H)), self.qkv(x_TH, slice(H, None))
-        if isinstance(where, Flat):
-            assert isinstance(reading, Reads)
-            return self._flat((*self._heads_of(q), *self._heads_of(kv)), reading.spans, where)
-        assert isinstance(reading, Reading)
-        return self._read_tiled(q, kv, where, reading)
-
-    def _read_tiled(self, q: Tensor, kv: Tensor, tiles: Tiles, reading: Reading) -> Tensor:
-        q_rows, kv_rows = reading.gather(q), tiles.gather(kv)
-        contexts = []
-        for tile, (start, queries) in zip(tiles.tiles, reading.spans, strict=True):
-            q = self._rows(q_rows, start, tile.sequences, queries)
-            kv = self._rows(kv_rows, tile.start, tile.sequences, tile.length)
-            mask = self._mask(q, tile, queries)
-            contexts.append(_AttendFrom.apply(q, kv, tile.bias, mask, self._scale))  # type: ignore[no-untyped-call]
-        mixed: Tensor = self.output(reading.scatter(_joined(contexts)))
+        if isinstance(layout, VarlenLayout):
+            context = self._varlen((*self._split_heads(q), *self._split_heads(kv)), layout)
+        else:
+            context = self._tiled_at(q, kv, layout)
+        mixed: Tensor = self.output(context)
         return mixed
 
-    def _flat(self, qkv: Sequence[Tensor], queries: Spans, where: Flat) -> Tensor:
-        """Through the GPU's kernels: queries [N, A, D], keys and values [T, A, D] -> [N, H]."""
+    def _tiled(self, qkv_T3H: Tensor, tiles: Tiles, weights: list[Tensor] | None) -> Tensor:
+        rows = tiles.gather(qkv_T3H)
+        contexts = []
+        for tile in tiles.tiles:
+            qkv = self._tile_rows(rows, tile.start, tile.sequences, tile.length)
+            if self._shared.fast and weights is None:
+                mask = self._dropout_mask(qkv, tile, tile.length)
+                contexts.append(_Attend.apply(qkv, tile.bias, mask, self._scale))  # type: ignore[no-untyped-call]
+            else:
+                contexts.append(self._plain(qkv, tile, weights))
+        return tiles.scatter(_concatenate(contexts))
+
+    def _tiled_at(self, q_NH: Tensor, kv_T2H: Tensor, layout: QueryTiles) -> Tensor:
+        q_rows, kv_rows = layout.gather(q_NH), layout.keys.gather(kv_T2H)
+        contexts = []
+        for tile, (start, queries) in zip(layout.keys.tiles, layout.queries, strict=True):
+            q = self._tile_rows(q_rows, start, tile.sequences, queries)
+            kv = self._tile_rows(kv_rows, tile.start, tile.sequences, tile.length)
+            mask = self._dropout_mask(q, tile, queries)
+            contexts.append(_AttendFrom.apply(q, kv, tile.bias, mask, self._scale))  # type: ignore[no-untyped-call]
+        return layout.scatter(_concatenate(contexts))
+
+    def _varlen(self, qkv: Sequence[Tensor], layout: VarlenLayout) -> Tensor:
+        """Queries [N, A, D], keys and values [T, A, D] -> [N, H]."""
         q, k, v = qkv
         dropout = self._shared.dropout.for_kernel(self._probability, q.device)
-        context = attend_flat(q, k, v, queries, where.spans, dropout=dropout, causal=where.causal)
-        mixed: Tensor = self.output(context.flatten(1))
-        return mixed
+        return attend_varlen(q, k, v, layout, dropout=dropout).flatten(1)
 
-    def _heads_of(self, x: Tensor) -> tuple[Tensor, ...]:
+    def _split_heads(self, x: Tensor) -> tuple[Tensor, ...]:
         """[T, n * H] -> n times [T, A, D], views."""
         return x.view(len(x), -1, self._heads, self._head_size).unbind(1)
 
@@ -103,17 +99,17 @@ class Attention(nn.Module):
     def _scale(self) -> float:
         return 1 / (1 - self._probability)
 
-    def _rows(self, x: Tensor, start: int, sequences: int, length: int) -> Tensor:
+    def _tile_rows(self, x: Tensor, start: int, sequences: int, length: int) -> Tensor:
         """Rows of one tile, [b, L, n, A, D]."""
-        own = x[start : start + sequences * length]
-        return own.view(sequences, length, -1, self._heads, self._head_size)
+        rows = x[start : start + sequences * length]
+        return rows.view(sequences, length, -1, self._heads, self._head_size)
 
-    def _mask(self, like: Tensor, tile: Tile, queries: int) -> Tensor | None:
+    def _dropout_mask(self, like: Tensor, tile: Tile, queries: int) -> Tensor | None:
         shape = (tile.sequences * self._heads, queries, tile.length)
         return self._shared.dropout.mask(shape, self._probability, like=like)
 
     def _plain(self, qkv: Tensor, tile: Tile, weights: list[Tensor] | None) -> Tensor:
-        """One tile in library operations alone: the reference of :class:`_Attend`."""
+        """One tile in plain library operations: the reference for :class:`_Attend`."""
         q_bALD, k_bALD, v_bALD = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         scores = (q_bALD * self._head_size**-0.5) @ k_bALD.transpose(-1, -2)
         if tile.bias is not None:
@@ -126,16 +122,16 @@ class Attention(nn.Module):
         return rows
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
+def _concatenate(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-# ------------------------------------------------------------------- forward and backward by hand
+# -------------------------------------------------------------- hand-written forward and backward
 #
-# What is gained over autograd on the plain form: no copy of the scores for scaling, bias and
-# dropout, one copy each way between the layouts of projections and products, and the fused CPU
-# attention of the library, slow backwards and without dropout, avoided. Dropout's scale is applied
-# to the contexts, which are smaller than the probabilities by L / D.
+# Compared with autograd on the plain form, this makes no copies of the scores for scaling, bias and
+# dropout, and one copy each way between the memory layouts of projections and products. The
+# library's fused CPU attention is slow in the backward pass and has no dropout. Dropout's scale is
+# applied to the contexts, which are smaller than the probabilities by a factor of L / D.
 
 
 class _Attend(torch.autograd.Function):
@@ -150,18 +146,15 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        parts = _attend_backward(ctx, grads[0])
-        qkv = grads[0].new_empty(ctx.shape)
-        for i, part in enumerate(parts):
-            qkv[:, :, i] = _tokens_first(part, ctx.shape)
-        return qkv, None, None, None
+        d_qkv = grads[0].new_empty(ctx.shape)
+        for i, gradient in enumerate(_attend_backward(ctx, grads[0])):
+            d_qkv[:, :, i] = _tokens_first(gradient, ctx.shape)
+        return d_qkv, None, None, None
 
 
 class _AttendFrom(torch.autograd.Function):
-    """Attention of some queries, [b, Q, 1, A, D], over a tile's keys and values, [b, L, 2, A, D].
-
-    -> [b * Q, H].
-    """
+    """Attention of Q queries per sequence, [b, Q, 1, A, D], over a tile's keys and values,
+    [b, L, 2, A, D], -> [b * Q, H]."""
 
     @staticmethod
     def forward(
@@ -174,10 +167,10 @@ class _AttendFrom(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         dq, dk, dv = _attend_backward(ctx, grads[0])
-        kv = grads[0].new_empty(ctx.kv_shape)
-        for i, part in enumerate((dk, dv)):
-            kv[:, :, i] = _tokens_first(part, ctx.kv_shape)
-        return _tokens_first(dq, ctx.shape).unsqueeze(2), kv, None, None, None
+        d_kv = grads[0].new_empty(ctx.kv_shape)
+        for i, gradient in enumerate((dk, dv)):
+            d_kv[:, :, i] = _tokens_first(gradient, ctx.kv_shape)
+        return _tokens_first(dq, ctx.shape).unsqueeze(2), d_kv, None, None, None
 
 
 def _attend(
@@ -190,7 +183,10 @@ def _attend(
     scale: float,
     shape: torch.Size,
 ) -> Tensor:
-    """Forward from [b * A, L, D] each; ``shape`` is that of the queries, [b, Q, n, A, D]."""
+    """Forward from q, k, v, [b * A, L, D] each, to [b * Q, H].
+
+    ``shape`` is that of the packed queries, [b, Q, n, A, D].
+    """
     b, A = shape[0], shape[3]
     q = q * shape[4] ** -0.5
     scores = torch.bmm(q, k.transpose(1, 2))
@@ -207,18 +203,18 @@ def _attend(
 
 
 def _attend_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k, v, [b * A, L, D] each, from that of the contexts, [b * Q, H]."""
+    """Gradients of q, k, v, [b * A, L, D] each, from the contexts' gradient, [b * Q, H]."""
     q, k, v, probabilities, mask = ctx.saved_tensors
     b, Q, _, A, D = ctx.shape
     d_context = _heads_first(gradient.view(b, Q, A, D))
     if mask is not None:
         d_context = d_context * ctx.scale
     d_probabilities = torch.bmm(d_context, v.transpose(1, 2))
-    kept = probabilities
+    dropped = probabilities
     if mask is not None:
         d_probabilities.mul_(mask)
-        kept = probabilities * mask
-    dv = torch.bmm(kept.transpose(1, 2), d_context)
+        dropped = probabilities * mask
+    dv = torch.bmm(dropped.transpose(1, 2), d_context)
     d_scores = torch._softmax_backward_data(d_probabilities, probabilities, -1, probabilities.dtype)
     dq = torch.bmm(d_scores, k).mul_(D**-0.5)
     return dq, torch.bmm(d_scores.transpose(1, 2), q), dv
@@ -231,5 +227,5 @@ def _heads_first(x: Tensor) -> Tensor:
 
 
 def _tokens_first(x: Tensor, shape: torch.Size) -> Tensor:
-    """[b * A, L, D] -> [b, L, A, D], a view; ``shape`` tells b and A."""
+    """[b * A, L, D] -> [b, L, A, D], a view; b and A are taken from ``shape``."""
     return x.view(shape[0], shape[3], *x.shape[1:]).transpose(1, 2)

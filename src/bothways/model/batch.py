@@ -2,9 +2,10 @@
 
 B sequences, T tokens, M masked positions.
 
-Training, fine-tuning and inference use this one form. ``T`` and ``M`` are rounded up by a tail that
-no sequence owns (``bounds[B] <= T``; targets there are :data:`IGNORE`), so that shapes repeat:
-compiled graphs need it, and on a CPU a matrix kernel for a new ``T`` costs more than it saves.
+Training, fine-tuning and inference all use this form. An index into the T tokens is called a flat
+position. ``T`` and ``M`` are rounded up by a tail that belongs to no sequence (``bounds[B] <= T``;
+targets there are :data:`IGNORE`), so that shapes repeat: compiled graphs need that, and on a CPU
+preparing a matrix kernel for a new ``T`` costs more than the padding.
 """
 
 from __future__ import annotations
@@ -27,32 +28,31 @@ ROUND_TARGETS = 32
 
 @dataclass(frozen=True)
 class Spans:
-    """Neighbouring rows that belong together, as a GPU's kernels take them.
+    """Consecutive runs of rows in the form that variable-length attention kernels take.
 
     Attributes:
-        ends: int32 [S + 1], from 0; span s is rows ``ends[s]:ends[s + 1]``.
-        longest: rows of the longest; a host integer.
+        cu_seqlens: int32 [S + 1], from 0; span s is rows ``cu_seqlens[s]:cu_seqlens[s + 1]``.
+        max_seqlen: rows of the longest span; a host integer.
     """
 
-    ends: Tensor
-    longest: int
+    cu_seqlens: Tensor
+    max_seqlen: int
 
     @classmethod
-    def of(cls, ends: NDArray[np.int64], device: torch.device) -> Spans:
-        """From int64 [S + 1]."""
-        return cls(
-            move(torch.from_numpy(ends.astype(np.int32)), device), int(np.diff(ends).max(initial=0))
-        )
+    def of(cls, bounds: NDArray[np.int64], device: torch.device) -> Spans:
+        """From int64 [S + 1] on the CPU."""
+        cu_seqlens = move(torch.from_numpy(bounds.astype(np.int32)), device)
+        return cls(cu_seqlens, int(np.diff(bounds).max(initial=0)))
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the encoder reads.
+    """The encoder's input.
 
     Attributes:
         tokens: int64 [T]; the tail holds id 0.
         segments: int64 [T]; 0 for the first text and its specials, 1 for the second.
-        positions: int64 [T]; place in the sequence, from 0.
+        positions: int64 [T]; position in the sequence, from 0.
         bounds: int64 [B + 1]; sequence b is ``tokens[bounds[b]:bounds[b + 1]]``. On the CPU.
     """
 
@@ -73,72 +73,72 @@ class Inputs:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence: a host integer, so that kernels need not wait for it."""
+        """Tokens of the longest sequence; a host integer, so reading it never waits for a GPU."""
         return int(self.lengths.max(initial=0))
 
     @cached_property
     def starts(self) -> Tensor:
-        """int64 [B]; where each sequence's [CLS] is, on the tokens' device."""
+        """int64 [B]; flat position of each sequence's [CLS], on the tokens' device."""
         return move(torch.from_numpy(self.bounds[:-1]), self.tokens.device)
 
     @cached_property
     def lasts(self) -> Tensor:
-        """int64 [B]; where each sequence's last token is, on the tokens' device."""
+        """int64 [B]; flat position of each sequence's last token, on the tokens' device."""
         return move(torch.from_numpy(self.bounds[1:] - 1), self.tokens.device)
 
     @cached_property
     def spans(self) -> Spans:
         """The sequences, with the tail as one more, on the tokens' device.
 
-        Kernels leave rows that no span owns undefined, and their gradients too.
+        Kernels leave rows outside all spans undefined, and their gradients too.
         """
         total = len(self.tokens)
-        ends = self.bounds if self.bounds[-1] == total else np.append(self.bounds, total)
-        return Spans.of(ends, self.tokens.device)
+        bounds = self.bounds if self.bounds[-1] == total else np.append(self.bounds, total)
+        return Spans.of(bounds, self.tokens.device)
 
     def to(self, device: torch.device | str) -> Inputs:
-        """The same batch on another device, with all that a GPU's kernels ask for."""
+        """The same batch on another device, with the indices that GPU kernels need."""
         moved = Inputs(
             move(self.tokens, device),
             move(self.segments, device),
             move(self.positions, device),
             self.bounds,
         )
-        _ = moved.spans, moved.starts  # made by whoever moves it, which may be a helper thread
+        _ = moved.spans, moved.starts  # cached now: the caller may be a prefetching thread
         return moved
 
 
 @dataclass(frozen=True)
-class Reads:
-    """The places of a flat batch whose last hidden state is read, each once.
+class SelectedPositions:
+    """The flat positions at which the last layer is computed, without duplicates.
 
     Attributes:
-        places: int64 [at most N], increasing; on the CPU.
-        at: int64 [N]; the same, with a tail that shows place 0, on the batch's device.
-        rows: int64 each; the rows among the N of every set of places that was asked for.
-        spans: the rows of each span of :attr:`Inputs.spans`, for kernels.
+        unique: int64 [at most N], increasing; on the CPU.
+        at: int64 [N]; the same on the batch's device, with a tail of zeros.
+        rows: int64 each; for every requested set of positions, its rows among the N.
+        spans: which of the N rows lie in which span of :attr:`Inputs.spans`.
     """
 
-    places: NDArray[np.int64]
+    unique: NDArray[np.int64]
     at: Tensor
     rows: tuple[Tensor, ...]
     spans: Spans
 
     @classmethod
-    def of(cls, inputs: Inputs, *asked: Tensor) -> Reads:
-        """Merge sets of places, int64 each, in any order."""
+    def of(cls, inputs: Inputs, *requested: Tensor) -> SelectedPositions:
+        """Merge sets of flat positions, int64 each, in any order."""
         device = inputs.tokens.device
-        places, back = np.unique(torch.cat(asked).cpu().numpy(), return_inverse=True)
-        padded = np.zeros(round_up(len(places), ROUND_TARGETS), np.int64)
-        padded[: len(places)] = places
-        # The tail's rows go with the last span: nobody reads what comes of them.
-        ends = np.searchsorted(places, inputs.bounds)
+        unique, inverse = np.unique(torch.cat(requested).cpu().numpy(), return_inverse=True)
+        padded = np.zeros(round_up(len(unique), ROUND_TARGETS), np.int64)
+        padded[: len(unique)] = unique
+        # The last span takes in the tail's rows; their results are never used.
+        bounds = np.searchsorted(unique, inputs.bounds)
         if inputs.bounds[-1] < len(inputs.tokens):
-            ends = np.append(ends, len(padded))
-        ends[-1] = len(padded)
-        cuts = np.cumsum([len(own) for own in asked])[:-1]
-        rows = tuple(move(torch.from_numpy(own), device) for own in np.split(back, cuts))
-        return cls(places, move(torch.from_numpy(padded), device), rows, Spans.of(ends, device))
+            bounds = np.append(bounds, len(padded))
+        bounds[-1] = len(padded)
+        cuts = np.cumsum([len(positions) for positions in requested])[:-1]
+        rows = tuple(move(torch.from_numpy(part), device) for part in np.split(inverse, cuts))
+        return cls(unique, move(torch.from_numpy(padded), device), rows, Spans.of(bounds, device))
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,9 @@ class MaskedTargets:
     """Targets of the language model.
 
     Attributes:
-        at: int64 [M]; places in the flat batch, increasing; the tail points at 0.
-        ids: int64 [M]; the original ids there, or left to right the next ones; the tail is
-            :data:`IGNORE`.
+        at: int64 [M]; flat positions, increasing; the tail is 0.
+        ids: int64 [M]; the original ids at these positions, or left to right the next ones; the
+            tail is :data:`IGNORE`.
         count: how many of them are real.
     """
 
@@ -169,31 +169,31 @@ class PretrainingBatch:
         inputs: the sequences, masked.
         masked: targets of the language model.
         random_next: int64 [B]; 0 = the second segment follows, 1 = it is random (the original's
-            labels), or for sentence order 1 = the segments have changed places; None for sequences
-            of one segment, which have no second loss.
-        found: what is read, for a batch that was moved: found before, for on a GPU the places could
-            only be waited for.
+            labels), or for sentence order 1 = the segments are swapped; None for sequences of one
+            segment, which have no second loss.
+        precomputed: the selection, for a batch that :meth:`to` made. Computing it on a GPU would
+            wait for the positions.
     """
 
     inputs: Inputs
     masked: MaskedTargets
     random_next: Tensor | None
-    found: Reads | None = None
+    precomputed: SelectedPositions | None = None
 
     @property
-    def reads(self) -> Reads:
-        """The places that the losses read: first the masked ones, then each [CLS] for pairs."""
-        return self.found or self._find_reads(self.inputs)
+    def selected(self) -> SelectedPositions:
+        """The positions that the losses need: the masked ones, then for pairs every [CLS]."""
+        return self.precomputed or self._select(self.inputs)
 
     def to(self, device: torch.device | str) -> PretrainingBatch:
-        """The same on another device, with all that a GPU's kernels ask for."""
+        """The same on another device, with the indices that GPU kernels need."""
         inputs, pairs = self.inputs.to(device), self.random_next
         labels = None if pairs is None else move(pairs, device)
-        return PretrainingBatch(inputs, self.masked.to(device), labels, self._find_reads(inputs))
+        return PretrainingBatch(inputs, self.masked.to(device), labels, self._select(inputs))
 
-    def _find_reads(self, inputs: Inputs) -> Reads:
+    def _select(self, inputs: Inputs) -> SelectedPositions:
         starts = [] if self.random_next is None else [self.inputs.starts]
-        return Reads.of(inputs, self.masked.at, *starts)
+        return SelectedPositions.of(inputs, self.masked.at, *starts)
 
 
 def flat_inputs(
@@ -203,7 +203,7 @@ def flat_inputs(
     *,
     max_positions: int,
 ) -> Inputs:
-    """Build :class:`Inputs` from arrays of the real tokens, adding positions and the tail.
+    """Build :class:`Inputs` from arrays without a tail; adds positions and the tail.
 
     Args:
         tokens: int [bounds[B]].
@@ -212,9 +212,10 @@ def flat_inputs(
         max_positions: the encoder's limit.
 
     Raises:
-        LengthError: a sequence is longer than ``max_positions`` (named, with its length).
-        InputError: a sequence has no tokens (its [CLS] would be another sequence's), or there is
-            no sequence.
+        LengthError: a sequence is longer than ``max_positions``; the message gives its index and
+            length.
+        InputError: a sequence has no tokens (its [CLS] would be another sequence's), or there are
+            no sequences.
     """
     lengths = np.diff(bounds)
     if not len(lengths) or lengths.min() < 1:
@@ -240,18 +241,18 @@ def flat_inputs(
 
 
 def masked_targets(at: NDArray[np.int64], ids: NDArray[np.int64]) -> MaskedTargets:
-    """Targets with their tail, from increasing places int64 [M] and the ids wanted there."""
+    """Add the tail to increasing flat positions, int64 [M], and the ids to predict there."""
     padded = round_up(len(at), ROUND_TARGETS)
-    places = np.zeros(padded, dtype=np.int64)
+    positions = np.zeros(padded, dtype=np.int64)
     targets = np.full(padded, IGNORE, dtype=np.int64)
-    places[: len(at)], targets[: len(at)] = at, ids
-    return MaskedTargets(torch.from_numpy(places), torch.from_numpy(targets), len(at))
+    positions[: len(at)], targets[: len(at)] = at, ids
+    return MaskedTargets(torch.from_numpy(positions), torch.from_numpy(targets), len(at))
 
 
 def collate(
     tokens: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], *, max_positions: int
 ) -> Inputs:
-    """Build :class:`Inputs` from lists of ids, one a sequence."""
+    """Build :class:`Inputs` from lists of ids, one list per sequence."""
     bounds = np.cumsum([0, *map(len, tokens)]).astype(np.int64)
     flat_tokens = np.fromiter((t for row in tokens for t in row), np.int64, int(bounds[-1]))
     flat_segments = np.fromiter((s for row in segments for s in row), np.int64, int(bounds[-1]))

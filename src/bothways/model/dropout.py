@@ -1,4 +1,4 @@
-"""Dropout that is a function of its key."""
+"""Keyed dropout: the masks are a function of a seed."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 _ONE_BF16 = 0x3F80  # the bits of 1.0
-# Where the generators stand: NumPy's state, the device that has drawn, and the state of its
-# generator. None: no device has drawn yet; the first will start from the seed.
-_Place = tuple[Any, torch.device | None, Tensor | None]
+# NumPy's generator state, the device whose generator was seeded, and that generator's state. None
+# and None if no device's was: the first use will seed it.
+_State = tuple[Any, torch.device | None, Tensor | None]
 
 
 class KeyedDropout(nn.Module):
-    """Dropout whose masks depend on the micro-batch's key and the place in the network alone.
+    """Dropout whose masks depend only on the micro-batch's key and the place in the network.
 
     One instance serves a whole model. :meth:`reseed` before each forward pass makes the masks of
     that pass reproducible whatever ran before it.
 
-    On a CPU thresholds have 16 bits: probabilities are exact to 1/65536. A GPU has its own fast
-    forms (the library's fused dropout, and dropout within its attention kernels), which draw from
-    the device's default generator: the key seeds that. The masks are others than a CPU's, and
-    reproducible on the same kind of card with the same versions.
+    On a CPU thresholds have 16 bits: probabilities are exact to 1/65536. On a GPU the library's
+    fused dropout and the dropout within attention kernels draw from the device's default generator,
+    which the key seeds. The masks differ from a CPU's, and are reproducible on the same kind of
+    card with the same versions.
     """
 
     def __init__(self) -> None:
@@ -42,40 +42,41 @@ class KeyedDropout(nn.Module):
         self._seeded: torch.device | None = None
 
     def replay(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """Contexts for a part of the network that is computed now, and once more later.
+        """Contexts for computing a part of the network now, and for recomputing it later.
 
-        The second draws the masks that the first drew, and leaves what comes after it untouched.
+        The second draws the same masks as the first, and does not affect later draws.
         """
-        return contextlib.nullcontext(), self._at(self._place())
+        return contextlib.nullcontext(), self._restored(self._get_state())
 
     @contextlib.contextmanager
-    def _at(self, place: _Place) -> Iterator[None]:
-        now = self._place()
-        self._go(place)
+    def _restored(self, state: _State) -> Iterator[None]:
+        """Draw from an earlier state within the block, and from the present one after it."""
+        now = self._get_state()
+        self._set_state(state)
         try:
             yield
         finally:
-            self._go(now)
+            self._set_state(now)
 
-    def _place(self) -> _Place:
+    def _get_state(self) -> _State:
         device = self._seeded
         state = None if device is None else _default_generator(device).get_state()
         return self._numpy.bit_generator.state, device, state
 
-    def _go(self, place: _Place) -> None:
-        self._numpy.bit_generator.state, self._seeded, state = place
+    def _set_state(self, saved: _State) -> None:
+        self._numpy.bit_generator.state, self._seeded, state = saved
         if self._seeded is not None and state is not None:
             _default_generator(self._seeded).set_state(state)
 
     def forward(self, x: Tensor, probability: float) -> Tensor:
-        """Zero each element with this probability and scale the rest, while training."""
+        """In training, zero each element with this probability and scale the rest."""
         if x.device.type != "cpu":
             return F.dropout(x, self.for_kernel(probability, x.device))
         mask = self.mask(x.shape, probability, like=x)
         return x if mask is None else x * mask * (1 / (1 - probability))
 
     def add(self, x: Tensor, branch: Tensor, probability: float, *, fast: bool) -> Tensor:
-        """``x + dropout(branch)``; the fast form in one pass, rounded once."""
+        """``x + dropout(branch)``; the fast form makes one pass and rounds once."""
         if branch.device.type != "cpu":
             return x + F.dropout(branch, self.for_kernel(probability, branch.device))
         mask = self.mask(branch.shape, probability, like=branch)
@@ -88,15 +89,15 @@ class KeyedDropout(nn.Module):
         return out
 
     def mask(self, shape: Sequence[int], probability: float, *, like: Tensor) -> Tensor | None:
-        """1 for each element kept, 0 for each dropped, in a tensor's dtype and on its device.
+        """1 for each kept element, 0 for each dropped one, with the dtype and device of ``like``.
 
-        None where nothing is dropped. The caller scales what is kept by 1 / (1 - probability).
+        None if nothing is dropped. The caller scales the kept elements by 1 / (1 - probability).
         """
         if not self.training or probability == 0:
             return None
         if like.device.type != "cpu":
-            kept = 1 - self.for_kernel(probability, like.device)
-            return torch.empty(shape, dtype=like.dtype, device=like.device).bernoulli_(kept)
+            keep = 1 - self.for_kernel(probability, like.device)
+            return torch.empty(shape, dtype=like.dtype, device=like.device).bernoulli_(keep)
         threshold = round(probability * 65536) - 32768  # against the full int16 range
         drawn = self._words(math.prod(shape)).view(shape)
         if like.dtype == torch.bfloat16:  # in place: the bits of 1.0, or 0
@@ -104,9 +105,9 @@ class KeyedDropout(nn.Module):
         return (drawn >= threshold).to(like.dtype)
 
     def for_kernel(self, probability: float, device: torch.device) -> float:
-        """With what probability a kernel that draws by itself is to drop: 0 while not training.
+        """The dropout probability for a kernel that draws by itself; 0 while not training.
 
-        The device's generator is ready for it.
+        Seeds the device's generator if this forward pass has not yet done so.
         """
         if not self.training:
             return 0.0
@@ -122,7 +123,7 @@ class KeyedDropout(nn.Module):
 
 
 def _default_generator(device: torch.device) -> torch.Generator:
-    """The one that the device's kernels draw from; to seed it costs nothing on the GPU."""
+    """The generator that the device's kernels draw from; seeding it launches nothing on a GPU."""
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
         return torch.cuda.default_generators[index]

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from bothways.config import ModelConfig
 from bothways.errors import LengthError, ModelError
-from bothways.model.batch import Inputs, Reads, flat_inputs
+from bothways.model.batch import Inputs, SelectedPositions, flat_inputs
 from bothways.model.layers import Embeddings, Layer
 from bothways.model.shared import Linear, Shared
-from bothways.model.tiles import Tiles, make_reading, make_tiles
-from bothways.model.varlen import Flat, why_not_flat
+from bothways.model.tiles import Tiles, make_tiles
+from bothways.model.varlen import VarlenLayout, why_not_varlen
 from bothways.randomness import Purpose, derived_seed
 
 
@@ -41,7 +41,7 @@ class Encoder(nn.Module):
             dtype: arithmetic of the layers.
 
         Returns:
-            [T, H] in ``dtype``; rows of the tail mean nothing.
+            [T, H] in ``dtype``; rows of the tail are meaningless.
         """
         return self.hidden_states(inputs, dtype=dtype, keep_all=False)[-1]
 
@@ -53,12 +53,12 @@ class Encoder(nn.Module):
         keep_all: bool = True,
         weights: list[list[Tensor]] | None = None,
     ) -> list[Tensor]:
-        """The embeddings and the output of each layer, [T, H] each; only the last on request.
+        """The embeddings and the output of each layer, [T, H] each, or only the last one.
 
         Args:
             inputs: a flat batch.
             dtype: arithmetic of the layers.
-            keep_all: return layers + 1 tensors, not only the last.
+            keep_all: return all layers + 1 tensors instead of the last one.
             weights: if given, receives for each layer its tiles' attention probabilities.
 
         Raises:
@@ -66,68 +66,65 @@ class Encoder(nn.Module):
             ModelError: a token or segment id is outside the model's range.
         """
         self._check(inputs)
-        where = self._where(inputs, dtype, weights=weights is not None)
+        layout = self._layout(inputs, dtype, weights=weights is not None)
         states = [self.embeddings(inputs, dtype)]
         for layer in self.layers:
-            own: list[Tensor] | None = None
-            if weights is not None:
-                own = []
-                weights.append(own)
-            if own is None:
-                hidden = self.shared.run(layer, states[-1], where)
+            if weights is None:
+                hidden = self.shared.run(layer, states[-1], layout)
             else:
-                hidden = layer(states[-1], where, own)
+                weights.append([])
+                hidden = layer(states[-1], layout, weights[-1])
             states = [*states, hidden] if keep_all else [hidden]
         return states
 
-    def read(
+    def hidden_at(
         self,
         inputs: Inputs,
-        *places: Tensor,
+        selected: SelectedPositions,
+        *,
         dtype: torch.dtype = torch.float32,
-        reads: Reads | None = None,
     ) -> list[Tensor]:
-        """The last layer's hidden states at some places alone, which is all that most heads need.
+        """The last layer's hidden states at some positions only, which is all that most heads need.
 
-        The last layer computes nothing but keys and values for the other tokens. With dropout, its
-        masks are not those of :meth:`forward`: fewer elements are drawn for.
+        For the other tokens the last layer computes nothing but keys and values. With dropout, its
+        masks differ from those of :meth:`forward`, because fewer elements are drawn.
 
         Args:
             inputs: a flat batch.
-            places: int64 [N] each; places in the flat batch, in any order.
+            selected: the positions.
             dtype: arithmetic of the layers.
-            reads: the places, merged before, instead of ``places``: nothing is waited for then
-                where they are on a GPU.
 
         Returns:
-            [N, H] for each set of places.
+            [N, H] for each set of positions that ``selected`` was made from.
 
         Raises:
             LengthError, ModelError: as :meth:`hidden_states`.
         """
-        reads = reads or Reads.of(inputs, *places)
-        if self.config.left_to_right or not self.shared.fast:  # a language model reads nearly all
+        # Left to right, the language model needs nearly all positions.
+        if self.config.left_to_right or not self.shared.fast:
             x_TH = self.forward(inputs, dtype=dtype)
-            return [x_TH.index_select(0, reads.at.index_select(0, own)) for own in reads.rows]
+            return [x_TH.index_select(0, selected.at.index_select(0, r)) for r in selected.rows]
         self._check(inputs)
-        where = self._where(inputs, dtype)
+        layout = self._layout(inputs, dtype)
         x_TH = self.embeddings(inputs, dtype)
-        *before, last = cast("list[Layer]", list(self.layers))
-        for layer in before:
-            x_TH = self.shared.run(layer, x_TH, where)
-        reading = reads if isinstance(where, Flat) else make_reading(inputs, where, reads.places)
-        x_NH = self.shared.run(last.read, x_TH, where, reading)
-        return [x_NH.index_select(0, own) for own in reads.rows]
+        *lower, last = cast("list[Layer]", list(self.layers))
+        for layer in lower:
+            x_TH = self.shared.run(layer, x_TH, layout)
+        queries = layout.select(inputs, selected)
+        x_NH = self.shared.run(last.forward_at, x_TH, selected.at, queries)
+        return [x_NH.index_select(0, rows) for rows in selected.rows]
 
-    def _where(self, inputs: Inputs, dtype: torch.dtype, *, weights: bool = False) -> Tiles | Flat:
-        """The sequences in the form that attention works on.
+    def _layout(
+        self, inputs: Inputs, dtype: torch.dtype, *, weights: bool = False
+    ) -> Tiles | VarlenLayout:
+        """The batch's sequences in the form that attention takes.
 
-        A GPU's kernels take them as they lie. Padded tiles serve everywhere, in every dtype, and
-        show their probabilities.
+        A GPU's variable-length kernels work on the flat batch. Padded tiles work on every device
+        and in every dtype, and give access to the attention probabilities (``weights``).
         """
         device, causal = inputs.tokens.device, self.config.left_to_right
-        if self.shared.fast and not weights and why_not_flat(self.config, dtype, device) is None:
-            return Flat(inputs.spans, causal)
+        if self.shared.fast and not weights and why_not_varlen(self.config, dtype, device) is None:
+            return VarlenLayout(inputs.spans, inputs.spans, causal)
         return make_tiles(inputs, dtype, causal=causal)
 
     def pool(self, x_BH: Tensor) -> Tensor:
@@ -140,7 +137,7 @@ class Encoder(nn.Module):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
     ) -> Tensor:
-        """The usual padded call, for users' habits: computed flat, returned padded.
+        """The conventional call with padded rows: computed flat, returned padded.
 
         Args:
             input_ids: int [B, L].
@@ -151,7 +148,7 @@ class Encoder(nn.Module):
             [B, L, H]; zeros where the mask is 0.
 
         Raises:
-            LengthError: a token stands beyond the encoder's positions.
+            LengthError: a token is beyond the encoder's positions.
             InputError: a row has no tokens.
             ModelError: a token or segment id is outside the model's range.
         """
@@ -159,10 +156,10 @@ class Encoder(nn.Module):
         real = real.bool()
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         # Position ids count along the padded row, as in transformers, so that left padding agrees.
-        places = torch.arange(input_ids.shape[1]).expand(input_ids.shape)[real.cpu()]
-        if len(places) and int(places.max()) >= self.config.positions:
+        positions = torch.arange(input_ids.shape[1]).expand(input_ids.shape)[real.cpu()]
+        if len(positions) and int(positions.max()) >= self.config.positions:
             raise LengthError(
-                f"a token stands at place {int(places.max()) + 1} of its row; this encoder has "
+                f"a token is at position {int(positions.max()) + 1} of its row; this encoder has "
                 f"positions for {self.config.positions}. Truncate the rows, or pad on the right."
             )
         lengths = real.sum(1).cpu()
@@ -173,7 +170,7 @@ class Encoder(nn.Module):
             bounds,
             max_positions=self.config.positions,
         )
-        inputs.positions[: len(places)] = places
+        inputs.positions[: len(positions)] = positions
         flat = self.forward(inputs.to(input_ids.device))
         out = flat.new_zeros(*input_ids.shape, self.config.hidden)
         out[real] = flat[: int(bounds[-1])]
@@ -186,7 +183,7 @@ class Encoder(nn.Module):
                 f"{self.config.positions}. Truncate it when encoding, or split the text."
             )
         if inputs.tokens.device.type != "cpu":
-            return  # reading it back would make the GPU wait; batches are checked where made
+            return  # reading ids back would synchronise; batches are checked where they are made
         if (wrong := _outside(inputs.tokens, self.config.vocab_size)) is not None:
             raise ModelError(
                 f"token id {wrong} is outside this model's vocabulary of "
@@ -201,7 +198,7 @@ class Encoder(nn.Module):
 
 
 def _outside(ids: Tensor, limit: int) -> int | None:
-    """An id below 0 or not below ``limit``, if there is one."""
+    """An id that is negative or not below ``limit``, if there is one."""
     lowest, highest = (int(end) for end in ids.aminmax())
     return lowest if lowest < 0 else highest if highest >= limit else None
 
@@ -209,11 +206,11 @@ def _outside(ids: Tensor, limit: int) -> int | None:
 def init_weights(
     module: nn.Module, config: ModelConfig, *, seed: int, purpose: Purpose, index: int = 0
 ) -> None:
-    """Draw new weights: truncated normal (2 deviations), LayerNorm 1 and 0, biases 0.
+    """Initialise weights: truncated normal (2 deviations), LayerNorm 1 and 0, biases 0.
 
     The draw is keyed by the seed and follows the order of the parameters, so the same seed gives
-    the same network. ``index`` tells modules drawn for the same purpose apart. Padding rows of the
-    vocabulary are 0. On the meta device, where a network is only its shapes, nothing is drawn.
+    the same network. ``index`` distinguishes modules with the same purpose. Padding rows of the
+    vocabulary are 0. Parameters on the meta device, which have only shapes, are skipped.
     """
     generator = torch.Generator().manual_seed(derived_seed(seed, purpose, index))
     std = config.init_std
@@ -232,9 +229,9 @@ def init_weights(
 
 
 def _truncated_normal(parameter: Tensor, std: float, generator: torch.Generator) -> None:
-    """Fill with a normal, drawn again where it falls beyond two deviations.
+    """Fill with normal values, redrawing those beyond two deviations.
 
-    The distribution of ``nn.init.trunc_normal_`` at a tenth of its cost.
+    The same distribution as ``nn.init.trunc_normal_`` at a tenth of its cost.
     """
     values = parameter.view(-1).normal_(generator=generator)
     while len(beyond := (values.abs() > 2).nonzero().squeeze(1)):

@@ -1,8 +1,8 @@
-"""A model is a folder in Hugging Face's layout, written atomically, read from either side.
+"""Model folders in Hugging Face's layout, written atomically, compatible with transformers.
 
 ``config.json``, ``model.safetensors``, ``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json``
-are what transformers reads and writes; ``bothways.json`` beside them says what the model is for
-(task, labels, where it came from). Folders of transformers load too, with or without heads.
+are the files that transformers reads and writes; ``bothways.json`` adds what the model is for
+(task, labels, origin). Folders saved by transformers can be loaded too, with or without heads.
 """
 
 from __future__ import annotations
@@ -46,19 +46,21 @@ WEIGHTS, OLD_WEIGHTS, CONFIG, ABOUT = (
 )
 _HEADS = ("masked_lm", "next_sentence", "classifier", "tagger", "span")
 _CHOICE = "BertForMultipleChoice"
-_BILSTM = "BiLSTM"  # before the name of an architecture
+_BILSTM = "BiLSTM"  # prefix of an architecture's name
 
 
 @dataclass
 class Loaded:
-    """What a model folder held.
+    """A loaded model folder.
 
     Attributes:
         model: in evaluation mode, on the CPU, fp32.
-        tokenizer: of the same vocabulary.
-        about: bothways.json; labels are there under ``labels`` also for foreign folders.
-        unused: names of weights in the file that bothways has no use for.
-        fresh: names of weights the file lacked, newly drawn (a pooler, for encoders saved without).
+        tokenizer: with the same vocabulary.
+        about: the content of bothways.json; for folders made elsewhere it is derived from
+            config.json, with the labels under ``labels``.
+        unused: names of weights in the file that bothways does not use.
+        fresh: names of weights missing in the file and newly initialised (a pooler, for encoders
+            saved without one).
     """
 
     model: Bert
@@ -71,17 +73,18 @@ class Loaded:
 def save_model(
     folder: str | Path, model: Bert, tokenizer: Tokenizer, about: dict[str, Any] | None = None
 ) -> None:
-    """Write a model folder that bothways and transformers load; replaces it whole or not at all.
+    """Write a model folder that bothways and transformers can load, completely or not at all.
 
     Args:
         folder: where; an existing folder is replaced.
         model: any dtype or device; saved as fp32.
-        tokenizer: of the same vocabulary size.
-        about: for bothways.json; ``labels`` (list of str) and ``kind`` name the task head's
+        tokenizer: with the same vocabulary size.
+        about: for bothways.json; ``labels`` (list of str) and ``kind`` describe the task head's
             outputs.
 
     Raises:
-        ModelError: vocabulary and model differ in size, or labels and outputs in number.
+        ModelError: the vocabulary's size is not the model's, or the number of labels is not that
+            of the outputs.
         DiskError: it could not be written; the old folder is intact.
     """
     with new_folder(Path(folder)) as partial:
@@ -91,13 +94,13 @@ def save_model(
 def write_model_files(
     folder: Path, model: Bert, tokenizer: Tokenizer, about: dict[str, Any]
 ) -> None:
-    """The files of :func:`save_model`, into a folder that exists."""
+    """Write the files of :func:`save_model` into an existing folder."""
     _check_sizes(model.config, tokenizer, str(folder))
     weights = to_hugging_face(model.state_dict(), model.config)
     with explain_disk_errors(folder / WEIGHTS):
         try:
             save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
-        except SafetensorError as error:  # the library's word for a failed write
+        except SafetensorError as error:  # raised for a failed write
             raise OSError(str(error)) from error
     architecture = _architecture(model, about)
     config = config_to_hugging_face(model.config, architecture, pad_id=tokenizer.pad_id)
@@ -106,29 +109,30 @@ def write_model_files(
     if model.lstm is not None:
         config.update({"model_type": BILSTM, "architectures": [_BILSTM + architecture]})
     write_json(folder / CONFIG, config)
-    # safetensors lets the owner alone read what it writes; the model is for all who see the folder.
+    # safetensors makes its files readable by the owner only; give them the other files' mode.
     (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)
-    write_json(folder / ABOUT, {"format": 1, **about, **_read_elsewhere(model)})
+    write_json(folder / ABOUT, {"format": 1, **about, **_differences_elsewhere(model)})
     tokenizer.save(folder, max_length=model.config.positions)
 
 
 def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> Loaded:
-    """Read a model folder, ours or transformers'.
+    """Load a model folder of bothways or transformers.
 
-    Heads are there when the file has their weights.
+    The model has the heads whose weights are in the file.
 
     Args:
         folder: with config.json and weights; or the name of a shipped model.
-        vocabulary: vocab.txt or tokenizer folder to use, where the folder has none of its own.
+        vocabulary: vocab.txt or tokenizer folder to use if the model folder has none.
 
     Raises:
-        ModelError: a file is missing or damaged, the network is not a BERT that bothways computes,
-            a weight of the encoder or of a head is missing, or vocabulary and model differ in size.
+        ModelError: a file is missing or damaged, the network is not a BERT that bothways can
+            compute, a weight of the encoder or of a head is missing, or the vocabulary's size is
+            not the model's.
     """
     folder = model_folder(folder)
     values = read_json(
         folder / CONFIG,
-        "a model folder holds config.json and model.safetensors, and by name alone there is "
+        "a model folder holds config.json and model.safetensors; models available by name: "
         f"{', '.join(SHIPPED)}",
     )
     config = config_from_hugging_face(values, where=str(folder / CONFIG))
@@ -144,15 +148,19 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     fresh = _fill(model, state, path)
     about = {}
     if (folder / ABOUT).exists():
-        about = read_json(folder / ABOUT, "without the file, the folder loads as a foreign one")
+        about = read_json(folder / ABOUT, "without it, the folder loads as one made elsewhere")
     elif model.task_outputs:
-        about = _foreign_task(values, model)
+        about = _task_from_config(values, model)
     _check_direction(folder, model, about)
     return Loaded(model.eval(), tokenizer, about, unused, fresh)
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
-    """A JSON object from a model folder; ``remedy`` ends the message when it is missing or damaged.
+    """Read a JSON object of a model folder.
+
+    Args:
+        path: the file.
+        remedy: ends the error message.
 
     Raises:
         ModelError: it is missing or damaged.
@@ -169,14 +177,14 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def empty_model(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
-    """A model with the heads that a state has weights for; its own weights are on "meta"."""
+    """A model with the heads that a state has weights for, with its weights on the meta device."""
     has = {head: any(name.startswith(head + ".") for name in state) for head in _HEADS}
     shapes = {
         name: tuple(state[f"{name}.output.weight"].shape) if has[name] else (0, 0)
         for name in ("classifier", "tagger", "span")
     }
     width = max(width for _, width in shapes.values())
-    with torch.device("meta"):  # shapes alone: the weights come from the file
+    with torch.device("meta"):  # only shapes: the weights come from the file
         model = Bert(
             config,
             pretraining=has["masked_lm"] or has["next_sentence"],
@@ -193,21 +201,22 @@ def empty_model(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
 
 
 def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
-    own = model.state_dict()
+    expected = model.state_dict()
     names = name_table(model.config.layers, lstm=model.lstm is not None)
-    missing = [name for name in own if name not in state]
+    missing = [name for name in expected if name not in state]
     fatal = [name for name in missing if not name.startswith("encoder.pooler.")]
     if fatal:
         raise ModelError(
             f"{path} lacks {len(fatal)} of the weights that config.json calls for, among them "
-            f"{', '.join(names[name][0] for name in fatal[:3])}; the file is incomplete or of "
+            f"{', '.join(names[name][0] for name in fatal[:3])}; the file is incomplete or has "
             "another architecture."
         )
     for name, value in state.items():
-        if own[name].shape != value.shape:
+        if expected[name].shape != value.shape:
             raise ModelError(
                 f"{path}: {' + '.join(names[name])} has shape {tuple(value.shape)}, config.json "
-                f"calls for {tuple(own[name].shape)}; the folder's files do not belong together."
+                f"calls for {tuple(expected[name].shape)}; the folder's files do not belong "
+                "together."
             )
     model.load_state_dict(state, strict=False, assign=True)
     if missing:
@@ -217,13 +226,14 @@ def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
 
 
 def _refuse_other_layers(unused: list[str], config: ModelConfig, path: Path) -> None:
-    """A network of fewer layers than were trained computes, and says something else."""
+    """Refuse weights of more layers than config.json has: without the last ones the network would
+    compute something else, without an error."""
     numbers = {name: re.search(r"(?:^|\.)encoder\.layer\.(\d+)\.", name) for name in unused}
-    found = [name for name, n in numbers.items() if n and int(n[1]) >= config.layers]
-    if found:
+    extra = [name for name, n in numbers.items() if n and int(n[1]) >= config.layers]
+    if extra:
         raise ModelError(
             f"{path} holds weights of layers beyond the {config.layers} that {CONFIG} calls for, "
-            f"such as {found[0]}; the folder's files do not belong together."
+            f"such as {extra[0]}; the folder's files do not belong together."
         )
 
 
@@ -247,10 +257,10 @@ def _read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
             "checkpoint."
         ) from None
     except pickle.UnpicklingError:
-        # The library's own message advises to unpickle it all the same.
+        # torch's own message recommends unpickling it anyway.
         raise ModelError(
-            f"{old} is damaged or holds more than plain weights, and reading it could run foreign "
-            "code; ask whoever made it for a model.safetensors."
+            f"{old} is damaged or holds more than plain weights, and loading it could execute "
+            "arbitrary code; ask whoever made it for a model.safetensors."
         ) from None
 
 
@@ -258,8 +268,7 @@ def _only_tensors(content: Any, path: Path) -> dict[str, Tensor]:
     if isinstance(content, dict) and all(isinstance(v, Tensor) for v in content.values()):
         return content
     raise ModelError(
-        f"{path} does not hold one dictionary of weights, name to tensor; save the model's "
-        "state_dict() alone."
+        f"{path} does not hold a dictionary of weights by name; save only the model's state_dict()."
     )
 
 
@@ -286,8 +295,8 @@ def _architecture(model: Bert, about: dict[str, Any]) -> str:
     return "BertForNextSentencePrediction" if model.next_sentence is not None else "BertModel"
 
 
-def _read_elsewhere(model: Bert) -> dict[str, Any]:
-    """What bothways.json says of a model that other readers of its folder compute otherwise."""
+def _differences_elsewhere(model: Bert) -> dict[str, Any]:
+    """Entries of bothways.json for a model that transformers would compute differently."""
     if model.lstm is not None:
         return {
             "lstm": model.lstm_units,
@@ -304,32 +313,33 @@ def _read_elsewhere(model: Bert) -> dict[str, Any]:
 
 
 def _check_direction(folder: Path, model: Bert, about: dict[str, Any]) -> None:
-    """Refuse what would be computed otherwise than where it was trained."""
+    """Refuse a model that would be computed differently from how it was trained."""
     causal = model.config.left_to_right
     pooled = model.classifier is not None and model.lstm is None
     if causal and pooled and about.get("pooled") != "last":
         raise ModelError(
-            f"{folder}: {CONFIG} says is_decoder, and nothing that its classifier was trained on "
-            "the last token, which bothways reads; on the first, as in transformers, it sees no "
-            "other token. Save the encoder alone (BertModel) and fine-tune that."
+            f"{folder}: {CONFIG} has is_decoder, and {ABOUT} does not say that the classifier was "
+            "trained on the last token, which bothways uses. transformers uses the first token, "
+            "which sees no other left to right. Save the encoder alone (BertModel) and fine-tune "
+            "that."
         )
     if about.get("masking") == "left_to_right" and not causal:
         raise ModelError(
-            f"{folder}: {ABOUT} says that the model was trained left to right, {CONFIG} that it "
-            'reads both ways. If an early version of bothways wrote it, add "is_decoder": true to '
-            f"{CONFIG}."
+            f"{folder}: {ABOUT} says that the model was trained left to right, but {CONFIG} says "
+            "that it is bidirectional. If an early version of bothways wrote it, add "
+            f'"is_decoder": true to {CONFIG}.'
         )
 
 
 def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict[str, Any]:
-    """The labels in the words of transformers' config.json, which counts classes by them."""
+    """The labels as in transformers' config.json, which determines the classes from them."""
     if classes == 1 and not tagging:
         return {"id2label": {"0": "score"}, "label2id": {"score": 0}, "problem_type": "regression"}
     labels = about.get("labels") or [f"LABEL_{i}" for i in range(classes)]
     if len(labels) != classes or len(set(labels)) != classes:
         raise ModelError(
             f"the task head has {classes} outputs but the labels are {labels}; give each output "
-            "one label of its own."
+            "a distinct label."
         )
     config: dict[str, Any] = {
         "id2label": {str(i): label for i, label in enumerate(labels)},
@@ -340,8 +350,8 @@ def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict
     return config
 
 
-def _foreign_task(values: dict[str, Any], model: Bert) -> dict[str, Any]:
-    """What bothways.json would say of a task head that transformers saved."""
+def _task_from_config(values: dict[str, Any], model: Bert) -> dict[str, Any]:
+    """The equivalent of bothways.json for a task head that transformers saved."""
     names, outputs = values.get("id2label") or {}, model.task_outputs
     labels = [str(names.get(str(i), f"LABEL_{i}")) for i in range(outputs)]
     if model.span is not None:

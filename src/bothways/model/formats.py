@@ -1,7 +1,7 @@
-"""One table of weight names, read both ways: ours and Hugging Face's.
+"""Conversion of weights and configs between our names and Hugging Face's, by one table.
 
 In memory the three attention projections are one matrix and the vocabulary is padded to a multiple
-of 64; on disk neither is visible.
+of 64; on disk neither is the case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from bothways.config import ModelConfig
 from bothways.errors import ConfigError, ModelError
 
-# ours -> theirs; {} is the layer. A tuple is fused in ours, in this order.
+# Ours -> Hugging Face's; {} is the layer. The weights of a tuple are stacked in ours.
 _ENCODER: dict[str, str | tuple[str, ...]] = {
     "embeddings.tokens.weight": "embeddings.word_embeddings.weight",
     "embeddings.positions.weight": "embeddings.position_embeddings.weight",
@@ -41,8 +41,8 @@ _HEADS: dict[str, str] = {
     "tagger.output": "classifier",
     "span.output": "qa_outputs",
 }
-# A BiLSTM under the task head, which transformers has no class for: our own names, its head's too,
-# so that a class of transformers cannot take them for its own.
+# transformers has no class for a BiLSTM under the task head. It and its head have names of our own,
+# so that no class of transformers loads them by mistake.
 BILSTM = "bothways-bert-bilstm"
 _LSTM_PREFIX = "lstm."
 _ON_LSTM = ("classifier.output", "tagger.output", "span.output")
@@ -52,22 +52,22 @@ _LSTM_WEIGHTS = tuple(
     for part in ("ih", "hh")
     for way in ("", "_reverse")
 )
-# One name on disk for two heads: which it is, the architecture says.
+# Two heads have the same name on disk; the architecture tells which one it is.
 TAGGING = "BertForTokenClassification"
-# Copies of other weights, or constants, that foreign files carry.
+# Copies of other weights, or constants, in files made elsewhere.
 _REDUNDANT = ("embeddings.position_ids", "cls.predictions.decoder.bias")
 _TIED = "cls.predictions.decoder.weight"
 _WORDS = "embeddings.word_embeddings.weight"
 
 
 def name_table(layers: int, *, lstm: bool = False) -> dict[str, tuple[str, ...]]:
-    """Every weight's name in memory -> its name or names on disk.
+    """The name of every weight in memory -> its name or names on disk.
 
-    A classifier and a tagger have the same names there; no model has both.
+    A classifier and a tagger have the same names on disk; no model has both.
 
     Args:
         layers: of the encoder.
-        lstm: a BiLSTM stands under the task head.
+        lstm: whether there is a BiLSTM under the task head.
     """
     table: dict[str, tuple[str, ...]] = {}
     for ours, theirs in _ENCODER.items():
@@ -82,7 +82,7 @@ def name_table(layers: int, *, lstm: bool = False) -> dict[str, tuple[str, ...]]
 
 
 def has_lstm(names: Iterable[str]) -> bool:
-    """Whether names of weights, in memory or on disk, are of a model with a BiLSTM."""
+    """Whether these names of weights, in memory or on disk, include a BiLSTM's."""
     return any(name in _LSTM_WEIGHTS for name in names)
 
 
@@ -101,54 +101,54 @@ def to_hugging_face(state: Mapping[str, Tensor], config: ModelConfig) -> dict[st
     for ours, value in state.items():
         if ours == "encoder.embeddings.tokens.weight":
             value = value[: config.vocab_size]
-        for name, part in zip(table[ours], value.chunk(len(table[ours])), strict=True):
-            out[name] = part.detach().cpu().float().contiguous().clone()
+        for name, chunk in zip(table[ours], value.chunk(len(table[ours])), strict=True):
+            out[name] = chunk.detach().cpu().float().contiguous().clone()
     return out
 
 
 def from_hugging_face(
     theirs: Mapping[str, Tensor], config: ModelConfig, *, where: str, tagging: bool = False
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """A foreign state in our names and shapes.
+    """Hugging Face's weights under our names and in our shapes.
 
     Args:
-        theirs: weights, with or without the ``bert.`` prefix and with old LayerNorm names.
+        theirs: weights, with or without the ``bert.`` prefix, possibly with old LayerNorm names.
         config: the shape they should have.
-        where: the file, for messages.
+        where: the file, for error messages.
         tagging: ``classifier`` is a head on single tokens.
 
     Returns:
-        The weights that were there, and the names that we have no use for.
+        The converted weights, and the names that we do not use.
 
     Raises:
         ModelError: an output embedding that is not tied, a vocabulary of another size,
-            projections that cannot be fused, or a BiLSTM without a head.
+            projections that cannot be stacked, or a BiLSTM without a head.
     """
-    given = {_modern_name(name): value for name, value in theirs.items()}
-    _refuse_untied(given, where)
-    given = {k: v for k, v in given.items() if k != _TIED and not k.endswith(_REDUNDANT)}
+    remaining = {_modern_name(name): value for name, value in theirs.items()}
+    _refuse_untied(remaining, where)
+    remaining = {k: v for k, v in remaining.items() if k != _TIED and not k.endswith(_REDUNDANT)}
     out: dict[str, Tensor] = {}
-    lstm = has_lstm(given)
+    lstm = has_lstm(remaining)
     absent = () if lstm else ("classifier.",) if tagging else ("tagger.",)
     for ours, names in name_table(config.layers, lstm=lstm).items():
-        if ours.startswith(absent) or not all(name in given for name in names):
+        if ours.startswith(absent) or not all(name in remaining for name in names):
             continue
-        value = _fuse([given.pop(name) for name in names], names, where)
+        value = _stack([remaining.pop(name) for name in names], names, where)
         if ours == "encoder.embeddings.tokens.weight":
             value = _pad_vocabulary(value, config, where)
         out[ours] = value
     if lstm and not any(name.startswith(_ON_LSTM) for name in out):
-        raise ModelError(f"{where}: holds a BiLSTM and no head that reads it; it is incomplete.")
-    return out, sorted(given)
+        raise ModelError(f"{where}: holds a BiLSTM but no head on top of it; it is incomplete.")
+    return out, sorted(remaining)
 
 
-def _fuse(parts: list[Tensor], names: tuple[str, ...], where: str) -> Tensor:
+def _stack(parts: list[Tensor], names: tuple[str, ...], where: str) -> Tensor:
     if len(parts) == 1:
-        return parts[0].to(torch.float32, copy=True)  # the file's own memory stays the file's
+        return parts[0].to(torch.float32, copy=True)  # not a view of the memory-mapped file
     shapes = [tuple(part.shape) for part in parts]
     if len(set(shapes)) > 1 or not shapes[0]:
-        found = ", ".join(f"{n} {s}" for n, s in zip(names, shapes, strict=True))
-        raise ModelError(f"{where}: weights that should be of one shape are not: {found}.")
+        differing = ", ".join(f"{n} {s}" for n, s in zip(names, shapes, strict=True))
+        raise ModelError(f"{where}: weights that should have the same shape do not: {differing}.")
     return torch.cat(parts).float()
 
 
@@ -160,11 +160,11 @@ def _modern_name(name: str) -> str:
     return name
 
 
-def _refuse_untied(given: Mapping[str, Tensor], where: str) -> None:
-    output, words = given.get(_TIED), given.get("bert." + _WORDS)
-    if output is None or words is None:
+def _refuse_untied(weights: Mapping[str, Tensor], where: str) -> None:
+    output, input_ = weights.get(_TIED), weights.get("bert." + _WORDS)
+    if output is None or input_ is None:
         return
-    if not torch.equal(output.float(), words.float()):
+    if not torch.equal(output.float(), input_.float()):
         raise ModelError(
             f"{where}: the masked-LM output embedding ({_TIED}) differs from the input embedding; "
             "bothways computes them tied, so the logits would change. Tie them before converting."
@@ -181,7 +181,7 @@ def _pad_vocabulary(value: Tensor, config: ModelConfig, where: str) -> Tensor:
     return torch.cat([value, padding])
 
 
-# What a foreign config may say without changing a result that bothways computes.
+# Values that a config.json may have for bothways to compute the same as transformers.
 _REQUIRED: dict[str, tuple[Any, ...]] = {
     "model_type": ("bert", BILSTM),
     "hidden_act": ("gelu",),
@@ -236,7 +236,7 @@ def config_from_hugging_face(values: Mapping[str, Any], *, where: str) -> ModelC
     """The shape that a config.json describes.
 
     Raises:
-        ModelError: a key is missing, or has a value that changes what the network computes.
+        ModelError: a key is missing, or has a value that bothways does not support.
     """
     for key, allowed in _REQUIRED.items():
         if key in values and values[key] not in allowed:

@@ -1,4 +1,4 @@
-"""A model for a vocabulary that has grown."""
+"""Extending a model to a larger vocabulary."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _TOKENS, _BIAS = "encoder.embeddings.tokens.weight", "masked_lm.bias"
 def grow_vocabulary(model: Bert, parts: Sequence[Sequence[int]]) -> Bert:
     """A copy of a model with more rows in its token embedding and masked-LM bias.
 
-    Everything else, and so every output for texts of old pieces, stays; the masked LM has more to
-    choose from.
+    All other weights are unchanged, and so are the hidden states of texts made of old pieces; the
+    masked LM has more pieces to choose from.
 
     Args:
         model: with a vocabulary of V pieces.
-        parts: for each new piece, the old ones whose mean its row becomes; none of them empty.
+        parts: for each new piece, the old ones; its row becomes their mean. Never empty.
     """
     old = model.config.vocab_size
     config = replace(model.config, vocab_size=old + len(parts))

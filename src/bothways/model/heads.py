@@ -1,8 +1,8 @@
-"""What is put on the encoder: masked LM, next sentence, and one output layer for a task.
+"""The heads on the encoder: masked LM, next sentence, and one output layer for a task.
 
-B sequences, T tokens, M masked positions, R tokens that are read, H hidden size, V vocabulary,
+B sequences, T tokens, M masked positions, R rows of a task head, H hidden size, V vocabulary,
 C outputs.
-Losses are sums: the caller divides by the global counts of the step, never by a part's own.
+Losses are sums: the caller divides by the step's global counts, not by those of a micro-batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.config import ModelConfig
-from bothways.model.batch import Inputs, Reads
+from bothways.model.batch import Inputs, SelectedPositions
 from bothways.model.encoder import Encoder, init_weights
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.recurrent import BiLSTM, final_states
@@ -41,7 +41,7 @@ class MaskedLMHead(nn.Module):
         return F.linear(*self.output(x_MH, embedding_VH))
 
     def output(self, x_MH: Tensor, embedding_VH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What the output layer multiplies and adds: [M, H], [V padded, H], [V padded]."""
+        """The output layer's input, weight and bias: [M, H], [V padded, H], [V padded]."""
         transformed = self.norm(F.gelu(self.dense(x_MH)))
         extra = len(embedding_VH) - len(self.bias)
         bias = F.pad(self.bias, (0, extra), value=-math.inf)
@@ -56,14 +56,14 @@ class NextSentenceHead(nn.Module):
         self.output = Linear(config.hidden, 2)
 
     def forward(self, pooled_BH: Tensor) -> Tensor:
-        """[B, H] -> logits [B, 2], in fp32 whatever the layers compute in."""
+        """[B, H] -> logits [B, 2], in fp32 whatever the dtype of the layers."""
         logits: Tensor = self.output(pooled_BH.float())
         return logits
 
 
 class ClassifierHead(nn.Module):
     """Dropout and one output layer on the pooled [CLS] (section 4.1), or on the final states of a
-    BiLSTM; one class is regression."""
+    BiLSTM. A single output is a regression."""
 
     def __init__(self, width: int, classes: int, shared: Shared, *, dropout: float):
         super().__init__()
@@ -71,7 +71,7 @@ class ClassifierHead(nn.Module):
         self._dropout, self._probability = shared.dropout, dropout
 
     def forward(self, pooled_BH: Tensor) -> Tensor:
-        """[B, width] -> logits [B, C], in fp32 whatever the layers compute in."""
+        """[B, width] -> logits [B, C], in fp32 whatever the dtype of the layers."""
         logits: Tensor = self.output(self._dropout(pooled_BH.float(), self._probability))
         return logits
 
@@ -86,13 +86,13 @@ class TokenHead(nn.Module):
         self._dropout, self._probability = shared.dropout, dropout
 
     def forward(self, x_RH: Tensor) -> Tensor:
-        """[R, width] -> [R, C], in fp32 whatever the layers compute in."""
+        """[R, width] -> [R, C], in fp32 whatever the dtype of the layers."""
         logits: Tensor = self.output(self._dropout(x_RH.float(), self._probability))
         return logits
 
 
 class Bert(nn.Module):
-    """An encoder and the heads it has; what a model folder holds.
+    """An encoder with its heads, as saved in a model folder.
 
     Args:
         config: the encoder's shape.
@@ -101,9 +101,9 @@ class Bert(nn.Module):
             each choice); 0 for none.
         tags: outputs of a head on single tokens; 0 for none.
         spans: with a head for the start and the end of an answer.
-        lstm: units of each direction of a BiLSTM between the encoder and the task head, in place of
+        lstm: units of each direction of a BiLSTM between the encoder and the task head, instead of
             the pooler (section 5.1); 0 for none.
-        seed: of the new weights.
+        seed: seed of the initial weights.
 
     Attributes:
         shared: the dropout and the choice of kernels.
@@ -141,10 +141,11 @@ class Bert(nn.Module):
     def forward(
         self, compute: Callable[Concatenate[Bert, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """``compute(self, *args, **kwargs)``.
+        """Returns ``compute(self, *args, **kwargs)``.
 
-        What a batch needs of encoder and heads differs from use to use. Training calls it through
-        here, so that what wraps modules (shards of weights) sees where it begins and ends.
+        Training calls ``model(loss, batch, dtype)`` rather than ``loss(model, batch, dtype)``
+        because FSDP gathers sharded weights only around a module's ``forward``. A loss uses the
+        encoder and the heads one after the other, so all of it has to run inside.
         """
         return compute(self, *args, **kwargs)
 
@@ -164,7 +165,7 @@ class Bert(nn.Module):
         return logits
 
     def masked_lm_loss(self, x_MH: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Summed cross-entropy and number of right predictions, as :func:`masked_lm_loss`."""
+        """Summed cross-entropy and number of correct predictions, as :func:`masked_lm_loss`."""
         if not self.shared.fast:
             return masked_lm_loss(self.masked_lm_logits(x_MH), ids)
         return fused_cross_entropy(*self._masked_lm.output(x_MH, self.embedding_VH), ids)
@@ -183,57 +184,90 @@ class Bert(nn.Module):
         return logits
 
     def class_logits(self, x_BH: Tensor) -> Tensor:
-        """Logits [B, C] of the classifier from the hidden states of each [CLS] (or the last token),
-        or from the BiLSTM's final ones."""
+        """Logits [B, C] of the classifier from :meth:`sequence_vectors`."""
         if self.classifier is None:
             raise ValueError("this model has no classification head")
         pooled = self.encoder.pool(x_BH) if self.lstm is None else x_BH
         logits: Tensor = self.classifier(pooled)
         return logits
 
-    def task_states(
+    def task_vectors(
         self,
         inputs: Inputs,
         at: Tensor,
         *,
         dtype: torch.dtype = torch.float32,
-        reads: Reads | None = None,
+        selected: SelectedPositions | None = None,
     ) -> Tensor:
-        """What the task head reads.
-
-        A classifier reads a sequence at one token: the first, or left to right the last, for there
-        the first sees no other (as Radford et al. 2018, 3.2). With a BiLSTM it reads the final
-        state of both directions, and other heads its outputs.
+        """The vectors that the task head takes.
 
         Args:
             inputs: a flat batch.
-            at: int64 [R]; the tokens read, in any order; for a classifier the first of each
-                sequence, R = B.
+            at: int64 [R]; flat positions. For a classifier, the first token of every sequence.
             dtype: arithmetic of the encoder.
-            reads: the same, merged before (:meth:`Encoder.read`).
+            selected: ``at`` alone, if already computed: on a GPU that avoids waiting for ``at``.
 
         Returns:
-            [R, H], or with a BiLSTM [R, 2 * units] in fp32.
+            :meth:`sequence_vectors` for a classifier, :meth:`token_vectors` for other heads.
 
         Raises:
             LengthError, ModelError: as :meth:`Encoder.hidden_states`.
         """
+        if self.classifier is not None:
+            assert len(at) == inputs.sequences, "a classifier takes one vector per sequence"
+            return self.sequence_vectors(inputs, dtype=dtype, first_tokens=selected)
+        return self.token_vectors(inputs, at, dtype=dtype, selected=selected)
+
+    def sequence_vectors(
+        self,
+        inputs: Inputs,
+        *,
+        dtype: torch.dtype = torch.float32,
+        first_tokens: SelectedPositions | None = None,
+    ) -> Tensor:
+        """One vector per sequence: [B, H], or with a BiLSTM [B, 2 * units] in fp32.
+
+        With a BiLSTM it is the final state of both directions. Otherwise it is the first token's
+        hidden state or, left to right, the last token's, because the first token sees no other
+        (as in Radford et al. 2018, 3.2).
+        """
         if self.lstm is not None:
-            real = self.encoder(inputs, dtype=dtype)[: int(inputs.bounds[-1])]
-            x_T2U = self.lstm(real.float(), inputs.lengths.tolist())
-            return final_states(x_T2U, inputs) if self.classifier is not None else x_T2U[at]
-        if self.classifier is not None and self.config.left_to_right:
+            return final_states(self._lstm_outputs(inputs, dtype), inputs)
+        if self.config.left_to_right:
             x_TH: Tensor = self.encoder(inputs, dtype=dtype)
             return x_TH.index_select(0, inputs.lasts)
-        if len(at) == int(inputs.bounds[-1]):  # every token: nothing to pick out
+        first_tokens = first_tokens or SelectedPositions.of(inputs, inputs.starts)
+        (x_BH,) = self.encoder.hidden_at(inputs, first_tokens, dtype=dtype)
+        return x_BH
+
+    def token_vectors(
+        self,
+        inputs: Inputs,
+        at: Tensor,
+        *,
+        dtype: torch.dtype = torch.float32,
+        selected: SelectedPositions | None = None,
+    ) -> Tensor:
+        """One vector per flat position in ``at``, [R]: [R, H], or with a BiLSTM [R, 2 * units] in
+        fp32."""
+        if self.lstm is not None:
+            return self._lstm_outputs(inputs, dtype)[at]
+        if len(at) == int(inputs.bounds[-1]):  # every token, in order: nothing to select
             every: Tensor = self.encoder(inputs, dtype=dtype)[: len(at)]
             return every
-        (x_RH,) = self.encoder.read(inputs, at, dtype=dtype, reads=reads)
+        selected = selected or SelectedPositions.of(inputs, at)
+        (x_RH,) = self.encoder.hidden_at(inputs, selected, dtype=dtype)
         return x_RH
 
+    def _lstm_outputs(self, inputs: Inputs, dtype: torch.dtype) -> Tensor:
+        """The BiLSTM's outputs for all tokens except the tail, [T, 2 * units]."""
+        assert self.lstm is not None
+        x_TH = self.encoder(inputs, dtype=dtype)[: int(inputs.bounds[-1])]
+        outputs: Tensor = self.lstm(x_TH.float(), inputs.lengths.tolist())
+        return outputs
+
     def task_logits(self, x_RH: Tensor) -> Tensor:
-        """Outputs [R, C] of whichever task head there is, from what it reads
-        (:meth:`task_states`)."""
+        """Outputs [R, C] of the task head, from :meth:`task_vectors`."""
         if (head := self.tagger or self.span) is None:
             return self.class_logits(x_RH)
         logits: Tensor = head(x_RH)

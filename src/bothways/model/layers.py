@@ -1,9 +1,9 @@
 """The layers of the encoder, on flat batches.
 
-B sequences, T tokens, N tokens whose last hidden state is read, H hidden size, I feed-forward size.
+B sequences, T tokens, N selected positions, H hidden size, I feed-forward size.
 
-Every layer computes in the dtype of its input; parameters stay fp32 and are cast at use, so the
-precision of a forward pass is decided once, at the embeddings.
+Every layer computes in the dtype of its input; parameters stay fp32 and are cast where they are
+used, so the precision of a forward pass is decided once, at the embeddings.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from bothways.config import ModelConfig
 from bothways.model.attention import Attention
-from bothways.model.batch import Inputs, Reads
+from bothways.model.batch import Inputs
 from bothways.model.shared import LayerNorm, Linear, Shared
-from bothways.model.tiles import Reading, Tiles
-from bothways.model.varlen import Flat
+from bothways.model.tiles import QueryTiles, Tiles
+from bothways.model.varlen import VarlenLayout
 
 
 class Layer(nn.Module):
@@ -33,18 +33,23 @@ class Layer(nn.Module):
         self._shared, self._probability = shared, config.dropout
 
     def forward(
-        self, x_TH: Tensor, where: Tiles | Flat, weights: list[Tensor] | None = None
+        self, x_TH: Tensor, layout: Tiles | VarlenLayout, weights: list[Tensor] | None = None
     ) -> Tensor:
         """[T, H] -> [T, H]."""
-        return self._transform(x_TH, self.attention(x_TH, where, weights))
+        return self._transform(x_TH, self.attention(x_TH, layout, weights))
 
-    def read(self, x_TH: Tensor, where: Tiles | Flat, reading: Reading | Reads) -> Tensor:
-        """The same for the N tokens of ``reading`` alone: [T, H] -> [N, H].
+    def forward_at(self, x_TH: Tensor, at: Tensor, layout: QueryTiles | VarlenLayout) -> Tensor:
+        """The outputs at N selected positions only: [T, H] -> [N, H].
 
-        Keys and values are needed of all tokens, everything else of these.
+        Keys and values are computed for all tokens, everything else for the selected ones.
+
+        Args:
+            x_TH: hidden states.
+            at: int64 [N]; the selected positions.
+            layout: queries at these positions.
         """
-        x_NH = x_TH.index_select(0, reading.at)
-        return self._transform(x_NH, self.attention.read(x_TH, x_NH, where, reading))
+        x_NH = x_TH.index_select(0, at)
+        return self._transform(x_NH, self.attention.forward_at(x_NH, x_TH, layout))
 
     def _transform(self, x: Tensor, mixed: Tensor) -> Tensor:
         x = self.attention_norm(self._add(x, mixed))
@@ -57,21 +62,22 @@ class Layer(nn.Module):
 
 
 class Embedding(nn.Embedding):
-    """A table of vectors that starts at zero; ``init_weights`` draws it.
+    """An embedding table that starts at zero; ``init_weights`` initialises it.
 
-    The library's own normal draw, on the meta device, imports its compiler: 3 seconds a process.
+    The library's own normal initialisation, on the meta device, imports its compiler, which takes
+    3 seconds per process.
 
     Attributes:
-        places: int64 [V]; where each id's row is, while the weight holds some of the rows alone
-            (:class:`bothways.training.rows.UsedRows`); None: the weight is the whole table.
+        row_of_id: int64 [V]; the row of each id while the weight holds only some of the rows
+            (:class:`bothways.training.pruned_embedding.PrunedEmbedding`); None: all of them.
     """
 
-    places: Tensor | None = None
+    row_of_id: Tensor | None = None
 
     def forward(self, ids: Tensor) -> Tensor:
         """int64 [...] -> [..., H]."""
-        at = ids if self.places is None else self.places.index_select(0, ids)
-        return F.embedding(at, self.weight)
+        rows = ids if self.row_of_id is None else self.row_of_id.index_select(0, ids)
+        return F.embedding(rows, self.weight)
 
     def reset_parameters(self) -> None:
         """All zeros."""

@@ -1,8 +1,9 @@
-"""Initial weights whose first heads know two things to do: look beside, and look for the same word.
+"""Initial weights with two kinds of useful heads in the first layer: relative-offset heads, which
+attend to a neighbour, and duplicate-token heads, which attend to copies of the same token.
 
-From random weights BERT first learns how frequent words are and which ones share a sequence; only
-after a long plateau do heads of it find the tokens beside a masked one, and later still those that
-find a word of one sentence in the other. Here the first layer begins with both kinds of heads.
+From random weights BERT first learns how frequent words are and which ones share a sequence. Only
+after a long plateau does it develop heads that find the neighbours of a masked token, and later
+still heads that find a word of one sentence in the other. Here the first layer starts with both.
 """
 
 from __future__ import annotations
@@ -17,104 +18,124 @@ from bothways.config import ModelConfig
 from bothways.model.encoder import Encoder
 from bothways.model.layers import Layer
 
-# Deviation of positions as a multiple of that of tokens: where a token stands is what the heads for
-# places go by, so it must not drown in what stands there.
-_SHARE = 1.5
-# How sharp, with heads of 64: in sequences of 128 a third of a head's attention is on its offset,
-# and most of it on copies of the token, itself among them.
-_BESIDE, _SAME = 1.0, 1.4
+# Standard deviation of the position embeddings as a multiple of the token embeddings': offset heads
+# go by the position, so the token's embedding must not drown it.
+_POSITION_SCALE = 1.5
+# Sharpness of the attention for heads of 64: in sequences of 128, an offset head spends a third of
+# its attention on its offset, a duplicate head most of it on copies of the token, itself included.
+_OFFSET_SHARPNESS, _DUPLICATE_SHARPNESS = 1.0, 1.4
 
 
 @torch.no_grad()
 def prime_first_layer(encoder: Encoder) -> None:
-    """Write positions as waves, and first-layer heads that look beside and for the same token.
+    """Write sinusoidal position embeddings, offset heads and duplicate-token heads.
 
-    The width is parted by head. Half of the heads (more, if odd) are for places; in their part
-    position i is sin(w i), cos(w i) for frequencies w from pi down to a wave of four tables
-    (Vaswani et al. 2017, section 3.5, with a shorter and a longer end). Query and key of such a
-    head read some of the waves, the key's turned by w times the head's offset, so that their
-    product is largest where key and query stand that far apart: -1, +1, -2, +2, ... by head; left
-    to right -1, -2, -3, ... The other heads are for words; in their part positions and segments are
-    zero, and query and key both read the head's own numbers of it, so that their product is largest
-    where both are the same token. Everything else keeps its draw.
+    The hidden dimensions are divided among the heads. The first half of the heads (rounded up) are
+    offset heads, and their dimensions hold the positions. Position i is
 
-    Pre-training holds queries and keys for words where they are (:func:`primed_rows`): it would
-    unlearn them before it has a use for them. All the rest is trained on.
+        sin(w i), cos(w i)    for frequencies w from pi down to a wavelength of 4 * positions
+
+    (Vaswani et al. 2017, section 3.5, with a shorter and a longer end). A head with offset o uses
+    some of the frequencies. It projects
+
+        query at i:  sin(w i), cos(w i)
+        key at j:    sin(w (j - o)), cos(w (j - o))
+
+    so their dot product, the sum of cos(w (i - j + o)), is largest at j = i + o. The offsets are
+    -1, +1, -2, +2, ... by head; left to right -1, -2, -3, ...
+
+    The other heads are duplicate-token heads. In their dimensions the position and segment
+    embeddings are 0, and query and key are both the head's own dimensions of the token embedding,
+    so their dot product is largest between equal tokens.
+
+    All other weights stay as initialised. Pre-training freezes queries and keys of the
+    duplicate-token heads (:func:`primed_rows`), which it would unlearn before it has a use for
+    them, and trains everything else.
 
     Args:
-        encoder: with new weights, on the CPU; changed in place.
+        encoder: newly initialised, on the CPU; changed in place.
     """
     config = encoder.config
-    places = _places(config)
-    width = places * config.head_size
+    offset_heads = _num_offset_heads(config)
+    width = offset_heads * config.head_size  # the dimensions that hold the positions
     count = width // 2
-    waves = math.pi * (2 * config.positions) ** (-torch.arange(count) / count)
-    angles = torch.arange(config.positions)[:, None] * waves
+    frequencies = math.pi * (2 * config.positions) ** (-torch.arange(count) / count)
+    angles = torch.arange(config.positions)[:, None] * frequencies
     positions = encoder.embeddings.positions.weight
-    amplitude = _SHARE * config.init_std * math.sqrt(2)
+    amplitude = _POSITION_SCALE * config.init_std * math.sqrt(2)
     positions[:, :count] = angles.sin() * amplitude
     positions[:, count : 2 * count] = angles.cos() * amplitude
     positions[:, width:] = 0
     encoder.embeddings.segments.weight[:, width:] = 0
     q, k, _ = cast(Layer, encoder.layers[0]).attention.qkv.weight.chunk(3)
     sharpness = (64 / config.head_size) ** 0.25
-    for head, offset in enumerate(_offsets(places, config)):
+    for head, offset in enumerate(_offsets(offset_heads, config)):
         rows = slice(head * config.head_size, (head + 1) * config.head_size)
-        own = torch.arange(count)[head::places][: config.head_size // 2]
-        _look_beside(q[rows], k[rows], waves, own, offset, _BESIDE * sharpness)
-    q[width:] = k[width:] = _SAME * sharpness * torch.eye(config.hidden)[width:]
+        own = torch.arange(count)[head::offset_heads][: config.head_size // 2]
+        _write_offset_head(
+            q[rows], k[rows], frequencies, own, offset, _OFFSET_SHARPNESS * sharpness
+        )
+    q[width:] = k[width:] = _DUPLICATE_SHARPNESS * sharpness * torch.eye(config.hidden)[width:]
 
 
 def primed_rows(encoder: Encoder, name: str) -> dict[str, Tensor]:
-    """The rows of parameters that hold queries and keys for words, if they are still as primed.
+    """The rows of parameters with the duplicate-token heads' queries and keys, if still primed.
 
-    They are where they equal each other: in weights that began otherwise, or that have been
-    fine-tuned, they do not.
+    They are recognised by being equal: in weights that were initialised otherwise, or that have
+    been fine-tuned, queries and keys differ.
 
     Args:
         encoder: whole, not sharded.
-        name: of the encoder, before those of its parameters.
+        name: the encoder's name, a prefix of its parameters' names.
 
     Returns:
         bool [3 H] by parameter, or nothing.
     """
     config, qkv = encoder.config, cast(Layer, encoder.layers[0]).attention.qkv
-    words = torch.arange(config.hidden) >= _places(config) * config.head_size
-    rows = torch.cat([words, words, torch.zeros_like(words)])
+    duplicate = torch.arange(config.hidden) >= _num_offset_heads(config) * config.head_size
+    rows = torch.cat([duplicate, duplicate, torch.zeros_like(duplicate)])
     for parameter in (qkv.weight, qkv.bias):
         q, k, _ = parameter.detach().cpu().chunk(3)
-        if not torch.equal(q[words], k[words]):
+        if not torch.equal(q[duplicate], k[duplicate]):
             return {}
-    if not qkv.weight.detach().cpu()[rows].any():  # no heads for words, or an empty model
+    if not qkv.weight.detach().cpu()[rows].any():  # no duplicate-token heads, or all weights are 0
         return {}
     return {f"{name}.layers.0.attention.qkv.{kind}": rows for kind in ("weight", "bias")}
 
 
-def _places(config: ModelConfig) -> int:
-    """How many heads, from the first, are for places."""
+def _num_offset_heads(config: ModelConfig) -> int:
+    """How many heads, from the first, are offset heads; the others are duplicate-token heads."""
     return (config.heads + 1) // 2
 
 
-def _offsets(places: int, config: ModelConfig) -> list[int]:
+def _offsets(heads: int, config: ModelConfig) -> list[int]:
     if config.left_to_right:
-        return [-1 - head for head in range(places)]
-    return [(head // 2 + 1) * (1 if head % 2 else -1) for head in range(places)]
+        return [-1 - head for head in range(heads)]
+    return [(head // 2 + 1) * (1 if head % 2 else -1) for head in range(heads)]
 
 
-def _look_beside(
-    q: Tensor, k: Tensor, waves: Tensor, own: Tensor, offset: int, gain: float
+def _write_offset_head(
+    q: Tensor, k: Tensor, frequencies: Tensor, own: Tensor, offset: int, gain: float
 ) -> None:
-    """Weights of one head: [sin, cos] of its own waves, the key's turned back.
+    """Projections of one head to [sin, cos] of its frequencies, the key's shifted by the offset.
 
-    A wave of the key at position j then stands as that of position j - offset.
+    The shift is the rotation sin(w (j - o)) = cos(w o) sin(w j) - sin(w o) cos(w j), and
+    cos(w (j - o)) = cos(w o) cos(w j) + sin(w o) sin(w j).
+
+    Args:
+        q, k: the head's rows of the query and key projections; written.
+        frequencies: w of every dimension pair.
+        own: int64; which of them this head uses.
+        offset: o.
+        gain: scale of both projections.
     """
     half = len(q) // 2
-    sines, cosines = torch.arange(len(own)), half + torch.arange(len(own))
-    sin, cos = own, own + len(waves)
-    turn = waves[own] * offset
+    sin_rows, cos_rows = torch.arange(len(own)), half + torch.arange(len(own))
+    sin_columns, cos_columns = own, own + len(frequencies)
+    angle = frequencies[own] * offset
     q[: 2 * half] = 0
     k[: 2 * half] = 0
-    q[sines, sin] = q[cosines, cos] = gain
-    k[sines, sin] = k[cosines, cos] = gain * turn.cos()
-    k[sines, cos] = -gain * turn.sin()
-    k[cosines, sin] = gain * turn.sin()
+    q[sin_rows, sin_columns] = q[cos_rows, cos_columns] = gain
+    k[sin_rows, sin_columns] = k[cos_rows, cos_columns] = gain * angle.cos()
+    k[sin_rows, cos_columns] = -gain * angle.sin()
+    k[cos_rows, sin_columns] = gain * angle.sin()

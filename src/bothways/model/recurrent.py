@@ -1,6 +1,6 @@
-"""Bidirectional LSTMs, on features that stay as they are or on top of a whole encoder.
+"""Bidirectional LSTMs, on frozen features or on top of an encoder.
 
-B sequences, T tokens of all of them, D features of a token, L layers, H hidden size, C outputs.
+B sequences, T tokens in total, D features per token, L layers, H hidden size, C outputs.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from bothways.randomness import Purpose, derived_seed
 
 
 class BiLSTM(nn.Module):
-    """LSTM layers that read each sequence in both directions (Devlin et al. 2019, 5.1 and 5.3).
+    """LSTM layers that process each sequence in both directions (Devlin et al. 2019, 5.1 and 5.3).
 
     Args:
         features: D.
         hidden: units of each direction.
-        layers: how many, each reading the outputs of both directions of the one below.
-        dropout: between the layers.
-        shared: whose dropout it is.
-        seed: of the new weights.
+        layers: how many; each takes the outputs of both directions of the one below.
+        dropout: probability between the layers.
+        shared: provides the dropout.
+        seed: seed of the initial weights.
     """
 
     def __init__(
@@ -43,20 +43,20 @@ class BiLSTM(nn.Module):
         bound = 1 / math.sqrt(hidden)
         with torch.no_grad():
             for parameter in self.layers.parameters():
-                if not parameter.is_meta:  # there a network is only its shapes
+                if not parameter.is_meta:  # such parameters have only shapes
                     parameter.uniform_(-bound, bound, generator=generator)
 
     @property
     def units(self) -> int:
-        """Of each direction."""
+        """Units of each direction."""
         return int(cast("nn.LSTM", self.layers[0]).hidden_size)
 
     def forward(self, x_TD: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Read sequences that stand end to end.
+        """Outputs for concatenated sequences.
 
         Args:
             x_TD: float32 [T, D].
-            lengths: tokens of each sequence, B of them, at least 1 each, T in all.
+            lengths: tokens of each of the B sequences, at least 1 each, T in total.
 
         Returns:
             [T, 2 * hidden]: the forward direction's outputs, then the backward one's.
@@ -72,8 +72,8 @@ class BiLSTM(nn.Module):
 
 
 def final_states(x_T2U: Tensor, inputs: Inputs) -> Tensor:
-    """Where each direction of a BiLSTM has read all of a sequence: the forward one at its last
-    token, the backward one at its first.
+    """The final output of each direction: the forward one at a sequence's last token, the backward
+    one at its first.
 
     Args:
         x_T2U: the outputs for the tokens of a batch, [T, 2 * units].
@@ -105,16 +105,16 @@ class LayerSum(nn.Module):
 
 
 class FeatureTagger(nn.Module):
-    """Layers of an encoder that is not trained, a BiLSTM of two layers, and one output layer.
+    """A BiLSTM of two layers and an output layer, on layers of a frozen encoder.
 
     Args:
-        layers: L, how many layers of the encoder are read.
+        layers: L, how many layers of the encoder are used.
         width: H.
         hidden: units of each direction.
         outputs: C.
-        summed: the layers are summed by learned weights; otherwise they stand side by side.
-        dropout: between the BiLSTM's layers, and before the output layer.
-        seed: of the new weights.
+        summed: sum the layers with learned weights instead of concatenating them.
+        dropout: probability between the BiLSTM's layers, and before the output layer.
+        seed: seed of the initial weights.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class FeatureTagger(nn.Module):
             self.output.bias.zero_()
 
     def forward(self, x_TLH: Tensor, lengths: Sequence[int]) -> Tensor:
-        """float32 [T, L, H] of sequences end to end -> [T, C]."""
+        """float32 [T, L, H] of concatenated sequences -> [T, C]."""
         x_TD = x_TLH.flatten(1) if self.sum is None else self.sum(x_TLH)
         x = self.shared.dropout(self.lstm(x_TD, lengths), self._probability)
         logits: Tensor = self.output(x)

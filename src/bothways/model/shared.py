@@ -1,4 +1,4 @@
-"""What the layers of a model share: its dropout, its kernels, and layers in their input's dtype."""
+"""Dropout and settings shared by a model's layers; layers that compute in their input's dtype."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bothways.model.dropout import KeyedDropout
 
 
 class Shared(nn.Module):
-    """One instance serves a whole model.
+    """Dropout and settings that one model's layers share.
 
     Args:
-        fast: take the hand-written forms of attention, dropout, loss and last layer. Each has its
-            plain form in library operations, which is what it is tested against.
-        recompute: in training, keep the input of each layer alone, and compute the layer again in
-            the backward pass (Chen et al. 2016).
+        fast: use the hand-written forms of attention, dropout, loss and last layer. Each is tested
+            against a plain form in library operations.
+        recompute: in training, keep only the input of each layer, and compute the layer again in
+            the backward pass (gradient checkpointing, Chen et al. 2016).
     """
 
     def __init__(self, *, fast: bool = True, recompute: bool = False) -> None:
@@ -28,15 +28,15 @@ class Shared(nn.Module):
         self.dropout = KeyedDropout()
         self.fast, self.recompute = fast, recompute
 
-    def run(self, part: Callable[..., Tensor], *inputs: Any) -> Tensor:
-        """A part of the network: computed now, and once more in the backward pass if asked for.
+    def run(self, layer: Callable[..., Tensor], *inputs: Any) -> Tensor:
+        """Compute a layer, with gradient checkpointing if ``recompute`` is set.
 
-        The second time has the dropout masks of the first, so results do not change by a bit.
+        The recomputation uses the same dropout masks, so results are the same to the bit.
         """
         if not (self.recompute and self.training and torch.is_grad_enabled()):
-            return part(*inputs)
+            return layer(*inputs)
         out: Tensor = checkpoint(
-            part,
+            layer,
             *inputs,
             use_reentrant=False,
             preserve_rng_state=False,  # nothing draws from the library's own generator
@@ -49,7 +49,7 @@ class Linear(nn.Linear):
     """A linear layer in its input's dtype."""
 
     def forward(self, x: Tensor, outputs: slice = slice(None)) -> Tensor:
-        """[..., in] -> [..., out], or some of the outputs."""
+        """[..., in] -> [..., out], or only a slice of the outputs."""
         bias = None if self.bias is None else self.bias[outputs].to(x.dtype)
         return F.linear(x, self.weight[outputs].to(x.dtype), bias)
 

@@ -1,19 +1,19 @@
-"""Self-attention on a flat batch as it lies, by a GPU's kernels that take the ends of sequences.
+"""Self-attention directly on a flat batch, by a GPU's variable-length attention kernels.
 
-T tokens, N tokens that ask, A heads, D head size, S spans.
+T tokens, N queries, A heads, D head size, S spans.
 
-The kernels are FlashAttention 2's (Dao 2023), as torch has them. ``torch.nn.attention.varlen``
-wraps them without dropout; the operations below it take it, so they are called here.
-Constraints, from torch's flash_api.cpp: fp16 or bf16; last dimension contiguous; ends int32, on the
-GPU, contiguous; head size a multiple of 8, at most 256 (above 128 not on every card); compute
-capability 8.0. Rows that no span owns stay undefined, in the output and in gradients.
+The kernels are FlashAttention 2 (Dao 2023) as shipped with torch. ``torch.nn.attention.varlen``
+wraps them without dropout; the operations underneath have it, so these are called here.
+Constraints, from torch's flash_api.cpp: fp16 or bf16; last dimension contiguous; cu_seqlens int32,
+on the GPU, contiguous; head size a multiple of 8, at most 256 (above 128 not on every card);
+compute capability 8.0. Rows outside all spans stay undefined, in the output and in gradients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -21,39 +21,60 @@ import torch
 from torch import Tensor
 
 from bothways.config import ModelConfig
-from bothways.model.batch import Spans
+from bothways.model.batch import Inputs, SelectedPositions, Spans
 
 _LARGEST_HEAD = 128
-_LEAST_CAPABILITY = (8, 0)
+_MIN_CAPABILITY = (8, 0)
 
 
 @dataclass(frozen=True)
-class Flat:
-    """A flat batch for the kernels.
+class VarlenLayout:
+    """Which rows of a flat batch attend to each other: span s of queries to span s of keys.
 
     Attributes:
-        spans: its sequences, and its tail.
-        causal: a token sees itself and those before it, not those after.
+        queries: the sequences, and the tail; or the selected positions of each.
+        keys: the sequences, and the tail.
+        causal: a token attends to itself and earlier tokens only; needs queries equal to keys.
     """
 
-    spans: Spans
+    queries: Spans
+    keys: Spans
     causal: bool
 
+    def select(self, inputs: Inputs, selected: SelectedPositions) -> VarlenLayout:  # noqa: ARG002
+        """Queries at the selected positions only, keys and values at all."""
+        return replace(self, queries=selected.spans)
 
-def why_not_flat(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> str | None:
-    """What keeps the kernels from being used, in words; None where they can be."""
+
+def why_not_varlen(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Why the kernels cannot be used, in words; None where they can."""
     if device.type != "cuda" or torch.version.hip is not None:
-        return "FlashAttention's kernels need a GPU of NVIDIA"
+        return "FlashAttention's kernels need an NVIDIA GPU"
     if dtype not in (torch.bfloat16, torch.float16):
-        return f"FlashAttention's kernels take bf16, not {str(dtype).removeprefix('torch.')}"
+        return f"FlashAttention's kernels need bf16, not {str(dtype).removeprefix('torch.')}"
     if config.head_size % 8 or config.head_size > _LARGEST_HEAD:
         return (
-            f"FlashAttention's kernels take head sizes that are multiples of 8 up to "
+            f"FlashAttention's kernels need a head size that is a multiple of 8, at most "
             f"{_LARGEST_HEAD}, not {config.head_size}"
         )
-    if _capability(device) < _LEAST_CAPABILITY:
+    if _capability(device) < _MIN_CAPABILITY:
         return "FlashAttention's kernels need an Ampere card or a newer one"
     return None
+
+
+def describe_attention(
+    config: ModelConfig, device: torch.device, dtype: torch.dtype, *, fast: bool = True
+) -> str:
+    """The kind of attention that a GPU will use and its cost, for the log; empty on a CPU."""
+    if device.type == "cpu":
+        return ""
+    why = why_not_varlen(config, dtype, device) if fast else "plain kernels were requested"
+    if why is None:
+        return "attention: FlashAttention on flat batches, dropout within the kernel"
+    return (
+        f"attention: padded tiles, which hold all attention probabilities and their dropout masks "
+        f"in memory ({why})"
+    )
 
 
 @cache
@@ -61,76 +82,70 @@ def _capability(device: torch.device) -> tuple[int, int]:
     return torch.cuda.get_device_capability(device)
 
 
-def attend_flat(
+def attend_varlen(
     q_NAD: Tensor,
     k_TAD: Tensor,
     v_TAD: Tensor,
-    queries: Spans,
-    keys: Spans,
+    layout: VarlenLayout,
     *,
     dropout: float = 0.0,
-    causal: bool = False,
 ) -> Tensor:
-    """Attention of the rows of each span of queries over the same span of keys and values.
+    """Attention of each span of queries over the span of keys and values with the same number.
 
     Args:
         q_NAD: [N, A, D].
         k_TAD: [T, A, D].
         v_TAD: [T, A, D].
-        queries: S spans that own all N rows; some may be empty.
-        keys: S spans that own all T rows.
-        dropout: probability with which attention probabilities are dropped, in steps of 1/256;
-            drawn by the device's default generator.
-        causal: needs the same spans for both.
+        layout: S spans of queries that cover all N rows, some possibly empty, and S spans of keys
+            that cover all T rows.
+        dropout: probability of dropping an attention probability, in steps of 1/256; drawn from
+            the device's default generator.
 
     Returns:
         [N, A, D].
     """
-    out: Tensor = _Flash.apply(q_NAD, k_TAD, v_TAD, queries, keys, dropout, causal)  # type: ignore[no-untyped-call]
+    out: Tensor = _FlashAttention.apply(q_NAD, k_TAD, v_TAD, layout, dropout)  # type: ignore[no-untyped-call]
     return out
 
 
-class _Flash(torch.autograd.Function):
+class _FlashAttention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        queries: Spans,
-        keys: Spans,
-        dropout: float,
-        causal: bool,
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: VarlenLayout, dropout: float
     ) -> Tensor:
-        ends = (queries.ends, keys.ends)
-        ctx.settings = (queries.longest, keys.longest, dropout, causal)
+        queries, keys = layout.queries, layout.keys
+        cu_seqlens = (queries.cu_seqlens, keys.cu_seqlens)
+        ctx.settings = (queries.max_seqlen, keys.max_seqlen, dropout, layout.causal)
         out, logsumexp, rng, unused, _ = torch.ops.aten._flash_attention_forward(
-            q, k, v, *ends, *ctx.settings, False
+            q, k, v, *cu_seqlens, *ctx.settings, False
         )
-        ctx.save_for_backward(q, k, v, out, logsumexp, *ends, rng, unused)
+        ctx.save_for_backward(q, k, v, out, logsumexp, *cu_seqlens, rng, unused)
         return out  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, out, logsumexp, q_ends, k_ends, rng, unused = ctx.saved_tensors
-        with _in_one_order():
-            parts = torch.ops.aten._flash_attention_backward(
-                grads[0], q, k, v, out, logsumexp, q_ends, k_ends, *ctx.settings, rng, unused
+        q, k, v, out, logsumexp, cu_seqlens_q, cu_seqlens_k, rng, unused = ctx.saved_tensors
+        cu_seqlens = (cu_seqlens_q, cu_seqlens_k)
+        with _deterministic():
+            q_k_v_grads = torch.ops.aten._flash_attention_backward(
+                grads[0], q, k, v, out, logsumexp, *cu_seqlens, *ctx.settings, rng, unused
             )
-        return (*parts, None, None, None, None)
+        return (*q_k_v_grads, None, None)
 
 
 @contextmanager
-def _in_one_order() -> Iterator[None]:
-    """Have the backward kernel add up the queries' gradients in one order, as a continued run must.
+def _deterministic() -> Iterator[None]:
+    """Make the backward kernel sum the queries' gradients in a fixed order, so that a continued run
+    gives the same bits.
 
-    With at least as many sequences times heads as the GPU has multiprocessors, the kernel works on
-    the blocks of a sequence one after the other instead of together, and needs no more memory.
+    With at least as many sequences times heads as the GPU has multiprocessors, the kernel then
+    processes the blocks of a sequence one after the other instead of in parallel, and needs no more
+    memory.
     """
     before, memory = torch.get_deterministic_debug_mode(), torch.utils.deterministic
     fills = memory.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.set_deterministic_debug_mode("error")
-    if before == 0:  # not for the kernel's own memory, which it writes
+    if before == 0:  # the kernel writes all of its own memory: no need to fill it first
         memory.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield

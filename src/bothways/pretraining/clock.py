@@ -35,7 +35,7 @@ def resolve_clock(
 
     Rank 0 measures and decides; all processes must call this.
     """
-    precision = ranks.first_does(lambda: choose_precision(config.precision, model.device))
+    precision = ranks.run_on_rank0(lambda: choose_precision(config.precision, model.device))
     steps = _count_steps(config, model, sources, DTYPES[precision.name], ranks)
     return {"precision": precision.name, "reason": precision.reason, "steps": steps}
 
@@ -54,7 +54,9 @@ def _count_steps(
             float(sum(b.inputs.bounds[-1] for b in source.micro_batches(0))) for source in sources
         ]
     if clock.minutes is not None:
-        seconds = ranks.told([_probe(config, model, source, dtype, ranks) for source in sources])
+        seconds = ranks.broadcast(
+            [_probe(config, model, source, dtype, ranks) for source in sources]
+        )
         # Evaluations are forward passes: per sequence, about a third of a training step's work.
         evaluation = config.evaluate.sequences / phases[0].batch * seconds[0] / 3
         clock, seconds = reserve_evaluations(clock, seconds, config.evaluate.every, evaluation)
@@ -114,7 +116,7 @@ def _probe(
         start = now
         if step == 1:  # step 0 was the warm-up
             enough = 1 + math.ceil(_PROBE_SECONDS / times[1])
-            last = min(last, max(3, ranks.told(enough)))
+            last = min(last, max(3, ranks.broadcast(enough)))
         if step == last:
             break
     micro_batches = math.ceil(source.phase.batch / source.phase.micro_batch / ranks.size)

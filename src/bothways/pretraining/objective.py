@@ -14,7 +14,7 @@ from bothways.model.batch import IGNORE, PretrainingBatch, round_up
 from bothways.model.heads import Bert
 from bothways.model.losses import class_loss
 from bothways.training.engine import Loss
-from bothways.training.ranks import ALONE, Ranks
+from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 PAIR_TASKS: dict[PairKind, tuple[str, str]] = {
     "next": ("nsp", "next-sentence"),
@@ -26,7 +26,7 @@ PAIR_TASKS: dict[PairKind, tuple[str, str]] = {
 def pretraining_loss(
     micro_batches: Sequence[PretrainingBatch],
     pairs: PairKind = "next",
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Loss[PretrainingBatch]:
     """Mean language-model loss, plus the mean loss of the pairs if the kind has one (Devlin et al.
     2019, Appendix A.2).
@@ -39,7 +39,7 @@ def pretraining_loss(
         pairs: the kind of sequences, for the names of the statistics.
         ranks: the processes, all of which must call this.
     """
-    targets, sequences = ranks.counts(
+    targets, sequences = ranks.sum_counts(
         sum(batch.masked.count for batch in micro_batches),
         sum(batch.inputs.sequences for batch in micro_batches),
     )
@@ -65,7 +65,7 @@ def _sums(
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]:
     """Summed loss and number of correct predictions, of the language model and of the pairs."""
     inputs, masked = batch.inputs, batch.masked
-    x_MH, *rest = model.encoder.read(inputs, dtype=dtype, reads=batch.reads)
+    x_MH, *rest = model.encoder.hidden_at(inputs, batch.selected, dtype=dtype)
     words = model.masked_lm_loss(x_MH, masked.ids)
     if batch.random_next is None:
         return words, None
@@ -154,7 +154,7 @@ def measure(
     batches: Sequence[PretrainingBatch],
     dtype: torch.dtype,
     pairs: PairKind = "next",
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> HeldOut:
     """Evaluate a model on fixed batches, so that measurements are comparable.
 

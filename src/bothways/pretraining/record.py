@@ -57,7 +57,7 @@ class Window:
         means = {name: float(value) / self._steps for name, value in self._sums.items()}
         record = {"loss": sum(v for name, v in means.items() if name.endswith("_loss")), **means}
         seconds = time.perf_counter() - self._start
-        (tokens,) = ranks.counts(self._tokens)
+        (tokens,) = ranks.sum_counts(self._tokens)
         record["tokens_per_second"] = tokens / seconds
         record.update(self._utilization.close(self._tokens / seconds))
         record["loader_wait"] = self._waited / seconds

@@ -19,6 +19,7 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.folder import save_model
 from bothways.model.heads import Bert
 from bothways.model.priming import primed_rows
+from bothways.model.varlen import describe_attention
 from bothways.pretraining.batches import PairBatches, prefetch
 from bothways.pretraining.clock import EVALUATIONS, resolve_clock
 from bothways.pretraining.evaluation import heldout_batches
@@ -27,12 +28,13 @@ from bothways.pretraining.record import CURVES, Window, draw_curves, log_window
 from bothways.pretraining.snapshots import check_snapshots, keep_snapshot, snapshot_folder
 from bothways.pretraining.start import open_corpus, starting_model, weights_digest
 from bothways.pretraining.utilization import Utilization
-from bothways.training.device import choose_device, describe_attention, peak_memory_note
+from bothways.training.device import choose_device, peak_memory_note
 from bothways.training.engine import Trainer
 from bothways.training.monitor import Monitor, SilentMonitor
-from bothways.training.precision import DTYPES, set_threads, threads_said
-from bothways.training.ranks import Ranks, joined
+from bothways.training.precision import DTYPES
+from bothways.training.ranks import Ranks, process_group
 from bothways.training.runfolder import Run, changed_numerics, open_run, record_changes
+from bothways.training.runtime import set_threads, threads_phrase
 from bothways.training.schedules import phase_steps
 from bothways.training.shards import whole_model
 from bothways.training.state import restore_newest, save_checkpoint
@@ -76,7 +78,7 @@ def pretrain(config: PretrainConfig) -> PretrainResult:
         OtherProcessError: another process has failed, and raises one of these.
         KeyboardInterrupt: interrupted; the state was saved after the step in progress.
     """
-    with joined() as ranks:
+    with process_group() as ranks:
         return _pretrain(config, ranks)
 
 
@@ -158,7 +160,7 @@ class _Pretraining:
             dtype=DTYPES[numerics["precision"]],
             ranks=ranks,
             parallel=config.parallel,
-            held=primed_rows(model.encoder, "encoder"),
+            frozen_rows=primed_rows(model.encoder, "encoder"),
         )
         self.evaluate_every = config.evaluate.every or max(1, self.steps // EVALUATIONS)
         self.log_every = config.log_every or max(1, self.steps // _RECORDS)
@@ -173,14 +175,14 @@ class _Pretraining:
         heldout = self._train([device])
         path = self.run.folder / MODEL
         model = whole_model(self.model, self.ranks)
-        if self.ranks.first:
+        if self.ranks.is_rank0:
             about = _about(self.config, self.store, self.steps)
             save_model(path, model, self.store.tokenizer, about)
             draw_curves(self.run.folder)
             print(f"model: {path}\ncurves: {self.run.folder / CURVES}")
             if memory := peak_memory_note(self.model.device):
                 print(memory)
-        self.ranks.wait()
+        self.ranks.barrier()
         snapshots = {n: snapshot_folder(self.run.folder, n) for n in sorted(self.config.snapshots)}
         return PretrainResult(self.run.folder, path, self.steps, heldout, snapshots)
 
@@ -196,7 +198,7 @@ class _Pretraining:
             for source, sizes in zip(self.sources, restored.extra["epoch_sizes"], strict=True):
                 source.epoch_sizes = list(sizes)
         run, asked = self.run.folder, self.config.snapshots
-        self.ranks.first_does(lambda: check_snapshots(run, asked, done=done, total=self.steps))
+        self.ranks.run_on_rank0(lambda: check_snapshots(run, asked, done=done, total=self.steps))
         with self._monitor(done) as watch:
             self._describe(watch, notes)
             if done:
@@ -208,7 +210,7 @@ class _Pretraining:
                 return self._loop(watch, done, heldout)
 
     def _monitor(self, done: int) -> Monitor:
-        if not self.ranks.first:
+        if not self.ranks.is_rank0:
             return SilentMonitor()
         return Monitor(self.run.folder, self.steps, "pretrain", done=done, tensorboard=True)
 
@@ -236,13 +238,13 @@ class _Pretraining:
                 self._snapshot(watch, now)  # before the checkpoint, so that none can be missed
             old = time.monotonic() - saved_at > self.config.checkpoint.minutes * 60
             # Clocks differ between processes, and a signal may have reached only one of them.
-            due, stop = self.ranks.any(old and self.ranks.first, self.stop_requested)
+            due, stop = self.ranks.any(old and self.ranks.is_rank0, self.stop_requested)
             if due or now == self.steps or stop:
                 self._save(now)
                 saved_at = time.monotonic()
             if stop and now < self.steps:
                 watch.say(f"interrupted after step {now}; the state is saved in {self.run.folder}")
-                self.ranks.wait()  # torchrun ends those that are left when one has ended
+                self.ranks.barrier()  # torchrun ends those that are left when one has ended
                 raise KeyboardInterrupt
         return result
 
@@ -252,7 +254,9 @@ class _Pretraining:
         starts = accumulate(counts, initial=0)
         for source, count, start in zip(self.sources, counts, starts, strict=False):
             steps = range(max(done - start, 0), count)
-            ahead = prefetch(source, steps, share=self.ranks.share, device=self.model.device)
+            ahead = prefetch(
+                source, steps, share=self.ranks.micro_batch_slice, device=self.model.device
+            )
             for step, micro_batches in zip(steps, ahead, strict=True):
                 yield start + step, micro_batches
 
@@ -291,7 +295,7 @@ class _Pretraining:
             keep=self.config.checkpoint.keep,
             ranks=self.ranks,
         )
-        if self.ranks.first:
+        if self.ranks.is_rank0:
             draw_curves(self.run.folder)
 
     def _describe(self, watch: Monitor, notes: list[str]) -> None:
@@ -311,7 +315,7 @@ class _Pretraining:
         processes = ""
         if self.ranks.size > 1:
             processes = f" in each of {self.ranks.size} processes ({self.config.parallel})"
-        watch.say(f"{self.steps:,} steps; {reason}; {threads_said(threads)}{processes}")
+        watch.say(f"{self.steps:,} steps; {reason}; {threads_phrase(threads)}{processes}")
         fast, dtype = self.model.shared.fast, self.trainer.dtype
         form = describe_attention(shape, self.model.device, dtype, fast=fast)
         for note in [*notes, form] if form else notes:
@@ -324,7 +328,7 @@ class _Pretraining:
             watch.say(
                 f"changed since the run started, bits may differ from step {done + 1}: {change}"
             )
-        if changes and self.ranks.first:
+        if changes and self.ranks.is_rank0:
             record_changes(self.run, done + 1, changes)
 
     @contextmanager

@@ -70,7 +70,7 @@ def keep_snapshot(
         DiskError: it could not be written.
     """
     model, path = whole_model(model, ranks), snapshot_folder(run, step)
-    if not ranks.first or path.exists():
+    if not ranks.is_rank0 or path.exists():
         return False
     save_model(path, model, tokenizer, about)
     return True

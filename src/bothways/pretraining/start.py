@@ -45,7 +45,7 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
         new = Bert(shape, pretraining=True, seed=config.seed)
         if config.model.init == "primed":
             prime_first_layer(new.encoder)
-        return _fit_heads(new, config)
+        return fit_heads(new, config)
     model = load_start(config, store)
     model.classifier = model.tagger = model.span = model.lstm = None
     # Each head has its own index, as in a new model, so that their random weights differ.
@@ -54,7 +54,7 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
     if model.next_sentence is None:
         head = NextSentenceHead(model.config)
         model.next_sentence = _new_head(head, model.config, config.seed, 1)
-    return _fit_heads(model, config)
+    return fit_heads(model, config)
 
 
 def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
@@ -102,7 +102,7 @@ def check_direction(config: PretrainConfig, shape: ModelConfig) -> None:
     )
 
 
-def _fit_heads(model: Bert, config: PretrainConfig) -> Bert:
+def fit_heads(model: Bert, config: PretrainConfig) -> Bert:
     """Remove the pair head if it will not be trained: its answers would be random."""
     if config.pairs.kind not in PAIR_TASKS:
         model.next_sentence = None

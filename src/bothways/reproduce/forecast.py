@@ -26,7 +26,8 @@ from bothways.reproduce.heldout import HeldOutOptions
 from bothways.reproduce.steps import Step
 from bothways.tasks.console import table_text
 from bothways.training.device import choose_device, find_peak
-from bothways.training.precision import choose_precision, set_threads
+from bothways.training.precision import choose_precision
+from bothways.training.runtime import set_threads
 
 # The share of the rate of large matrix products that a small encoder's steps reach, measured with
 # mini on two cores in pre-training. Fine-tuning, with its shorter sequences, reaches less.

@@ -13,7 +13,7 @@ from bothways.corpus.store import TokenStore
 from bothways.model.folder import load_model
 from bothways.pretraining.evaluation import measure_store
 from bothways.training.device import choose_device
-from bothways.training.precision import set_threads
+from bothways.training.runtime import set_threads
 
 
 @dataclass(frozen=True)

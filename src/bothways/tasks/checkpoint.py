@@ -15,8 +15,8 @@ from bothways.files import explain_disk_errors, new_folder
 from bothways.tasks.examples import TaskBatch
 from bothways.tasks.metrics import Measurement
 from bothways.training.engine import Trainer
-from bothways.training.ranks import ALONE
-from bothways.training.rows import UsedRows
+from bothways.training.pruned_embedding import PrunedEmbedding
+from bothways.training.ranks import SINGLE_PROCESS
 from bothways.training.shards import gather
 from bothways.training.state import read_state, trained_tensors, verify_checkpoint, write_state
 
@@ -62,8 +62,8 @@ class Checkpoint:
         changed = [name for name, value in self._key.items() if key.get(name) != value]
         return f"its checkpoint was made with another {', '.join(changed)}" if changed else ""
 
-    def restore(self, trainer: Trainer[TaskBatch], rows: UsedRows | None) -> Progress | None:
-        """Load the saved state, if there is one; the embedding table must be the reduced one."""
+    def restore(self, trainer: Trainer[TaskBatch], rows: PrunedEmbedding | None) -> Progress | None:
+        """Load the saved state, if there is one; the embedding table must be pruned."""
         if not self._path.exists():
             return None
         restored, tensors = read_state(self._path)
@@ -80,13 +80,15 @@ class Checkpoint:
         """Whether it is time to save."""
         return time.monotonic() - self._saved >= self._interval
 
-    def save(self, trainer: Trainer[TaskBatch], rows: UsedRows | None, progress: Progress) -> None:
-        """Replace the checkpoint, atomically. The embedding table must be the reduced one.
+    def save(
+        self, trainer: Trainer[TaskBatch], rows: PrunedEmbedding | None, progress: Progress
+    ) -> None:
+        """Replace the checkpoint, atomically. The embedding table must be pruned.
 
         Raises:
             DiskError: it could not be written; the previous checkpoint is intact.
         """
-        tensors = gather(trained_tensors(trainer.model, trainer.optimizer), ALONE)
+        tensors = gather(trained_tensors(trainer.model, trainer.optimizer), SINGLE_PROCESS)
         extra = {
             "key": self._key,
             "measured": [measurement.record() for measurement in progress.measured],
@@ -94,7 +96,7 @@ class Checkpoint:
         }
         if rows is not None:
             unused_rows, extra["decayed"] = rows.state()
-            tensors |= gather(unused_rows.items(), ALONE)
+            tensors |= gather(unused_rows.items(), SINGLE_PROCESS)
         with new_folder(self._path) as partial:
             write_state(partial, progress.step, tensors, extra)
         self._saved = time.monotonic()

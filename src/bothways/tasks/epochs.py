@@ -19,7 +19,7 @@ from bothways.tasks.task_files import FinetuningData
 from bothways.training.engine import Stats, Trainer
 from bothways.training.monitor import Monitor
 from bothways.training.prefetch import run_ahead
-from bothways.training.rows import UsedRows
+from bothways.training.pruned_embedding import PrunedEmbedding
 
 # Approximate number of records in metrics.jsonl per run.
 _RECORDS = 200
@@ -37,9 +37,9 @@ def _naming_run(restart: Restart) -> Iterator[None]:
 class SeedTraining:
     """The training of one seed, from the beginning or from its checkpoint.
 
-    While training, the embedding table may be reduced to the rows that occur in the training file
-    (:class:`UsedRows`). It must be whole when dev is measured and at the end, and reduced when a
-    checkpoint is saved or restored.
+    While training, the embedding table may be pruned to the rows that occur in the training file
+    (:class:`PrunedEmbedding`). It must be whole when dev is measured and at the end, and pruned
+    when a checkpoint is saved or restored.
 
     Args:
         config: the setting.
@@ -63,13 +63,11 @@ class SeedTraining:
         self.restart, self.checkpoint = restart, checkpoint
         self.steps_per_epoch = -(-len(data.train.examples) // config.batch)
         self.total = self.steps_per_epoch * config.epochs
-        self.used_rows: UsedRows | None = None
+        self.pruned: PrunedEmbedding | None = None
         if config.kernels == "fast" and config.optimizer.name == "adam":
             table, ids = model.encoder.embeddings.tokens, data.train.examples.tokens
             # Padding at the end of a flat batch has id 0.
-            self.used_rows = UsedRows(table, np.append(ids, 0), config.optimizer, self.total)
-        # Before the trainer is made: its optimizer must hold the reduced table.
-        self._reduce_embeddings()
+            self.pruned = PrunedEmbedding(table, np.append(ids, 0), config.optimizer, self.total)
         self.trainer: Trainer[TaskBatch] = Trainer(
             model,
             config.optimizer,
@@ -77,7 +75,7 @@ class SeedTraining:
             seed=restart.seed,
             dtype=run.precision.dtype,
         )
-        self.progress = checkpoint.restore(self.trainer, self.used_rows) or Progress()
+        self.progress = checkpoint.restore(self.trainer, self.pruned) or Progress()
 
     def train(self) -> tuple[Progress, Outputs]:
         """Train the epochs that are not done.
@@ -104,23 +102,13 @@ class SeedTraining:
             for epoch in range(done // steps_per_epoch, self.config.epochs):
                 start, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
                 stats = self._train_epoch(epoch, max(done - start, 0), monitor)
-                self._restore_embeddings(end)
-                outputs = self._measure(epoch, stats, monitor)
+                with self.pruned.full_table(end) if self.pruned else contextlib.nullcontext():
+                    outputs = self._measure(epoch, stats, monitor)
                 if epoch + 1 < self.config.epochs:
-                    self._reduce_embeddings()
                     self._finish_step(end)
+            if self.pruned:
+                self.pruned.restore(self.total)
         return self.progress, outputs
-
-    def _reduce_embeddings(self) -> None:
-        """Have the model use, and the optimizer train, only the rows of the training file."""
-        if self.used_rows:
-            self.used_rows.take()
-
-    def _restore_embeddings(self, step: int) -> None:
-        """Make the embedding table whole, as it is after this many steps, for texts with other
-        tokens."""
-        if self.used_rows:
-            self.used_rows.put_back(step)
 
     def _train_epoch(self, epoch: int, first: int, monitor: Monitor) -> dict[str, float]:
         """Train one pass over the data, from the epoch's step ``first``.
@@ -176,7 +164,7 @@ class SeedTraining:
         no gap."""
         self.progress.step = step
         if self.checkpoint.due():
-            self.checkpoint.save(self.trainer, self.used_rows, self.progress)
+            self.checkpoint.save(self.trainer, self.pruned, self.progress)
 
 
 def _means(records: list[Stats]) -> dict[str, float]:

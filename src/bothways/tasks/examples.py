@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bothways.errors import LengthError
-from bothways.model.batch import Inputs, Reads, flat_inputs, move
+from bothways.model.batch import Inputs, SelectedPositions, flat_inputs, move
 from bothways.randomness import Purpose, permutation
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -55,7 +55,7 @@ class TaskBatch:
     at: Tensor
     bounds: NDArray[np.int64]
     targets: Tensor
-    found: Reads | None = None
+    found: SelectedPositions | None = None
 
     @property
     def reads_all(self) -> bool:
@@ -65,7 +65,7 @@ class TaskBatch:
     def to(self, device: torch.device | str) -> TaskBatch:
         """The same batch on another device, with everything that GPU kernels need."""
         inputs = self.inputs.to(device)
-        found = None if self.reads_all else Reads.of(inputs, self.at)
+        found = None if self.reads_all else SelectedPositions.of(inputs, self.at)
         return TaskBatch(
             inputs, move(self.at, device), self.bounds, move(self.targets, device), found
         )

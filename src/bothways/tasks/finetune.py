@@ -21,6 +21,7 @@ from pathlib import Path
 from bothways.config import SEARCHED, FinetuneConfig, ModelConfig, Restart, digest
 from bothways.errors import ConfigError
 from bothways.model.folder import Loaded, load_model
+from bothways.model.varlen import describe_attention
 from bothways.tasks.console import line_printer
 from bothways.tasks.extra_files import file_digests
 from bothways.tasks.jobs import PendingSeed, SeedJob, SeedRunner
@@ -36,9 +37,10 @@ from bothways.tasks.run_setup import (
 from bothways.tasks.runpage import write_reports
 from bothways.tasks.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
 from bothways.tasks.task_files import FinetuningData, load_data
-from bothways.training.device import choose_device, describe_attention
-from bothways.training.precision import Choice, choose_precision, set_threads, threads_said
+from bothways.training.device import choose_device
+from bothways.training.precision import Choice, choose_precision
 from bothways.training.runfolder import changed_numerics
+from bothways.training.runtime import set_threads, threads_phrase
 
 # Narrower encoders learn little at learning rates below _LOW_RATE (EXPERIMENTS.md, section 9).
 _NARROW, _LOW_RATE = 384, 1e-4
@@ -204,7 +206,7 @@ def _open_run(
         threads,
         device,
         alone=config.jobs == 1,
-        hold=run.hold,
+        lock=run.lock,
     )
 
 
@@ -217,7 +219,7 @@ def _announcement(
     processes = "" if run.alone else f" in each of {config.jobs} processes"
     yield (
         f"{data.task.name}: {len(data.train.rows):,} training and {len(data.dev.rows):,} dev "
-        f"examples, from {source}, {threads_said(run.threads)}{processes}, {run.device.reason}, "
+        f"examples, from {source}, {threads_phrase(run.threads)}{processes}, {run.device.reason}, "
         f"{run.precision.reason}"
     )
     if loaded.fresh and not config.from_scratch:

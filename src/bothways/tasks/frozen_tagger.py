@@ -37,8 +37,9 @@ from bothways.tasks.tagging import TaggedPart, TaggingTask
 from bothways.tasks.task import Outputs
 from bothways.training.monitor import Monitor
 from bothways.training.optimizer import make_optimizer
-from bothways.training.precision import Choice, choose_precision, set_threads
+from bothways.training.precision import Choice, choose_precision
 from bothways.training.runfolder import Run
+from bothways.training.runtime import set_threads
 from bothways.training.schedules import learning_rate
 
 # Dev F1 on CoNLL-2003 in percent, BERT-base, cased: Devlin et al. 2019, Table 7, feature-based.

@@ -24,7 +24,7 @@ from bothways.tasks.report import SeedResult
 from bothways.tasks.run_seed import train_seed
 from bothways.tasks.run_setup import OpenedRun
 from bothways.tasks.task_files import FinetuningData, load_data
-from bothways.training.precision import set_threads
+from bothways.training.runtime import set_threads
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from bothways.errors import ConfigError
 from bothways.model.folder import Loaded
 from bothways.training.device import Device
 from bothways.training.precision import Choice
-from bothways.training.runfolder import Hold, Run, open_run
+from bothways.training.runfolder import Run, RunLock, open_run
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class OpenedRun:
         threads: CPU threads.
         device: the device to train on.
         alone: no other process shows its progress on the same terminal.
-        hold: keeps other commands out of the folder.
+        lock: keeps other commands out of the folder.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class OpenedRun:
     threads: int
     device: Device
     alone: bool = True
-    hold: Hold | None = None
+    lock: RunLock | None = None
 
 
 def check_required(config: FinetuneConfig | FeaturesConfig) -> None:

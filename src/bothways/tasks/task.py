@@ -227,5 +227,5 @@ def task_loss(kind: LossKind, targets: int) -> Loss[TaskBatch]:
 
 def read_outputs(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> Tensor:
     """The outputs [R, C] of the task head."""
-    x_RH = model.task_states(batch.inputs, batch.at, dtype=dtype, reads=batch.found)
+    x_RH = model.task_vectors(batch.inputs, batch.at, dtype=dtype, selected=batch.found)
     return model.task_logits(x_RH)

@@ -1,4 +1,4 @@
-"""Which device computes, and how fast its data sheet says it is."""
+"""The device to compute on, and its peak speed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from bothways.config import DeviceName, ModelConfig
+from bothways.config import DeviceName
 from bothways.errors import ConfigError
-from bothways.model.varlen import why_not_flat
 
 CPU = torch.device("cpu")
 
-# Dense bf16 matrix products with fp32 sums, operations a second, from NVIDIA's data sheets (those
-# give most numbers with sparsity, which is twice as many). The first name that is part of the
-# card's counts. Cards made in variants of one name are not here; they are measured.
+# Operations per second of dense bf16 matrix products with fp32 accumulation, from NVIDIA's data
+# sheets (most of which give numbers with sparsity, twice as high). The first entry contained in the
+# card's name counts. Cards with several variants under one name are left out and measured.
 _PEAK_BF16 = {
     "B200": 2250e12,
     "H200 NVL": 835e12,
@@ -36,7 +35,7 @@ _PEAK_BF16 = {
 
 @dataclass(frozen=True)
 class Device:
-    """A device and why.
+    """A device and the reason for it.
 
     Attributes:
         torch: for tensors.
@@ -51,11 +50,11 @@ class Device:
 
 @dataclass(frozen=True)
 class Peak:
-    """What a device can do at most.
+    """A device's peak speed.
 
     Attributes:
-        flops: floating-point operations a second of matrix products.
-        source: where the number is from, in words.
+        flops: floating-point operations per second of matrix products.
+        source: where the number comes from, in words.
     """
 
     flops: float
@@ -63,72 +62,57 @@ class Peak:
 
 
 def choose_device(wanted: DeviceName) -> Device:
-    """The device to compute on; the current one of this process from then on.
+    """The device to compute on; also makes it this process's current CUDA device.
 
-    Under torchrun each process takes the card of its LOCAL_RANK.
+    Under torchrun each process takes the GPU of its LOCAL_RANK.
 
     Args:
-        wanted: ``auto`` takes a GPU where torch sees one.
+        wanted: ``auto`` takes a GPU if torch sees one.
 
     Raises:
-        ConfigError: a GPU was asked for and torch sees none, or there are fewer cards than
-            processes on this machine.
+        ConfigError: a GPU was requested but torch sees none, or this machine has fewer GPUs than
+            processes.
     """
     if wanted == "cpu":
-        return Device(CPU, "cpu", "cpu: asked for")
+        return Device(CPU, "cpu", "cpu: requested")
     if not torch.cuda.is_available():
         built = torch.version.cuda or torch.version.hip
         why = (
-            "no card or no driver was found"
+            "no GPU or no driver was found"
             if built
             else f"torch {torch.__version__} was built without CUDA"
         )
         if wanted == "auto":
             return Device(CPU, "cpu", f"cpu: torch sees no GPU ({why})")
         raise ConfigError(
-            f"device is cuda, but torch sees no GPU: {why}. Give --device cpu, or install what is "
-            "missing; `python -c 'import torch; print(torch.cuda.is_available())'` tells."
+            f"device is cuda, but torch sees no GPU: {why}. Pass --device cpu, or install what is "
+            "missing; `python -c 'import torch; print(torch.cuda.is_available())'` checks it."
         )
     rank, cards = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if rank >= cards:
         raise ConfigError(
-            f"process {rank} of this machine (LOCAL_RANK, from 0) has no card of its own: torch "
+            f"process {rank} of this machine (LOCAL_RANK, from 0) has no GPU of its own: torch "
             f"sees {cards}. Start at most {cards} with --nproc_per_node."
         )
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     name = torch.cuda.get_device_name(device)
-    how = "asked for" if wanted == "cuda" else "torch sees it"
+    how = "requested" if wanted == "cuda" else "torch sees it"
     return Device(device, name, f"{name}: {how}")
 
 
-def describe_attention(
-    config: ModelConfig, device: torch.device, dtype: torch.dtype, *, fast: bool = True
-) -> str:
-    """Which form of attention a GPU will use and what it costs, for the log; empty on a CPU."""
-    if device.type == "cpu":
-        return ""
-    why = why_not_flat(config, dtype, device) if fast else "plain kernels were asked for"
-    if why is None:
-        return "attention: FlashAttention on flat batches, dropout within the kernel"
-    return (
-        f"attention: padded tiles, which hold all attention probabilities and their dropout masks "
-        f"in memory ({why})"
-    )
-
-
 def find_peak(device: torch.device, dtype: torch.dtype) -> Peak:
-    """From the data sheet for bf16 on a card that is known; measured otherwise."""
+    """From the data sheet for bf16 on a known GPU; measured otherwise."""
     if device.type == "cuda" and dtype == torch.bfloat16:
         name = torch.cuda.get_device_name(device)
-        for part, flops in _PEAK_BF16.items():
-            if part in name:
-                return Peak(flops, f"data sheet, {part}")
+        for model, flops in _PEAK_BF16.items():
+            if model in name:
+                return Peak(flops, f"data sheet, {model}")
     return Peak(matrix_rate(dtype, device), "measured, large matrix product")
 
 
 def matrix_rate(dtype: torch.dtype, device: torch.device = CPU) -> float:
-    """Floating-point operations a second of a large matrix product, the best of several."""
+    """Floating-point operations per second of a large matrix product, the best of several."""
     size = 2048 if device.type == "cpu" else 8192
     x, w = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))
     F.linear(x, w)
@@ -143,15 +127,17 @@ def matrix_rate(dtype: torch.dtype, device: torch.device = CPU) -> float:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for what a GPU has been given to do."""
+    """Wait until a GPU has finished all work submitted so far."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def peak_memory_note(device: torch.device) -> str:
-    """The most that tensors held of the GPU's memory at once, for the log; empty on a CPU."""
+    """Peak GPU memory so far, for the log; empty on a CPU."""
     if device.type != "cuda":
         return ""
     used = torch.cuda.max_memory_allocated(device) / 2**30
     reserved = torch.cuda.max_memory_reserved(device) / 2**30
-    return f"peak GPU memory: {used:.1f} GiB in tensors, {reserved:.1f} GiB with the allocator's"
+    return (
+        f"peak GPU memory: {used:.1f} GiB in tensors, {reserved:.1f} GiB reserved by the allocator"
+    )

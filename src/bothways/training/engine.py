@@ -12,22 +12,25 @@ from bothways.config import OptimizerOptions
 from bothways.errors import DivergenceError
 from bothways.model.heads import Bert
 from bothways.randomness import Purpose, derived_seed
-from bothways.training.held import HeldRows
+from bothways.training.frozen_rows import FrozenRows
 from bothways.training.optimizer import make_optimizer
-from bothways.training.ranks import ALONE, Ranks
+from bothways.training.ranks import SINGLE_PROCESS, Ranks
 from bothways.training.schedules import learning_rate
 from bothways.training.shards import shard, whole
 
 M = TypeVar("M")
 
-# What a step tells: numbers, or on a GPU tensors of one number that nobody has waited for yet.
+# Statistics of a step: numbers, or on a GPU scalar tensors that may not be computed yet.
 Stats = dict[str, float | Tensor]
-# A scalar already divided by the global counts of the step, and detached sums for the log.
+# Returns a scalar, already divided by the step's global counts, and detached sums for the log.
 Loss = Callable[[Bert, M, torch.dtype], tuple[Tensor, dict[str, Tensor]]]
 
 
 class Trainer(Generic[M]):
-    """A model with its optimizer and clock.
+    """A model with its optimizer and learning-rate schedule.
+
+    On a GPU a step does not synchronise with the device. If a gradient is not finite, the device
+    skips the update, and :meth:`check` raises the error later.
 
     Args:
         model: trained in place; its parameters stay fp32.
@@ -37,10 +40,7 @@ class Trainer(Generic[M]):
         dtype: arithmetic of the layers.
         ranks: the processes that share each step's work.
         parallel: what each of several processes holds: ``ddp`` all weights, ``fsdp`` a shard.
-        held: rows that stay as they are, bool [rows] by name of the parameter.
-
-    On a GPU nothing is waited for within a step. A gradient that is not finite then leaves the
-    update out on the device, and :meth:`check` tells.
+        frozen_rows: rows excluded from training, bool [rows] by name of the parameter.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class Trainer(Generic[M]):
         total_steps: int,
         seed: int,
         dtype: torch.dtype,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
         parallel: Literal["ddp", "fsdp"] = "ddp",
-        held: Mapping[str, Tensor] | None = None,
+        frozen_rows: Mapping[str, Tensor] | None = None,
     ):
         self.ranks = ranks
         self._sharded = ranks.size > 1 and parallel == "fsdp"
@@ -64,91 +64,100 @@ class Trainer(Generic[M]):
         self.total_steps = total_steps
         self.dtype = dtype
         self.optimizer = make_optimizer(model, options)
-        self._held = HeldRows(model, held or {})
+        self._frozen_rows = FrozenRows(model, frozen_rows or {})
         self._seed = seed
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        # Only the fused kernel can leave an update out by itself.
+        # Only the fused kernel can skip an update on the device.
         fused = isinstance(self.optimizer, torch.optim.AdamW) and not self._sharded
-        self._waits = model.device.type == "cpu" or not fused
-        self._first_bad = torch.full((), -1, dtype=torch.int64, device=model.device)
+        self._checks_every_step = model.device.type == "cpu" or not fused
+        self._first_nonfinite = torch.full((), -1, dtype=torch.int64, device=model.device)
 
     def step(self, step: int, micro_batches: Sequence[M], loss: Loss[M]) -> Stats:
         """Train on one global batch.
 
         Args:
             step: from 0; decides the learning rate and keys the dropout.
-            micro_batches: this process's parts of the global batch, at least one, on the model's
-                device: of all parts, in their order, those at ``ranks.share``. The gradients of
-                all add up.
-            loss: computes a part's share of the step's loss.
+            micro_batches: this process's micro-batches of the global batch, those that
+                ``ranks.micro_batch_slice`` selects; at least one, on the model's device.
+            loss: computes a micro-batch's contribution to the step's loss.
 
         Returns:
-            The sums that ``loss`` gave, over all parts of all processes, with ``lr`` and
-            ``grad_norm`` (before clipping).
+            The statistics that ``loss`` returned, summed over all micro-batches of all processes,
+            with ``lr`` and ``grad_norm`` (before clipping).
 
         Raises:
             DivergenceError: the gradient is not finite; nothing was updated. On a GPU
-                :meth:`check` tells.
+                :meth:`check` raises it.
         """
-        sums = self._add_gradients(step, micro_batches, loss)
-        self._held.clear_gradients()
+        sums = self._accumulate_gradients(step, micro_batches, loss)
+        self._frozen_rows.clear_gradients()
         norm = self._clip()
-        if not self._waits:
-            self._leave_out_if_bad(step, norm)
+        if not self._checks_every_step:
+            self._skip_nonfinite_update(step, norm)
         elif not torch.isfinite(norm):
             self.optimizer.zero_grad(set_to_none=True)
             raise _diverged(step, f"{norm.item()}")
         lr = learning_rate(step, self.total_steps, self.options)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        with self._held.kept():
+        with self._frozen_rows.preserved():
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        if not self._waits:
+        if not self._checks_every_step:
             return {**sums, "lr": lr, "grad_norm": norm}
         return {**{k: float(v) for k, v in sums.items()}, "lr": lr, "grad_norm": float(norm)}
 
     def check(self) -> None:
-        """Wait for the steps so far; call it wherever their numbers are read or kept.
+        """Wait for the steps so far; call it before their statistics are read or saved.
 
         Raises:
-            DivergenceError: a gradient was not finite. That step's update was left out.
+            DivergenceError: a gradient was not finite; that step's update was skipped.
         """
-        if not self._waits and (first := int(self._first_bad)) >= 0:
-            self._first_bad.fill_(-1)
+        if not self._checks_every_step and (first := int(self._first_nonfinite)) >= 0:
+            self._first_nonfinite.fill_(-1)
             raise _diverged(first, "not finite")
 
-    def _leave_out_if_bad(self, step: int, norm: Tensor) -> None:
-        """Have the optimizer's kernel do nothing if the norm is not finite, as for a scaler of
-        gradients, and note the first such step; all on the device."""
-        bad = ~torch.isfinite(norm)
-        self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
-        self._first_bad.masked_fill_(bad & (self._first_bad < 0), step)
+    def _skip_nonfinite_update(self, step: int, norm: Tensor) -> None:
+        """Make the optimizer's kernel do nothing if the norm is not finite, as a gradient scaler
+        does, and record the first such step; all on the device."""
+        nonfinite = ~torch.isfinite(norm)
+        self.optimizer.found_inf = nonfinite.float()  # type: ignore[attr-defined]
+        self._first_nonfinite.masked_fill_(nonfinite & (self._first_nonfinite < 0), step)
 
-    def _add_gradients(
+    def _accumulate_gradients(
         self, step: int, micro_batches: Sequence[M], loss: Loss[M]
     ) -> dict[str, Tensor]:
-        """Forward and backward of all parts, summed over the processes; the summed statistics."""
+        """Forward and backward of every micro-batch; gradients and statistics are summed over the
+        processes. Returns the statistics."""
         self.model.train()
+        count = len(micro_batches)
+        rounds = self.ranks.max_over_ranks(count) if self._sharded else count
         sums: dict[str, Tensor] = {}
-        # The layers of a sharded model are gathered by all processes at once: one that has no part
-        # left repeats its last for nothing, while the others compute theirs.
-        rounds = self.ranks.most(len(micro_batches)) if self._sharded else len(micro_batches)
-        for i in range(rounds):
-            part = self.ranks.rank + i * self.ranks.size
-            self.model.shared.dropout.reseed(derived_seed(self._seed, Purpose.DROPOUT, step, part))
-            own = i < len(micro_batches)
-            value, stats = self.model(loss, micro_batches[i if own else -1], self.dtype)
-            (value if own else value * 0).backward()
-            for name, stat in stats.items() if own else ():
+        for number, micro_batch in enumerate(micro_batches):
+            value, stats = self._forward(step, number, micro_batch, loss)
+            value.backward()  # type: ignore[no-untyped-call]
+            for name, stat in stats.items():
                 sums[name] = sums[name] + stat if name in sums else stat
+        # All ranks gather a sharded layer together, in forward and backward. A rank that has run
+        # out of micro-batches takes part by repeating its last one with zero gradients.
+        for number in range(count, rounds):
+            value, _ = self._forward(step, number, micro_batches[-1], loss)
+            (value * 0).backward()  # type: ignore[no-untyped-call]
         if not self._sharded:
             self.ranks.sum_gradients(self._parameters)
         totals = self.ranks.sum(torch.stack([s.float() for s in sums.values()]))
         return dict(zip(sums, totals.unbind(), strict=True))
 
+    def _forward(
+        self, step: int, number: int, micro_batch: M, loss: Loss[M]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of this process's micro-batch ``number``, with its own dropout masks."""
+        index = self.ranks.rank + number * self.ranks.size  # in the global batch
+        self.model.shared.dropout.reseed(derived_seed(self._seed, Purpose.DROPOUT, step, index))
+        return self.model(loss, micro_batch, self.dtype)  # type: ignore[no-any-return]
+
     def _clip(self) -> Tensor:
-        """Scale the gradient down to its largest norm; the norm before."""
+        """Clip the gradient to the largest norm allowed; returns the norm before clipping."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         norm = whole(torch.nn.utils.get_total_norm(gradients))
         torch.nn.utils.clip_grads_with_norm_(self._parameters, self.options.clip, norm)

@@ -1,7 +1,7 @@
-"""TensorBoard event files, written in this thread.
+"""TensorBoard event files, written synchronously.
 
-The usual writer hands events to a thread of its own, where a full disk ends in a traceback that the
-program never hears of. A record at a time needs no thread.
+The usual writer hands events to a background thread, where an error such as a full disk only prints
+a traceback and does not reach the program.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 
 class EventFile:
-    """Scalars for TensorBoard.
+    """An event file of scalars for TensorBoard.
 
     Args:
-        folder: made if need be; every writer makes a file of its own there.
-        done: steps already done. Later records of earlier files, left by an interrupted run, are
-            then not shown.
+        folder: created if necessary; every writer creates a new file in it.
+        done: steps already done. TensorBoard then hides later records of earlier files, which an
+            interrupted run left.
 
     Raises:
         OSError: it cannot be written.
@@ -31,14 +31,14 @@ class EventFile:
     def __init__(self, folder: Path, done: int):
         folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{time.time_ns()}.{os.getpid()}"
-        # Unbuffered: what was recorded is there after a kill.
+        # Unbuffered, so that records survive a kill.
         self._file = (folder / name).open("xb", buffering=0)
         self._records = RecordWriter(self._file)
         self._write(Event(file_version="brain.Event:2"))
         self._write(Event(step=done + 1, session_log=SessionLog(status=SessionLog.START)))
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Record numbers for a step."""
+        """Record the values of a step."""
         scalars = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         self._write(Event(step=step, summary=Summary(value=scalars)))
 

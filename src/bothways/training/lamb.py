@@ -15,16 +15,17 @@ class Lamb(torch.optim.Optimizer):
     """Algorithm 2 of the paper, with its phi the identity.
 
     The direction is Adam's plus the decay, r = m / (sqrt(v) + eps) + weight_decay * p, and each
-    parameter tensor moves by lr * |p| / |r| * r. Where one of the norms is 0 the ratio is 1, and
-    also in groups of ``parts`` 0: biases and LayerNorm, which Google's code (``LAMBOptimizer`` of
-    google-research/albert) leaves out together with the decay. The bias corrections are the
-    paper's; a counter that starts far up makes them 1, as in that code.
+    parameter tensor moves by lr * |p| / |r| * r. The trust ratio |p| / |r| is replaced by 1 if one
+    of the norms is 0, and in groups with ``parts`` 0: biases and LayerNorm, which Google's code
+    (``LAMBOptimizer`` of google-research/albert) excludes from ratio and decay. The bias
+    corrections are the paper's; a step counter that starts at a large number makes them 1, as in
+    that code.
 
     Args:
         groups: parameter groups, each with ``weight_decay`` and ``parts``: how many matrices, each
-            with a ratio of its own, lie on top of each other in one parameter.
-        lr: the peak rate; the group's ``lr`` is read at every step.
-        betas: decay of the gradient's and of the squared gradient's running means.
+            with its own trust ratio, are stacked in one parameter.
+        lr: the peak rate; the group's ``lr`` is used at every step.
+        betas: decay rates of the running means of gradient and squared gradient.
         eps: added to the root of the second moment.
     """
 
@@ -40,8 +41,8 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update every parameter that has a gradient; nothing is waited for on a GPU."""
-        assert closure is None, "no closure is called"
+        """Update every parameter that has a gradient; does not synchronise with a GPU."""
+        assert closure is None, "closures are not supported"
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -49,7 +50,7 @@ class Lamb(torch.optim.Optimizer):
 
     def _update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state, (beta1, beta2) = self.state[parameter], group["betas"]
-        # In fp64: 1 - 0.999 ** 1 has few digits left in fp32.
+        # In fp64: 1 - 0.999 ** 1 has too few digits in fp32.
         count = state["step"].add_(1).double()
         m, v = state["exp_avg"], state["exp_avg_sq"]
         m.lerp_(gradient, 1 - beta1)
@@ -63,13 +64,13 @@ class Lamb(torch.optim.Optimizer):
 
 
 def _trust_ratios(parameter: Tensor, direction: Tensor, parts: int) -> Tensor:
-    """The ratio of the matrix that each row belongs to, [rows, 1, ...], divided among processes as
-    the parameter is; a part of a matrix does not know its norm."""
-    both = whole(parameter).chunk(parts), whole(direction).chunk(parts)
-    rows = [_trust_ratio(own, its).expand(len(own)) for own, its in zip(*both, strict=True)]
+    """The trust ratio of the matrix that each row belongs to, [rows, 1, ...], sharded like the
+    parameter. Norms need the whole matrix, so shards are gathered first."""
+    matrices = zip(whole(parameter).chunk(parts), whole(direction).chunk(parts), strict=True)
+    rows = [_trust_ratio(p, r).expand(len(p)) for p, r in matrices]
     return divided_as(parameter, torch.cat(rows).view(-1, *[1] * (parameter.ndim - 1)))
 
 
 def _trust_ratio(parameter: Tensor, direction: Tensor) -> Tensor:
-    own, other = parameter.norm(), direction.norm()
-    return torch.where((own > 0) & (other > 0), own / other, torch.ones_like(own))
+    p, r = parameter.norm(), direction.norm()
+    return torch.where((p > 0) & (r > 0), p / r, torch.ones_like(p))

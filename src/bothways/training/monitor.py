@@ -1,4 +1,4 @@
-"""What a person watches: a progress bar or log lines, metric files, TensorBoard, plots."""
+"""Progress and metrics of a run: progress bar or log lines, metrics.jsonl, TensorBoard."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bothways.files import explain_disk_errors, write_text
 from bothways.training.events import EventFile
 
 METRICS = "metrics.jsonl"
-# Seconds between log lines where there is no terminal.
+# Seconds between log lines without a terminal.
 _PLAIN_INTERVAL = 20.0
-# What a bar has room for, and how it is called there.
+# The metrics shown on the bar, with shorter names.
 _ON_BAR = {
     "loss": "loss",
     "mlm_accuracy": "mlm",
@@ -34,17 +34,18 @@ _ON_BAR = {
 
 
 class Monitor:
-    """Records of a run in ``metrics.jsonl`` and TensorBoard, and its progress on the screen.
+    """Writes a run's records to ``metrics.jsonl`` and TensorBoard, and shows its progress.
 
-    On a terminal there is one bar; elsewhere a line now and then, so that log files stay short.
+    On a terminal it shows a progress bar, elsewhere it prints an occasional line, so that log files
+    stay short.
 
     Args:
         folder: the run folder.
         total: steps of the run.
-        title: what is running.
+        title: name of the run on the bar.
         done: steps already done; later records of an interrupted run are dropped.
-        tensorboard: write event files too.
-        bar: there may be a bar.
+        tensorboard: also write event files.
+        bar: whether a bar may be shown.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Monitor:
         self._start, self._start_step, self._last_line = time.monotonic(), done, 0.0
         folder.mkdir(parents=True, exist_ok=True)
         self._cut_records(done)
-        # Unbuffered: a line that a full disk refused is not tried again when the file is closed.
+        # Unbuffered: a line that failed on a full disk is not written again on closing.
         self._file = self._path.open("ab", buffering=0)
         self._events: EventFile | None = None
         if tensorboard:
@@ -93,16 +94,16 @@ class Monitor:
         self.close()
 
     def say(self, text: str) -> None:
-        """A line for the reader, above the bar."""
+        """Print a line, above the bar."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Record numbers for a step (1 = after the first), and show them."""
+        """Record the metrics of a step (1 = after the first), and show them."""
         self.record(step, values)
         self.show(step, values)
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
-        """Record numbers for a step in the files."""
+        """Write the metrics of a step to the files."""
         record = {"step": step, **{k: _plain(v) for k, v in values.items()}}
         with explain_disk_errors(self._path):
             line = json.dumps(record).encode() + b"\n"
@@ -112,7 +113,7 @@ class Monitor:
                 self._events.add(step, values)
 
     def show(self, step: int, values: Mapping[str, float]) -> None:
-        """Move the bar to a step; print a plain line if the last one is a while ago."""
+        """Move the bar to a step; without a bar, print a line if the last one is a while ago."""
         left = self._time_left(step)
         if self._bar is not None:
             shown = [f"{_ON_BAR[k]} {_short(v)}" for k, v in values.items() if k in _ON_BAR]
@@ -141,34 +142,34 @@ class Monitor:
         return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
 
     def _cut_records(self, done: int) -> None:
-        """Drop records after the step that a continued run starts from, and a last line cut short;
-        a run that starts again from nothing measures step 0 again."""
+        """Drop records after the step that a continued run starts from, and a truncated last line.
+        A run that starts from the beginning drops all: it measures step 0 again."""
         if self._path.exists():
-            kept = [r for r in read_metrics(self._path) if done and r["step"] <= done]
-            write_text(self._path, "".join(json.dumps(r) + "\n" for r in kept))
+            records = [r for r in read_metrics(self._path) if done and r["step"] <= done]
+            write_text(self._path, "".join(json.dumps(r) + "\n" for r in records))
 
 
 class SilentMonitor(Monitor):
-    """What all processes of a run but the first have: nothing is shown or written."""
+    """The monitor of all processes but rank 0: discards everything."""
 
     def __init__(self) -> None:
         pass
 
     def say(self, text: str) -> None:
-        """Nothing."""
+        """Discard the line."""
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
-        """Nothing."""
+        """Discard the metrics."""
 
     def show(self, step: int, values: Mapping[str, float]) -> None:
-        """Nothing."""
+        """Show nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """There is nothing to close."""
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a metrics file; a last line cut short by a kill is left out."""
+    """The records of a metrics file; a last line truncated by a kill is left out."""
     records: list[dict[str, Any]] = []
     if path.exists():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -10,25 +10,26 @@ from torch import nn
 from bothways.config import OptimizerOptions
 from bothways.training.lamb import Lamb
 
-# From this step on both bias corrections of Adam are 1 to the last bit, up to a beta of 0.999995.
-# The counter is fp32 and stops at 2 ** 24, which changes nothing.
+# From this step on both bias corrections of Adam are exactly 1, for betas up to 0.999995. The
+# counter is fp32 and stops at 2 ** 24, which does not matter.
 _NO_CORRECTION = 2.0**23
-# Parameters that are the matrices of queries, keys and values on top of each other.
+# Parameters in which the query, key and value matrices are stacked.
 _FUSED = ".qkv.weight"
 
 
 def make_optimizer(model: nn.Module, options: OptimizerOptions) -> torch.optim.Optimizer:
-    """Decoupled decay on matrices and embeddings, none on LayerNorm and biases.
+    """Adam or LAMB with decoupled weight decay on matrices and embeddings, not on LayerNorm and
+    biases.
 
-    The original leaves Adam's bias correction out; a step counter that starts at a large number
-    computes just that. Its decay is ``lr * weight_decay * p`` beside the update, as AdamW's.
+    The original code omits Adam's bias correction. Starting the step counter at a large number has
+    the same effect. Its decay, ``lr * weight_decay * p`` in addition to the update, is AdamW's.
 
     Args:
-        model: whose parameters are trained.
-        options: which optimizer, and rates; the learning rate itself is set at every step.
+        model: its parameters are trained.
+        options: the optimizer and its rates; the learning rate itself is set at every step.
     """
-    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    parameters = list(named.values())
+    by_name = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    parameters = list(by_name.values())
     matrices = [p for p in parameters if p.ndim > 1]
     others = [p for p in parameters if p.ndim <= 1]
     groups: list[dict[str, Any]] = [
@@ -38,8 +39,8 @@ def make_optimizer(model: nn.Module, options: OptimizerOptions) -> torch.optim.O
     betas = (options.beta1, options.beta2)
     optimizer: torch.optim.Optimizer
     if options.name == "lamb":
-        fused = [p for name, p in named.items() if name.endswith(_FUSED)]
-        single = [p for p in matrices if all(p is not own for own in fused)]
+        fused = [p for name, p in by_name.items() if name.endswith(_FUSED)]
+        single = [p for p in matrices if all(p is not f for f in fused)]
         groups[0] = {**groups[0], "params": single, "parts": 1}
         groups[1]["parts"] = 0
         groups.append({**groups[0], "params": fused, "parts": 3})

@@ -9,7 +9,7 @@ from typing import Any
 
 from bothways.files import write_bytes
 
-# One panel: its title, and the curves in it as name -> (x values, y values).
+# The curves of one panel: name -> (x values, y values).
 Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
@@ -25,10 +25,10 @@ def plot_panels(path: Path, panels: Mapping[str, Curves], *, x_label: str = "ste
 
 
 def draw_panels(panels: Mapping[str, Curves], *, x_label: str = "step") -> bytes:
-    """Panels side by side, each with its own y axis, as the bytes of a PNG.
+    """Draw panels side by side, each with its own y axis; returns the bytes of a PNG.
 
     Args:
-        panels: title -> curves; a curve of a single point is drawn as a dashed level line.
+        panels: title -> curves; a curve with a single point is drawn as a dashed horizontal line.
         x_label: what the x axis counts.
     """
     from matplotlib.figure import Figure  # slow import
@@ -36,8 +36,8 @@ def draw_panels(panels: Mapping[str, Curves], *, x_label: str = "step") -> bytes
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(4.6 * columns, 3.4 * rows), layout="constrained")
-    for place, (title, curves) in enumerate(panels.items(), 1):
-        axes = figure.add_subplot(rows, columns, place)
+    for index, (title, curves) in enumerate(panels.items(), 1):
+        axes = figure.add_subplot(rows, columns, index)
         for name, (x, y) in curves.items():
             if len(x) == 1:
                 axes.axhline(y[0], linestyle="--", linewidth=1, color="0.5", label=name)
@@ -52,7 +52,7 @@ def draw_panels(panels: Mapping[str, Curves], *, x_label: str = "step") -> bytes
 
 
 def draw_scatter(x: Sequence[float], y: Sequence[float], *, x_label: str, y_label: str) -> bytes:
-    """Points, and the line on which both are equal, as the bytes of a PNG."""
+    """Draw points and the diagonal; returns the bytes of a PNG."""
     from matplotlib.figure import Figure  # slow import
 
     figure = Figure(figsize=(4.6, 4.6), layout="constrained")

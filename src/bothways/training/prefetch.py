@@ -1,4 +1,4 @@
-"""Batches made by a thread while earlier ones are computed."""
+"""Prefetching: a thread prepares batches while earlier ones are computed."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def run_ahead(
     """``make(step)`` of each step, in order.
 
     Args:
-        make: called in a thread; it may put what it makes on ``device``.
+        make: called in a thread; it may move its result to ``device``.
         steps: in order.
-        ahead: steps prepared in advance; 0 makes each when it is asked for, without a thread.
-        device: the thread's current one.
+        ahead: steps prepared in advance; 0 makes each on demand, without a thread.
+        device: becomes the thread's current device.
     """
     if ahead == 0:
         yield from map(make, steps)
         return
 
     def prepare() -> None:
-        if device.type == "cuda":  # a thread begins with the first card, whichever its process has
+        if device.type == "cuda":  # a new thread starts with device 0, whatever its process uses
             torch.cuda.set_device(device)
 
     with ThreadPoolExecutor(1, initializer=prepare) as thread:

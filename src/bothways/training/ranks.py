@@ -1,9 +1,9 @@
 """The processes of one run: ranks 0 to W - 1, started by ``torchrun``, each with all the weights or
 a shard of them.
 
-A step's global batch is cut into micro-batches whose content does not depend on W; rank r takes
-numbers r, r + W, ... of them. Rank 0 decides, speaks and writes; the others follow. In one process
-nothing is initialised and every exchange is the identity.
+A step's global batch is cut into micro-batches whose content does not depend on W; rank r trains on
+micro-batches r, r + W, ... Rank 0 makes the decisions, logs and writes files; the others follow. A
+single process initialises nothing, and every collective is the identity.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bothways.errors import ConfigError, OtherProcessError, RunError
 
 T = TypeVar("T")
 
-# Gradients are added up in pieces of this size, so that their copy stays small.
+# Gradients are summed in buckets of this size, so that the flattened copy stays small.
 _BUCKET_BYTES = 2**25
 
 
@@ -33,7 +33,7 @@ _BUCKET_BYTES = 2**25
 class Ranks:
     """This process among the processes of a run.
 
-    Every method that exchanges something must be called by all of them, in the same order.
+    Every method that communicates must be called by all of them, in the same order.
 
     Attributes:
         rank: from 0.
@@ -44,77 +44,78 @@ class Ranks:
     size: int = 1
 
     @property
-    def first(self) -> bool:
-        """This process decides, speaks and writes."""
+    def is_rank0(self) -> bool:
+        """Whether this is the process that decides, logs and writes files."""
         return self.rank == 0
 
     @property
-    def share(self) -> slice:
-        """Which of the micro-batches of a step are this process's."""
+    def micro_batch_slice(self) -> slice:
+        """Selects this process's micro-batches from those of a step."""
         return slice(self.rank, None, self.size)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over the processes, written over ``values``; the same bits everywhere."""
+        """Sum over the processes, in place; bitwise equal on all of them."""
         if self.size > 1:
             dist.all_reduce(values)
         return values
 
-    def counts(self, *own: int) -> list[int]:
-        """Exact sums of whole numbers."""
-        return [int(n) for n in self.sum(torch.tensor(own, dtype=torch.int64))]
+    def sum_counts(self, *counts: int) -> list[int]:
+        """Sum integers over the processes, exactly."""
+        return [int(n) for n in self.sum(torch.tensor(counts, dtype=torch.int64))]
 
     def any(self, *flags: bool) -> list[bool]:
-        """For each flag, whether any process has raised it."""
-        return [n > 0 for n in self.counts(*map(int, flags))]
+        """For each flag, whether it is set in any process."""
+        return [n > 0 for n in self.sum_counts(*map(int, flags))]
 
-    def most(self, own: int) -> int:
-        """The largest of the processes' numbers."""
-        value = torch.tensor(own)
+    def max_over_ranks(self, value: int) -> int:
+        """The largest of the processes' values."""
+        largest = torch.tensor(value)
         if self.size > 1:
-            dist.all_reduce(value, dist.ReduceOp.MAX)
-        return int(value)
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return int(largest)
 
-    def told(self, value: T) -> T:
-        """Rank 0's value, any Python object."""
+    def broadcast(self, value: T) -> T:
+        """Rank 0's value, any picklable object."""
         box = [value]
         if self.size > 1:
             dist.broadcast_object_list(box, 0, device=torch.device("cpu"))
         return box[0]
 
-    def first_does(self, action: Callable[[], T]) -> T:
-        """What rank 0 gets by an action that it alone takes.
+    def run_on_rank0(self, action: Callable[[], T]) -> T:
+        """Run ``action`` on rank 0 only and return its result on every rank.
 
         Raises:
-            OtherProcessError: elsewhere, if the action failed at rank 0.
+            OtherProcessError: on the other ranks, if the action failed on rank 0.
         """
         if self.size == 1:
             return action()
         outcome: tuple[T | None, bool] = None, False
         try:
-            if self.first:
+            if self.is_rank0:
                 outcome = action(), True
         finally:
-            outcome = self.told(outcome)
-        value, done = outcome
-        if not done:
+            outcome = self.broadcast(outcome)
+        value, succeeded = outcome
+        if not succeeded:
             raise OtherProcessError("rank 0 has failed")
         return value  # type: ignore[return-value]
 
-    def check_same(self, what: Mapping[str, Any]) -> None:
-        """Refuse processes that were started with other options or read other data.
+    def check_same(self, values: Mapping[str, Any]) -> None:
+        """Refuse processes that were started with different options or read different data.
 
         Raises:
-            ConfigError: naming the rank and what differs.
+            ConfigError: names the rank and each differing value.
         """
         if self.size == 1:
             return
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, dict(what))
-        for rank, other in enumerate(found):
+        gathered: list[Any] = [None] * self.size
+        dist.all_gather_object(gathered, dict(values))
+        expected = gathered[0]
+        for rank, other in enumerate(gathered):
             lines = [
-                f"  {key}: {found[0].get(key)} at rank 0, {other.get(key)} at rank {rank}"
-                for key in sorted({*found[0], *other})
-                if found[0].get(key) != other.get(key)
+                f"  {key}: {expected.get(key)} on rank 0, {other.get(key)} on rank {rank}"
+                for key in sorted({*expected, *other})
+                if expected.get(key) != other.get(key)
             ]
             if lines:
                 raise ConfigError(
@@ -124,24 +125,24 @@ class Ranks:
                 )
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Add up each parameter's gradient over the processes, in its own dtype (fp32)."""
+        """Sum each parameter's gradient over the processes, in its own dtype (fp32)."""
         if self.size == 1:
             return
         for bucket in _buckets([p.grad for p in parameters if p.grad is not None]):
             flat = self.sum(torch.cat([gradient.reshape(-1) for gradient in bucket]))
-            at = 0
+            start = 0
             for gradient in bucket:
-                gradient.copy_(flat[at : at + gradient.numel()].view_as(gradient))
-                at += gradient.numel()
+                gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
+                start += gradient.numel()
 
-    def wait(self) -> None:
-        """Until all processes are here."""
+    def barrier(self) -> None:
+        """Wait until every process has reached this call."""
         if self.size > 1:
             dist.barrier()
 
 
-ALONE = Ranks()
-"""One process."""
+SINGLE_PROCESS = Ranks()
+"""A run in one process: nothing is communicated."""
 
 
 def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
@@ -157,28 +158,28 @@ def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
-def started_ranks() -> int:
-    """How many processes ``torchrun`` says there are."""
+def _world_size() -> int:
+    """The number of processes that ``torchrun`` started, from its environment variable."""
     try:
         return int(os.environ.get("WORLD_SIZE", "1"))
     except ValueError:
-        raise ConfigError("WORLD_SIZE is no number; unset it, or start with torchrun.") from None
+        raise ConfigError("WORLD_SIZE is not a number; unset it, or start with torchrun.") from None
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
+def process_group() -> Iterator[Ranks]:
     """Join the processes that ``torchrun`` started, until the end of the block.
 
-    An error leaves the block as it is at the process that was first to fail. At the others, which
-    fail because of it or in the same way, it becomes :class:`OtherProcessError`: it is shown once.
-    Inside another such block, this one does nothing.
+    The process that fails first raises its error unchanged. The others, which fail as a consequence
+    or in the same way, raise :class:`OtherProcessError` instead, so that the error is shown once.
+    A nested block reuses the group of the outer one.
 
     Raises:
         ConfigError: the processes cannot find each other.
-        RunError: another process has vanished.
+        RunError: another process has died.
     """
-    if started_ranks() == 1:
-        yield ALONE
+    if _world_size() == 1:
+        yield SINGLE_PROCESS
     elif dist.is_initialized():
         yield Ranks(dist.get_rank(), dist.get_world_size())
     else:
@@ -193,7 +194,7 @@ def joined() -> Iterator[Ranks]:
                 raise OtherProcessError("another process has failed") from error
             if lost:
                 raise RunError(
-                    "another process of the run has vanished (killed, or its machine failed). Run "
+                    "another process of the run has died (killed, or its machine failed). Run "
                     "the same command again to continue from the newest checkpoint; `torchrun "
                     "--max-restarts N` does so by itself."
                 ) from error
@@ -202,7 +203,7 @@ def joined() -> Iterator[Ranks]:
 
 
 def _join() -> Store:
-    """Initialise gloo, and NCCL for tensors on GPUs; the store that all processes share."""
+    """Initialise gloo, and NCCL for tensors on GPUs; returns the store that all ranks share."""
     backend = "gloo"
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
@@ -210,28 +211,28 @@ def _join() -> Store:
     try:
         store, rank, size = next(rendezvous("env://"))
         if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
-            # torchrun keeps the store when it restarts the processes; they must not find the
-            # addresses of those that died. (Several machines count their restarts apart.)
+            # torchrun keeps the store when it restarts the processes; they must not read the
+            # addresses of those that died. (With several machines, each has its own restart count.)
             store = PrefixStore(f"start-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     except (ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"WORLD_SIZE is {started_ranks()}, but the processes cannot find each other: {error}. "
+            f"WORLD_SIZE is {_world_size()}, but the processes cannot find each other: {error}. "
             "Start them with `torchrun --nproc-per-node N -m -- bothways ...`, or unset WORLD_SIZE."
         ) from error
-    # Who was first to fail is asked about this start alone.
-    return PrefixStore(Ranks(rank, size).told(uuid.uuid4().hex), store)
+    # A fresh prefix: the counter of failures belongs to this start only.
+    return PrefixStore(Ranks(rank, size).broadcast(uuid.uuid4().hex), store)
 
 
 def _first_to_fail(store: Store, *, lost: bool) -> bool:
     try:
         return int(store.add("failed", 1)) == 1
-    except RuntimeError:  # the store was rank 0's: it is gone, and has said why
+    except RuntimeError:  # rank 0 hosted the store: it is gone, and has reported its error
         return not lost
 
 
 def _lost_connection(error: BaseException) -> bool:
-    """gloo's plain RuntimeError names its own source file."""
+    """Whether a peer was lost. gloo raises a plain RuntimeError that names its source file."""
     return isinstance(error, dist.DistError) or (
         isinstance(error, RuntimeError) and "gloo" in str(error)
     )

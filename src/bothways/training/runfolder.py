@@ -1,6 +1,6 @@
 """A run is a folder: the resolved config, versions, metrics, plots, checkpoints, the model.
 
-Running the same command again continues the run; another recipe is refused with the difference.
+Running the same command again continues the run; a different recipe is refused, with a diff.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from filelock import FileLock, Timeout
 from bothways.config import recipe_fields, to_dict
 from bothways.errors import ConfigError, RunError
 from bothways.files import explain_disk_errors, write_json
-from bothways.training.ranks import ALONE, Ranks
+from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 RUN_FILE = "run.json"
 LOCK = ".lock"
 _PACKAGES = ("bothways", "torch", "numpy", "tokenizers", "pyarrow", "safetensors")
 
 
-class Hold:
-    """That this process works in a run folder. While it lives, other processes are refused; a
-    process that ends, however it does, holds nothing any more.
+class RunLock:
+    """Keeps other processes out of a run folder for as long as this object lives. The lock is
+    released when the process ends, however it ends.
 
     Raises:
-        RunError: another process works there.
+        RunError: another process is using the folder.
     """
 
     def __init__(self, folder: Path):
@@ -42,14 +42,14 @@ class Hold:
             self._lock.acquire()
         except Timeout:
             raise RunError(
-                f"another process works in {folder}; two would write over each other. Wait for it, "
-                "end it, or choose another run folder."
+                f"another process is using {folder}; two would overwrite each other's files. Wait "
+                "for it, stop it, or choose another run folder."
             ) from None
         except (OSError, NotImplementedError):  # a file system without locks
             self._lock = None
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        """Sent to another process it is None: what this one holds, that one does not."""
+        """Pickles as None: a lock is not shared with other processes."""
         return type(None), ()
 
 
@@ -58,20 +58,20 @@ class Run:
     """An opened run folder.
 
     Attributes:
-        folder: where.
+        folder: the run folder.
         record: the content of run.json.
-        new: it was created by this call.
-        hold: keeps other processes out for as long as it is kept.
+        new: whether this call created it.
+        lock: keeps other processes out of the folder.
     """
 
     folder: Path
     record: dict[str, Any]
     new: bool
-    hold: Hold | None = None
+    lock: RunLock | None = None
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """What was decided before step 1 and is never decided again."""
+        """The choices made before step 1, which are never made again."""
         return dict(self.record["resolved"])
 
 
@@ -82,33 +82,34 @@ def open_run(
     verb: str,
     inputs: Mapping[str, str],
     resolve: Callable[[], dict[str, Any]],
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
     without: Collection[str] = (),
 ) -> Run:
-    """Create a run folder, or open the one there if it holds the same recipe.
+    """Create a run folder, or open an existing one that holds the same recipe.
 
-    Of several processes the first alone reads and writes it.
+    Of several processes, only rank 0 reads and writes it.
 
     Args:
         folder: the run folder.
         config: the verb's config dataclass.
         verb: what runs, such as ``pretrain``.
         inputs: fingerprints of what the run reads; they must match to continue.
-        resolve: decides what is decided once (steps of a clock, precision); called for a new run,
-            by every process.
+        resolve: makes the choices that are made once (steps of a clock, precision), for run.json.
+            Called by every process, and only for a new run: an existing one has them on record.
         ranks: the processes of the run.
-        without: recipe fields that may differ in this folder, by dotted name: those of a search.
+        without: recipe fields that may differ within this folder, by dotted name: those that a
+            search varies.
 
     Raises:
         ConfigError: no folder was given.
-        RunError: the folder holds another run (the difference is shown) or other files, or another
-            process works in it.
+        RunError: the folder holds a different run (the message shows the differences) or other
+            files, or another process is using it.
     """
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
     recipe = {name: value for name, value in recipe.items() if name not in without}
-    found = ranks.first_does(lambda: _find_run(folder, recipe, verb))
-    if found is not None:
-        return _held(found, ranks)
+    existing = ranks.run_on_rank0(lambda: _find_run(folder, recipe, verb))
+    if existing is not None:
+        return _locked(existing, ranks)
     record = {
         "format": 1,
         "verb": verb,
@@ -117,27 +118,27 @@ def open_run(
         "resolved": resolve(),
         "versions": versions(),
     }
-    run = _held(Run(Path(folder), ranks.told(record), new=True), ranks)
-    ranks.first_does(lambda: write_json(run.folder / RUN_FILE, record))
+    run = _locked(Run(Path(folder), ranks.broadcast(record), new=True), ranks)
+    ranks.run_on_rank0(lambda: write_json(run.folder / RUN_FILE, record))
     return run
 
 
-def _held(run: Run, ranks: Ranks) -> Run:
-    """The run, held by the first process."""
-    holds: list[Hold] = []
+def _locked(run: Run, ranks: Ranks) -> Run:
+    """The run with its lock, on rank 0."""
+    locks: list[RunLock] = []
 
-    def hold() -> None:
+    def lock() -> None:
         with explain_disk_errors(run.folder):
             run.folder.mkdir(parents=True, exist_ok=True)
-        holds.append(Hold(run.folder))
+        locks.append(RunLock(run.folder))
 
-    ranks.first_does(hold)
-    return dataclasses.replace(run, hold=holds[0]) if holds else run
+    ranks.run_on_rank0(lock)
+    return dataclasses.replace(run, lock=locks[0]) if locks else run
 
 
 def _find_run(folder: str | Path, recipe: dict[str, Any], verb: str) -> Run | None:
     if not str(folder):
-        raise ConfigError("no run folder was given; say where to keep the run with --run FOLDER.")
+        raise ConfigError("no run folder was given; choose one with --run FOLDER.")
     folder = Path(folder)
     path = folder / RUN_FILE
     if path.exists():
@@ -146,14 +147,14 @@ def _find_run(folder: str | Path, recipe: dict[str, Any], verb: str) -> Run | No
         return Run(folder, record, new=False)
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; name a folder for the run.")
-    if folder.exists() and any(p for p in folder.iterdir() if not _is_passing(p.name)):
+    if folder.exists() and any(p for p in folder.iterdir() if not _is_temporary(p.name)):
         raise RunError(
-            f"{folder} holds other files and no {RUN_FILE}; choose a new folder for the run."
+            f"{folder} holds other files but no {RUN_FILE}; choose a new folder for the run."
         )
     return None
 
 
-def _is_passing(name: str) -> bool:
+def _is_temporary(name: str) -> bool:
     return name == LOCK or name.startswith(".partial-")
 
 
@@ -177,18 +178,18 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """What a run's bits depend on besides its config."""
-    found = {"python": platform.python_version(), "machine": _processor()}
+    """Versions and processor, on which a run's bits depend besides its config."""
+    numbers = {"python": platform.python_version(), "machine": _processor()}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            numbers[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+            numbers[package] = "unknown"
+    return numbers
 
 
 def changed_numerics(run: Run, now: Mapping[str, Any]) -> list[str]:
-    """What differs from when the run began and may change its bits, in words."""
+    """Differences from when the run started that may change its bits, in words."""
     before = {**run.record["versions"], **run.record["resolved"]}
     after = {**versions(), **now}
     return [
@@ -199,32 +200,32 @@ def changed_numerics(run: Run, now: Mapping[str, Any]) -> list[str]:
 
 
 def record_changes(run: Run, step: int, changes: list[str]) -> None:
-    """Add to run.json what changed, and the step from which bits may differ."""
+    """Add changes to run.json, with the step from which bits may differ."""
     before = run.record.get("changes", [])
     if before and before[-1]["changes"] == changes:
-        return  # continued once more, with nothing new
-    noted = [*before, {"from_step": step, "changes": changes}]
-    write_json(run.folder / RUN_FILE, {**run.record, "changes": noted})
+        return  # continued again without further changes
+    entries = [*before, {"from_step": step, "changes": changes}]
+    write_json(run.folder / RUN_FILE, {**run.record, "changes": entries})
 
 
 def _refuse_other(folder: Path, record: dict[str, Any], verb: str, recipe: dict[str, Any]) -> None:
     if record["verb"] != verb:
         raise RunError(f"{folder} holds a run of `{record['verb']}`; choose another run folder.")
-    there = record["recipe"]
+    existing = record["recipe"]
     lines = [
-        f"  {key}: {there.get(key)} in the folder, {recipe.get(key)} asked for"
-        for key in sorted({*there, *recipe})
-        if there.get(key) != recipe.get(key)
+        f"  {key}: {existing.get(key)} in the folder, {recipe.get(key)} requested"
+        for key in sorted({*existing, *recipe})
+        if existing.get(key) != recipe.get(key)
     ]
     if lines:
         raise RunError(
-            f"{folder} holds a run with another recipe:\n" + "\n".join(lines) + "\n"
+            f"{folder} holds a run with a different recipe:\n" + "\n".join(lines) + "\n"
             "Give the same options to continue it, or choose another run folder."
         )
 
 
 def _processor() -> str:
-    """The processor's model name; what matrix kernels are chosen by."""
+    """The processor's model name, which determines the matrix kernels."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):

@@ -1,10 +1,10 @@
-"""A model whose weights, gradients and moments are divided among the ranks (FSDP2).
+"""A model whose weights, gradients and moments are sharded over the ranks (FSDP2).
 
-Weights of a layer are gathered for its forward and backward pass and gradients summed into the
-shards after each micro-batch, so a process holds 1 / W of everything besides one layer. What is
-written to disk is whole: a run may go on with any number of processes, sharded or not.
+The weights of a layer are gathered for its forward and backward pass, and gradients are summed into
+the shards after each micro-batch, so a process holds 1 / W of everything plus one layer. Files on
+disk hold whole tensors: a run may continue with any number of processes, sharded or not.
 
-The library is imported by what shards: it costs every process a second, and few need it.
+FSDP is imported inside the functions that shard: the import takes a second, and few runs need it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from bothways.training.ranks import Ranks
 
 
 def shard(model: Bert, ranks: Ranks) -> None:
-    """Divide a model's parameters, in place; optimizers are made afterwards.
+    """Shard a model's parameters, in place; optimizers are made afterwards.
 
-    Each layer is gathered by itself. Embeddings and heads are gathered together, as the token
-    embedding is also the output layer's. From here on the model computes only through its forward
-    (:meth:`Bert.forward`), and all ranks must do so equally often.
+    Each layer is gathered by itself. Embeddings and heads are gathered together, because the token
+    embedding is also the output layer's. From here on the model must be called through
+    :meth:`Bert.forward`, and equally often by all ranks.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     mesh = init_device_mesh(model.embedding_VH.device.type, (ranks.size,))
-    for part in (*model.encoder.layers, model):
-        # Losses are divided by global counts already: gradients are summed, not averaged.
-        sharded = fully_shard(part, mesh=mesh)
+    for module in (*model.encoder.layers, model):
+        # Losses are already divided by global counts: gradients are summed, not averaged.
+        sharded = fully_shard(module, mesh=mesh)
         sharded.set_gradient_divide_factor(1.0)
-        sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other kind
+        sharded.set_force_sum_reduction_for_comms(True)  # the only reduction that gloo has
     for layer in model.encoder.layers:
-        register_fsdp_forward_method(layer, "read")
+        register_fsdp_forward_method(layer, "forward_at")
 
 
 def parameters(model: Bert) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """The named parameters, as the optimizer knows them: evaluation leaves some gathered."""
+    """The named parameters, sharded as the optimizer has them: evaluation leaves some gathered."""
     if is_sharded(model):
         sharded: Any = model
         sharded.reshard()
@@ -49,12 +49,12 @@ def parameters(model: Bert) -> Iterator[tuple[str, torch.nn.Parameter]]:
 
 
 def is_sharded(model: Bert) -> bool:
-    """Whether :func:`shard` has had it."""
+    """Whether :func:`shard` was applied to the model."""
     return hasattr(model, "reshard")
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The tensor that a sharded one is a part of, on every rank (all must call); others as is."""
+    """The whole of a sharded tensor, on every rank (all must call); other tensors as they are."""
     return tensor.full_tensor() if _is_shard(tensor) else tensor  # type: ignore[attr-defined]
 
 
@@ -63,21 +63,21 @@ def _is_shard(tensor: Tensor) -> bool:
 
 
 def gather(tensors: Iterable[tuple[str, Tensor]], ranks: Ranks) -> dict[str, Tensor]:
-    """Whole copies on the CPU, at rank 0; nothing elsewhere, but all ranks must call."""
-    found = {}
+    """Whole copies on the CPU, on rank 0; nothing elsewhere, but all ranks must call."""
+    copies = {}
     for name, tensor in tensors:
         copy = whole(tensor)
-        if ranks.first:
-            found[name] = copy.detach().cpu().clone()
-    return found
+        if ranks.is_rank0:
+            copies[name] = copy.detach().cpu().clone()
+    return copies
 
 
 def whole_model(model: Bert, ranks: Ranks) -> Bert:
-    """The model itself; of a sharded one a whole copy, at rank 0 (all ranks must call)."""
+    """The model itself, or a whole copy of a sharded one on rank 0 (all ranks must call)."""
     if not is_sharded(model):
         return model
     state = gather(parameters(model), ranks)
-    if not ranks.first:
+    if not ranks.is_rank0:
         return model
     copy = empty_model(model.config, state)
     copy.load_state_dict(state, assign=True)
@@ -85,12 +85,12 @@ def whole_model(model: Bert, ranks: Ranks) -> Bert:
 
 
 def fill(target: Any, value: Tensor | None, ranks: Ranks) -> None:
-    """Copy rank 0's tensor into every rank's own, or into the shards.
+    """Copy rank 0's tensor into the target on every rank, or into its shards.
 
     Args:
         target: a tensor, of the same whole shape on all ranks.
-        value: at rank 0.
-        ranks: all of which must call.
+        value: the tensor on rank 0; None elsewhere.
+        ranks: the processes, all of which must call.
     """
     if value is None:
         value = torch.empty(target.shape, dtype=target.dtype)
@@ -102,7 +102,7 @@ def fill(target: Any, value: Tensor | None, ranks: Ranks) -> None:
 
 
 def divided_as(target: Any, value: Tensor) -> Tensor:
-    """A whole tensor of rank 0 as shards like the target's (all ranks must call), if it has any."""
+    """Rank 0's whole tensor, sharded like the target if that is sharded (all ranks must call)."""
     if not _is_shard(target):
         return value
     from torch.distributed.tensor import distribute_tensor

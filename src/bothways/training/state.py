@@ -1,8 +1,8 @@
-"""Training state on disk: atomic, checksummed, rotated, and found again after a kill.
+"""Checkpoints: written atomically, checksummed, rotated, and restored after a kill.
 
 A checkpoint is a model folder (so it can be used, fine-tuned or exported as it is) plus
-``training.safetensors`` (the optimizer's moments) and ``training.json`` (step, what the data order
-needs, a checksum of every file and of itself).
+``training.safetensors`` (the optimizer's moments) and ``training.json`` (the step, the state of the
+data order, a checksum of every file and of itself).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bothways.files import PARTIAL, explain_disk_errors, new_folder, sha256, wri
 from bothways.model.folder import load_model, write_model_files
 from bothways.model.heads import Bert
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.training.ranks import ALONE, Ranks
+from bothways.training.ranks import SINGLE_PROCESS, Ranks
 from bothways.training.shards import fill, gather, parameters, whole_model
 
 _MOMENTS, _MANIFEST = "training.safetensors", "training.json"
@@ -35,12 +35,12 @@ _NAME = re.compile(r"step-(\d+)$")
 
 @dataclass(frozen=True)
 class Restored:
-    """What was read back.
+    """A restored checkpoint.
 
     Attributes:
         step: steps done.
-        extra: what :func:`save_checkpoint` was given.
-        path: the checkpoint used.
+        extra: as passed to :func:`save_checkpoint`.
+        path: the checkpoint.
     """
 
     step: int
@@ -58,11 +58,11 @@ def save_checkpoint(
     about: dict[str, Any],
     extra: dict[str, Any],
     keep: int,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Path:
     """Write ``folder/step-N`` whole or not at all, then remove all but the ``keep`` newest.
 
-    Checkpoints of later steps are removed too: training went back behind them because they are
+    Checkpoints of later steps are removed too: training restarted before them because they are
     damaged.
 
     Args:
@@ -70,35 +70,35 @@ def save_checkpoint(
         step: steps done.
         model: saved as a model folder.
         tokenizer: saved with it.
-        optimizer: whose moments and counters are saved.
+        optimizer: its moments and counters are saved.
         about: for bothways.json.
-        extra: JSON-able data to get back.
-        keep: checkpoints kept, this one included; at least 1.
-        ranks: the processes of the run, all of which must call; the first alone writes.
+        extra: JSON-serialisable data, returned on restoring.
+        keep: checkpoints to keep, this one included; at least 1.
+        ranks: the processes of the run, all of which must call; only rank 0 writes.
 
     Raises:
         DiskError: it could not be written; earlier checkpoints are intact.
     """
     path = folder / f"step-{step}"
     model, moments = whole_model(model, ranks), gather(_moments(model, optimizer), ranks)
-    if not ranks.first:
+    if not ranks.is_rank0:
         return path
     with new_folder(path) as partial:
         write_model_files(partial, model, tokenizer, about)
         write_state(partial, step, moments, extra)
-    found = checkpoints(folder)
-    kept = found[found.index(path) :][: max(keep, 1)]
+    existing = checkpoints(folder)
+    kept = existing[existing.index(path) :][: max(keep, 1)]
     with explain_disk_errors(folder):
-        for old in set(found).difference(kept):
-            shutil.rmtree(old)
+        for other in set(existing).difference(kept):
+            shutil.rmtree(other)
     return path
 
 
 def write_state(folder: Path, step: int, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
-    """Write tensors beside what the folder holds, and the manifest, with checksums of all files."""
+    """Add tensors to a folder, and the manifest with checksums of all its files."""
     try:
         save_file(tensors, folder / _MOMENTS)
-    except SafetensorError as error:  # the library's word for a failed write
+    except SafetensorError as error:  # raised for a failed write
         raise OSError(str(error)) from error
     checksums = {p.name: sha256(p) for p in sorted(folder.iterdir())}
     manifest = {"format": 1, "step": step, "extra": extra, "sha256": checksums}
@@ -106,7 +106,7 @@ def write_state(folder: Path, step: int, tensors: dict[str, Tensor], extra: dict
 
 
 def read_state(path: Path) -> tuple[Restored, dict[str, Tensor]]:
-    """What :func:`write_state` wrote; check it first with :func:`verify_checkpoint`."""
+    """Read what :func:`write_state` wrote; check it first with :func:`verify_checkpoint`."""
     manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
     restored = Restored(int(manifest["step"]), dict(manifest["extra"]), path)
     return restored, load_file(path / _MOMENTS)
@@ -119,15 +119,15 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def verify_checkpoint(path: Path) -> list[str]:
-    """What is wrong with a checkpoint, in words; empty when it is sound."""
+    """The problems of a checkpoint, in words; empty if it is intact."""
     try:
         manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
-        own = manifest.pop("digest")
+        recorded = manifest.pop("digest")
         expected = dict(manifest["sha256"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return [f"{path / _MANIFEST} cannot be read ({error!r})"]
     problems = []
-    if digest(manifest) != own:
+    if digest(manifest) != recorded:
         problems.append(f"{path / _MANIFEST} does not match its own checksum (damaged)")
     for name, checksum in expected.items():
         file = path / name
@@ -146,22 +146,22 @@ def restore_newest(
     model: Bert,
     optimizer: torch.optim.Optimizer,
     say: Callable[[str], None],
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Restored | None:
-    """Load the newest sound checkpoint into model and optimizer.
+    """Load the newest intact checkpoint into model and optimizer.
 
-    Damaged ones are named through ``say`` and passed over. Of several processes the first alone
-    reads, and tells the others.
+    Damaged ones are reported through ``say`` and skipped. Of several processes only rank 0 reads,
+    and broadcasts to the others.
 
     Returns:
-        What was restored; None if there is no checkpoint at all.
+        What was restored; None if there are no checkpoints.
 
     Raises:
-        RunError: there are checkpoints, but none is sound.
+        RunError: there are checkpoints, but none is intact.
     """
     read: dict[str, Tensor] = {}
     expected = {name: tensor.shape for name, tensor in trained_tensors(model, optimizer)}
-    restored = ranks.first_does(lambda: _read_newest(folder, expected, read, say))
+    restored = ranks.run_on_rank0(lambda: _read_newest(folder, expected, read, say))
     if restored is not None:
         for name, tensor in trained_tensors(model, optimizer):
             fill(tensor, read.pop(name, None), ranks)
@@ -174,39 +174,39 @@ def _read_newest(
     read: dict[str, Tensor],
     say: Callable[[str], None],
 ) -> Restored | None:
-    """The newest sound checkpoint, its tensors put into ``read``."""
+    """Find the newest intact checkpoint and put its tensors into ``read``."""
     for leftover in folder.glob(PARTIAL + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    found = checkpoints(folder)
-    for path in found:
+    existing = checkpoints(folder)
+    for path in existing:
         problems = verify_checkpoint(path)
         if not problems:
             try:
                 return _read(path, expected, read)
             except (BothwaysError, SafetensorError, KeyError, RuntimeError) as error:
                 problems = [str(error)]
-        say(f"checkpoint {path.name} is damaged and is passed over: {'; '.join(problems)}")
-    if found:
+        say(f"skipping checkpoint {path.name}, which is damaged: {'; '.join(problems)}")
+    if existing:
         raise RunError(
-            f"{folder}: none of the {len(found)} checkpoints is sound. Remove the run folder to "
-            "start again, or start a new run from a model folder with --start."
+            f"{folder}: none of the {len(existing)} checkpoints is intact. Remove the run folder "
+            "to start again, or start a new run from a model folder with --start."
         )
     return None
 
 
 def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) -> Restored:
     restored, moments = read_state(path)
-    found = {**load_model(path).model.state_dict(), **moments}
+    tensors = {**load_model(path).model.state_dict(), **moments}
     for name, shape in expected.items():
-        if name not in found or found[name].shape != shape:
-            there = tuple(found[name].shape) if name in found else "not there"
-            raise RunError(f"{name} should be {tuple(shape)} and is {there}")
-    read.update(found)
+        if name not in tensors or tensors[name].shape != shape:
+            actual = f"has shape {tuple(tensors[name].shape)}" if name in tensors else "is missing"
+            raise RunError(f"{name} {actual}; expected shape {tuple(shape)}")
+    read.update(tensors)
     return restored
 
 
 def trained_tensors(model: Bert, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """All that training changes, by the names it has on disk."""
+    """Everything that training changes, with its names on disk."""
     yield from parameters(model)
     yield from _moments(model, optimizer)
 

@@ -1,7 +1,8 @@
-"""Training the used rows of a table alone: the same table in the end."""
+"""Training an embedding pruned to the rows in use: the same table in the end."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from bothways.config import OptimizerOptions
 from bothways.model.batch import Inputs, collate
 from bothways.model.heads import Bert
 from bothways.training.engine import Trainer
-from bothways.training.rows import UsedRows
+from bothways.training.pruned_embedding import PrunedEmbedding
 from model_examples import small_config
 
 STEPS, EPOCHS = 12, 3
@@ -40,36 +41,34 @@ def loss(
 
 
 def trained(
-    *, by_rows: bool, options: OptimizerOptions = OPTIONS
+    *, pruned: bool, options: OptimizerOptions = OPTIONS
 ) -> tuple[Bert, list[torch.Tensor]]:
     """A model after some epochs, and what the whole table was after each."""
     model = Bert(small_config(), pretraining=False, seed=3)
     model.shared.dropout.eval()
     table, total = model.encoder.embeddings.tokens, STEPS * EPOCHS
-    rows = UsedRows(table, np.append(USED, 0), options, total) if by_rows else None
+    rows = PrunedEmbedding(table, np.append(USED, 0), options, total) if pruned else None
     if rows:
-        rows.take()
-        assert len(table.weight) == 6  # with 0, which stands in the tail, and 2
+        assert len(table.weight) == 6  # with 0, which is in the tail, and 2
     trainer: Trainer[Inputs] = Trainer(
         model, options, total_steps=total, seed=0, dtype=torch.float32
     )
     tables = []
     for epoch in range(EPOCHS):
-        if rows:
-            rows.take()
         for step in range(epoch * STEPS, (epoch + 1) * STEPS):
             trainer.step(step, [batch(step)], loss)
-        if rows:
-            rows.put_back((epoch + 1) * STEPS)
-        tables.append(table.weight.detach().clone())
+        with rows.full_table((epoch + 1) * STEPS) if rows else nullcontext():
+            tables.append(table.weight.detach().clone())
+    if rows:
+        rows.restore(total)
     return model, tables
 
 
 @pytest.mark.parametrize("changes", [{}, {"weight_decay": 0.0}, {"bias_correction": False}])
 def test_the_same_table(changes: dict[str, float]) -> None:
     options = replace(OPTIONS, **changes)  # type: ignore[arg-type]
-    ours, our_tables = trained(by_rows=True, options=options)
-    theirs, their_tables = trained(by_rows=False, options=options)
+    ours, our_tables = trained(pruned=True, options=options)
+    theirs, their_tables = trained(pruned=False, options=options)
     for own, whole in zip(our_tables, their_tables, strict=True):
         torch.testing.assert_close(own, whole, rtol=2e-5, atol=2e-6)
     for (name, value), (_, wanted) in zip(
@@ -84,7 +83,7 @@ def test_the_same_table(changes: dict[str, float]) -> None:
 
 
 def test_whole_tables_read_any_row() -> None:
-    model, _ = trained(by_rows=True)
+    model, _ = trained(pruned=True)
     other = collate([[2, 17, 60]], [[0] * 3], max_positions=16)
     assert model.encoder(other).isfinite().all()
     assert len(model.encoder.embeddings.tokens.weight) == model.config.padded_vocab
