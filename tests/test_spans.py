@@ -450,6 +450,35 @@ def test_the_verbs(
     assert "the text to search for an answer is empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("table", [False, True])
+def test_predictions_do_not_replace_the_questions(
+    table: bool, tuned_v2: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, dev = str(model_of(tuned_v2)), tmp_path / "dev.json"
+    shutil.copyfile(tuned_v2.task.dev, dev)
+    shutil.copyfile(dev, tmp_path / "x_predictions_nbest.json")
+    shutil.copyfile(dev, tmp_path / "x_nbest.json")
+    (tmp_path / "link.json").symlink_to(dev)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def status(file: str, out: str) -> int:
+        argv = ["predict", model, "--file", str(tmp_path / file), "--out", str(tmp_path / out)]
+        return cli.main(argv)
+
+    refused = [("dev.json", "dev.json"), ("dev.json", "link.json"), ("link.json", "dev.json")]
+    refused += [("x_nbest.json", "x.json"), ("x_predictions_nbest.json", "x.tsv")]
+    for file, out in refused:
+        assert status(file, out) == 1
+        assert f"--out would overwrite {tmp_path / file}" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    out = "dev.tsv" if table else "dev_predictions.json"
+    assert status("dev.json", out) == 0
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    new = {"dev_predictions", "dev_predictions_nbest", "dev_predictions_null_odds"}
+    expected = {f"{name}.json" for name in new} | ({"dev.tsv"} if table else set())
+    assert {path.name for path in tmp_path.iterdir()} - before.keys() == expected
+
+
 def test_other_models_do_not_answer(start: Path, tuned: FinetuneConfig) -> None:
     with pytest.raises(ModelError, match="no task head"):
         bw.load(start).answer("w1", "w2")

@@ -324,6 +324,22 @@ def test_predict_scores_of_pairs_from_a_file(
     assert shown.splitlines()[1] == values[0]
 
 
+def test_a_file_that_is_read_is_not_overwritten(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, texts = tmp_path / "rows.tsv", tmp_path / "texts.jsonl"
+    rows.write_text("one\ngood\n")
+    texts.write_text("a text\n")
+    for argv in (
+        ("predict", folders / "colours", "--file", rows, "--out", tmp_path / "." / "rows.tsv"),
+        ("predict", folders / "colours", "--file", rows, "--submission", "--out", rows),
+        ("embed", folders / "colours", "--file", texts, "--out", texts),
+    ):
+        assert "--out would overwrite" in refused(*argv, capsys=capsys)
+    assert rows.read_text() == "one\ngood\n"
+    assert texts.read_text() == "a text\n"
+
+
 def test_predict_refuses_what_the_model_was_not_trained_on(
     folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
