@@ -181,20 +181,26 @@ def outputs_of(
 
     Args:
         loaded: by :func:`load_model` or :func:`load_ensemble`.
-        task: its loss decides what is averaged.
+        task: of the folder, or of :func:`task_for_file`; its loss decides what is averaged.
         examples: encoded for that task.
         dtype: arithmetic of the layers.
 
     Returns:
-        float32 [R, C], as :func:`predict_outputs`.
+        float32 [R, C], as :func:`predict_outputs`, but classes in the order of the task's labels.
 
     Raises:
         ModelError: an output is not finite, or a folder of the ensemble cannot be loaded.
     """
-    if not isinstance(loaded, Ensemble):
-        return predict_outputs(loaded.model, examples, dtype=dtype)
-    outputs = [predict_outputs(model, examples, dtype=dtype) for model in loaded.models()]
-    return combine(task.loss, outputs, examples)
+    if isinstance(loaded, Ensemble):
+        of_models = [predict_outputs(model, examples, dtype=dtype) for model in loaded.models()]
+        outputs = combine(task.loss, of_models, examples)
+    else:
+        outputs = predict_outputs(loaded.model, examples, dtype=dtype)
+    if task.loss != "class":
+        return outputs
+    labels = task.options.labels
+    by_output, _ = match_labels(task_of(loaded).options.labels, labels)
+    return outputs if by_output == labels else outputs[:, [by_output.index(n) for n in labels]]
 
 
 def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> Outputs:
@@ -287,7 +293,8 @@ def task_for_file(
     if trained.kind == "choice":  # labels name choices in the file; the head has a single output
         labels, notes = override.labels or trained.labels, tuple[str, ...]()
     else:
-        labels, notes = match_labels(trained.labels, override.labels)
+        labels = override.labels or trained.labels
+        _, notes = match_labels(trained.labels, labels)
     options = replace(
         override,
         kind=trained.kind,
@@ -314,7 +321,7 @@ def _tagging_for_file(trained: TaggingOptions, override: TaggingOptions) -> Tagg
 def match_labels(
     outputs: Sequence[str], wanted: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The task's labels in the order of a model's outputs.
+    """The task's labels in the order of a model's outputs, which may be another than the task's.
 
     The model may use other names. Labels are matched by name, ignoring case; if the names do not
     match, by position, and a note says so.
@@ -337,7 +344,7 @@ def match_labels(
             f"({listed(wanted)})."
         )
     folded = {label.casefold(): label for label in wanted}
-    if {label.casefold() for label in outputs} == folded.keys():
+    if {label.casefold() for label in outputs} == folded.keys() and len(folded) == len(wanted):
         return tuple(folded[label.casefold()] for label in outputs), ()
     pairs = ", ".join(f"{o!r} as {w!r}" for o, w in zip(outputs, wanted, strict=True))
     return tuple(wanted), (f"label names do not match; matched by position: {pairs}",)
