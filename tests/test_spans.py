@@ -32,6 +32,7 @@ from question_examples import squad_file, word_questions
 
 VOCABULARY = 97
 SHAPE = (2, 32, 4, 64, VOCABULARY)
+RECIPES = Path(__file__).parents[1] / "recipes"
 FAST = OptimizerOptions(lr=4e-3, warmup=0.1, bias_correction=True)
 
 
@@ -499,3 +500,39 @@ def test_folders_of_transformers_answer(tmp_path: Path) -> None:
     assert isinstance(part, PassagePart)
     outputs = np.zeros((len(part.examples.places), 2), np.float32)
     assert task.final_answers(task.decode(part, outputs)) == ["w2"]
+
+
+def test_where_a_folder_does_not_say_the_file_decides_whether_answers_may_lack(
+    tuned_v2: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Measured and predicted alike."""
+    folder, file = tmp_path / "m", Path(tuned_v2.task.dev)
+    shutil.copytree(model_of(tuned_v2), folder)
+    (folder / "bothways.json").unlink()
+    bare = [{"context": "w2 w3", "qas": [{"id": "a", "question": "w1"}]}]
+    unlabelled = squad_file(tmp_path / "q.json", bare)
+    out = tmp_path / "out.json"
+
+    def predicted(file: Path, *more: str) -> tuple[dict[str, str], str]:
+        argv = ["predict", str(folder), "--file", str(file), "--out", str(out), *more]
+        assert cli.main(argv) == 0
+        return json.loads(out.read_text()), capsys.readouterr().err
+
+    found, err = predicted(file)
+    assert "every question is answered" not in err
+    assert cli.main(["score", str(out), str(file)]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert "" in found.values()
+    measured = evaluate_file(load_model(folder), file).scores
+    assert {name: 100 * measured[name] for name in ("f1", "no_answer_recall")} == pytest.approx(
+        {name: scores[name] for name in ("f1", "no_answer_recall")}
+    )
+    found, err = predicted(unlabelled)
+    assert all(found.values())
+    assert "q.json: neither the model folder nor the file says" in err
+    _, err = predicted(unlabelled, "--task", str(RECIPES / "squad2.yaml"))
+    assert "every question is answered" not in err
+    assert out.with_name("out_null_odds.json").exists()
+    given_text = ["answer", str(folder), "--question", "w1", "--context", "w2 w3"]
+    assert cli.main(given_text) == 0
+    assert "does not say whether questions may have no answer" in capsys.readouterr().err

@@ -232,7 +232,9 @@ class Model:
             top: maximum number of answers.
 
         Returns:
-            The answers, best first. An empty text means that there is no answer.
+            The answers, best first. An empty text means that there is no answer; it is never given
+            by a folder that does not say whether questions may have none, such as one of
+            transformers.
 
         Raises:
             ModelError: the model was not fine-tuned on questions.

@@ -172,7 +172,14 @@ def answer(config: AnswerConfig) -> list[str]:
         raise InputError("the text to search for an answer is empty.", path=config.file)
     model = _open(config.model, config.device)
     answers = model.answer(config.question, context or "", top=config.top)
-    limit = task_of(model.loaded).options.spans.query_length
+    spans = task_of(model.loaded).options.spans
+    if spans.no_answer is None:
+        _note(
+            "the model folder does not say whether questions may have no answer, so every question "
+            "is answered; `bothways predict` with a --task that has spans.no_answer: true can "
+            "leave questions unanswered"
+        )
+    limit = spans.query_length
     if len(model.tokenizer.encode(config.question).tokens) - 2 > limit:
         _note(f"the question was cut to {limit} tokens; the rest is ignored")
     return [

@@ -111,12 +111,14 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
 
     @classmethod
     def define(cls, options: TaskOptions, train: Questions) -> Self:
-        """If not given, the training file decides whether questions may have no answer."""
+        """If not given, the training file decides whether questions may have no answer; for the
+        model of another library, the file that is read. If that does not say, it stays open."""
         if options.labels:
             raise ConfigError("task.labels is given, but spans have answers, not labels.")
         spans = options.spans
         if spans.no_answer is None:
-            spans = replace(spans, no_answer=train.some_unanswerable)
+            no_answer = train.no_answer if train.answers is None else train.some_unanswerable
+            spans = replace(spans, no_answer=no_answer)
         known = METRICS + (NO_ANSWER_METRICS if spans.no_answer else ())
         metrics = options.metrics or known
         unknown = [name for name in metrics if name not in known]
@@ -138,7 +140,15 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
                 "(task.spans.no_answer, or what the training file has).",
                 path=rows.path,
             )
-        return encode_questions(tokenizer, rows, self.options.spans, length=length)
+        part = encode_questions(tokenizer, rows, self.options.spans, length=length)
+        if self.options.spans.no_answer is None:
+            note = (
+                f"{rows.path.name}: neither the model folder nor the file says whether questions "
+                "may have no answer, so every question is answered; --task with a file that has "
+                "spans.no_answer: true changes that"
+            )
+            part = replace(part, notes=(*part.notes, note))
+        return part
 
     def decode(self, part: Part[Questions], outputs: Outputs) -> list[RankedAnswers]:
         """The best answers to each question."""
