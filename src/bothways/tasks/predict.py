@@ -29,6 +29,7 @@ from bothways.tasks.readers import listed
 from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import Outputs, Part, Task, read_outputs
 from bothways.tasks.texts import ClassificationTask, TextTask
+from bothways.tokenization.normalization import check_texts
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ def predict_texts(
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
-        InputError: something that is not a text, pairs for a model of single texts or the reverse.
+        InputError: something that is not a text, a single text instead of a list, different numbers
+            of first and second texts, pairs for a model of single texts or the reverse.
         LengthError: ``length`` is beyond the encoder's positions.
     """
     task = task_of(loaded)
@@ -116,7 +118,8 @@ def predict_choices(
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
-        InputError: something that is not a text, or fewer than two choices.
+        InputError: something that is not a text, a single text instead of a list, or fewer than
+            two choices.
         LengthError: ``length`` is beyond the encoder's positions.
     """
     task = task_of(loaded)
@@ -125,7 +128,9 @@ def predict_choices(
             f"this model's task is of the kind {task.options.kind!r}, not choice; use `bothways "
             "predict`, or a model fine-tuned with --task.kind choice."
         )
+    check_texts(contexts)
     for number, options in enumerate(choices, start=1):
+        check_texts(options)
         if len(options) < 2:
             raise InputError(f"text {number} has {len(options)} choices; give two or more.")
     check_segments(loaded.model, pair=True)
