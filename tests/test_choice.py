@@ -152,6 +152,8 @@ def test_choose(loaded: Loaded, run: Path, capsys: pytest.CaptureFixture[str]) -
 def test_choose_refuses(loaded: Loaded) -> None:
     with pytest.raises(InputError, match="text 1 has 1 choices"):
         Model(loaded).choose("w1", ["w2"])
+    with pytest.raises(InputError, match="'w2 w3' is a single text; give a list of texts"):
+        Model(loaded).choose("w1", "w2 w3")
     with pytest.raises(ModelError, match=r"of the kind 'choice'.*a file of its format"):
         Model(loaded).predict(["w1"], ["w2"])
     other = Loaded(small_bert(classes=2), TOKENIZER, {"kind": "classification"})

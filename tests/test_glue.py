@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from sklearn.metrics import accuracy_score, f1_score
 
 from bothways import cli
-from bothways.config import GlueConfig
+from bothways.config import GlueConfig, TaskOptions
 from bothways.errors import ConfigError, InputError, ModelError
-from bothways.model.folder import load_model, save_model
+from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
 from bothways.tasks import glue as module
 from bothways.tasks import jobs
@@ -22,7 +24,13 @@ from bothways.tasks.catalogue import recipe_of, task
 from bothways.tasks.extra_files import file_digests
 from bothways.tasks.finetune import finetune
 from bothways.tasks.glue import glue
-from bothways.tasks.predict import evaluate_file, match_labels
+from bothways.tasks.predict import (
+    encode_file,
+    evaluate_file,
+    match_labels,
+    outputs_of,
+    predict_texts,
+)
 from bothways.tasks.report import SeedResult
 from model_examples import small_bert, small_config, small_tokenizer
 
@@ -315,10 +323,36 @@ def test_the_user_names_the_columns(
     assert "need --file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("names", [("yes", "no"), ("Yes", "NO"), ("no", "yes")])
+def test_f1_is_that_of_the_tasks_second_label(names: tuple[str, ...], tmp_path: Path) -> None:
+    model = small_bert(small_config(SHAPE), classes=2, seed=24)
+    about = {"kind": "classification", "labels": [*names]}
+    loaded = Loaded(model, small_tokenizer(VOCABULARY), about)
+    texts = [f"w{n} w{n + 1}" for n in range(40)]
+    predicted = [label.lower() for label in predict_texts(loaded, texts).labels]
+    assert len(set(predicted)) == 2
+    gold = ["yes", "no", "no", "no"] * 10
+    lines = ["sentence\tlabel", *map("\t".join, zip(texts, gold, strict=True))]
+    (tmp_path / "dev.tsv").write_text("\n".join(lines) + "\n")
+    for labels in ("no", "yes"), ("yes", "no"):
+        options = TaskOptions(labels=labels, metrics=("f1", "accuracy"))
+        found = evaluate_file(loaded, tmp_path / "dev.tsv", options=options)
+        expected = f1_score(gold, predicted, pos_label=labels[1])
+        assert found.scores["f1"] == pytest.approx(expected)
+        assert found.scores["accuracy"] == pytest.approx(accuracy_score(gold, predicted))
+        assert found.notes == ()
+        task, part = encode_file(loaded, tmp_path / "dev.tsv", labelled=False, options=options)
+        outputs = outputs_of(loaded, task, part.examples, dtype=torch.float32)
+        header, *rows = task.table(part, task.decode(part, outputs))
+        assert header == ["index", "prediction", *(f"p({label})" for label in labels)]
+        assert [row[1] for row in rows] == predicted
+
+
 def test_labels_are_matched_by_name_and_else_by_order() -> None:
     assert match_labels(("b", "a"), ("a", "b")) == (("b", "a"), ())
     assert match_labels(("b", "a"), ()) == (("b", "a"), ())
     assert match_labels(("NO", "Yes"), ("yes", "no")) == (("no", "yes"), ())
+    assert match_labels(("no", "No"), ("No", "NO"))[0] == ("No", "NO")
     labels, notes = match_labels(("LABEL_0", "LABEL_1"), ("0", "1"))
     assert labels == ("0", "1")
     assert notes == (

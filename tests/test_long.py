@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,10 +16,10 @@ from hypothesis import strategies as st
 
 from bothways import cli
 from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions, WindowOptions
-from bothways.errors import ConfigError, LengthError
+from bothways.errors import ConfigError, InputError, LengthError
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
-from bothways.tasks.examples import Examples, encode_examples
+from bothways.tasks.examples import CHUNK, Examples, encode_examples
 from bothways.tasks.finetune import finetune
 from bothways.tasks.long_texts import encode_windows, pool_windows
 from bothways.tasks.predict import evaluate_file, predict_outputs, predict_texts
@@ -104,6 +105,15 @@ def test_what_fits_is_encoded_as_ever(texts: list[list[int]], pair: bool) -> Non
         found, expected = getattr(ours, name), getattr(usual, name)
         assert found.dtype == expected.dtype
         assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("encode", [encode_windows, encode_examples])
+@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (CHUNK, CHUNK + 1), (CHUNK + 1, CHUNK)])
+def test_pairs_that_do_not_match(encode: Callable[..., Examples], counts: tuple[int, int]) -> None:
+    a, b = (["w1"] * count for count in counts)
+    message = f"^{counts[0]} first segments but {counts[1]} second segments were given"
+    with pytest.raises(InputError, match=message):
+        encode(TOKENIZER, a, b, length=20)
 
 
 def test_no_room() -> None:

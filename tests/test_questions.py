@@ -57,6 +57,25 @@ def test_without_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("items", "no_answer"),
+    [
+        ([{}, {}], None),
+        ([{"answers": []}, {"answers": []}], None),
+        ([{"answers": [{"text": "x"}]}, {"answers": []}], True),
+        ([{"answers": [{"text": "x"}]}, {}], False),
+        ([{"is_impossible": False}, {"is_impossible": False}], False),
+        ([{"is_impossible": False, "answers": []}, {"is_impossible": True}], True),
+    ],
+)
+def test_what_a_file_says_of_questions_without_answers(
+    items: list[dict[str, Any]], no_answer: bool | None, tmp_path: Path
+) -> None:
+    questions = [item | {"id": str(n), "question": "When?"} for n, item in enumerate(items)]
+    path = squad_file(tmp_path / "a.json", [paragraph(*questions)])
+    assert read_questions(path, labelled=False).no_answer is no_answer
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "a.json:1: is not JSON"),

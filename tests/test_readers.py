@@ -278,6 +278,9 @@ def test_json_lists_and_keys_inside(tmp_path: Path) -> None:
         ('[{"s": "a", "labels": 3}]', r"d\.json:1: key 'labels\.real' is missing"),
         ('[{"s": "a", "labels": {"real": null}}]', r"d\.json:1: key 'labels\.real' is null"),
         ("[" * 100_000, r"d\.json:1: "),
+        ('[{"s": "a", "labels": {"real": 1}}\n]\n\n[{"s": "b"}]', r"d\.json:4: .* follows the end"),
+        ('[{"s": "a", "labels": {"real": 1}}]]', r"d\.json:1: '\]' follows the end of the list"),
+        ('[]\n[{"s": "a"}]', r"d\.json:2: .* follows the end"),
     ],
 )
 def test_malformed_json_lists(tmp_path: Path, content: str, message: str) -> None:

@@ -32,6 +32,7 @@ from question_examples import squad_file, word_questions
 
 VOCABULARY = 97
 SHAPE = (2, 32, 4, 64, VOCABULARY)
+RECIPES = Path(__file__).parents[1] / "recipes"
 FAST = OptimizerOptions(lr=4e-3, warmup=0.1, bias_correction=True)
 
 
@@ -450,6 +451,35 @@ def test_the_verbs(
     assert "the text to search for an answer is empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("table", [False, True])
+def test_predictions_do_not_replace_the_questions(
+    table: bool, tuned_v2: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, dev = str(model_of(tuned_v2)), tmp_path / "dev.json"
+    shutil.copyfile(tuned_v2.task.dev, dev)
+    shutil.copyfile(dev, tmp_path / "x_predictions_nbest.json")
+    shutil.copyfile(dev, tmp_path / "x_nbest.json")
+    (tmp_path / "link.json").symlink_to(dev)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def status(file: str, out: str) -> int:
+        argv = ["predict", model, "--file", str(tmp_path / file), "--out", str(tmp_path / out)]
+        return cli.main(argv)
+
+    refused = [("dev.json", "dev.json"), ("dev.json", "link.json"), ("link.json", "dev.json")]
+    refused += [("x_nbest.json", "x.json"), ("x_predictions_nbest.json", "x.tsv")]
+    for file, out in refused:
+        assert status(file, out) == 1
+        assert f"--out would overwrite {tmp_path / file}" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    out = "dev.tsv" if table else "dev_predictions.json"
+    assert status("dev.json", out) == 0
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    new = {"dev_predictions", "dev_predictions_nbest", "dev_predictions_null_odds"}
+    expected = {f"{name}.json" for name in new} | ({"dev.tsv"} if table else set())
+    assert {path.name for path in tmp_path.iterdir()} - before.keys() == expected
+
+
 def test_other_models_do_not_answer(start: Path, tuned: FinetuneConfig) -> None:
     with pytest.raises(ModelError, match="no task head"):
         bw.load(start).answer("w1", "w2")
@@ -470,3 +500,39 @@ def test_folders_of_transformers_answer(tmp_path: Path) -> None:
     assert isinstance(part, PassagePart)
     outputs = np.zeros((len(part.examples.places), 2), np.float32)
     assert task.final_answers(task.decode(part, outputs)) == ["w2"]
+
+
+def test_where_a_folder_does_not_say_the_file_decides_whether_answers_may_lack(
+    tuned_v2: FinetuneConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Measured and predicted alike."""
+    folder, file = tmp_path / "m", Path(tuned_v2.task.dev)
+    shutil.copytree(model_of(tuned_v2), folder)
+    (folder / "bothways.json").unlink()
+    bare = [{"context": "w2 w3", "qas": [{"id": "a", "question": "w1"}]}]
+    unlabelled = squad_file(tmp_path / "q.json", bare)
+    out = tmp_path / "out.json"
+
+    def predicted(file: Path, *more: str) -> tuple[dict[str, str], str]:
+        argv = ["predict", str(folder), "--file", str(file), "--out", str(out), *more]
+        assert cli.main(argv) == 0
+        return json.loads(out.read_text()), capsys.readouterr().err
+
+    found, err = predicted(file)
+    assert "every question is answered" not in err
+    assert cli.main(["score", str(out), str(file)]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert "" in found.values()
+    measured = evaluate_file(load_model(folder), file).scores
+    assert {name: 100 * measured[name] for name in ("f1", "no_answer_recall")} == pytest.approx(
+        {name: scores[name] for name in ("f1", "no_answer_recall")}
+    )
+    found, err = predicted(unlabelled)
+    assert all(found.values())
+    assert "q.json: neither the model folder nor the file says" in err
+    _, err = predicted(unlabelled, "--task", str(RECIPES / "squad2.yaml"))
+    assert "every question is answered" not in err
+    assert out.with_name("out_null_odds.json").exists()
+    given_text = ["answer", str(folder), "--question", "w1", "--context", "w2 w3"]
+    assert cli.main(given_text) == 0
+    assert "does not say whether questions may have no answer" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from bothways.errors import ConfigError, InputError, LengthError, ModelError
 from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
 from bothways.tasks.conll import read_sentences
+from bothways.tasks.entities import split_words
 from bothways.tasks.finetune import finetune
 from bothways.tasks.predict import evaluate_file
 from bothways.tasks.schemes import entity_spans
@@ -34,6 +35,7 @@ TOKENIZER = small_tokenizer(VOCABULARY)
 LETTERS = Tokenizer.from_pieces(
     [*SPECIAL_PIECES, "a", "b", "ab", "c", "##b", "##c", "##bc", "서울", "##은"], lowercase=False
 )
+COMPOSED = Tokenizer.from_pieces(LETTERS.pieces, normalization="composed")
 ALONE = TaggingOptions(context="sentence")
 
 
@@ -431,6 +433,51 @@ def test_entities_of_a_text_with_their_characters(trained: Path) -> None:
     assert len(long.entities) > 90
     with pytest.raises(InputError, match="no word"):
         model.tag(" ")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The U.S. army.", "The|U.S.|army|."),
+        ("(the U.S.), e.g., Mr. O'Neil", "(|the|U.S.|)|,|e.g.|,|Mr|.|O'Neil"),
+        ('He said: "well-known..."', 'He|said|:|"|well-known|.|.|.|"'),
+        ("It grew 3.5. It cost $1,000.50!", "It|grew|3.5|.|It|cost|$|1,000.50|!"),
+        ("Paris.\u200b \ufeffRome\u200b- \u200b \x00\n", "Paris|.|Rome|-"),
+        ("cafe\u0301. \u00bfque\u0301? .\u0301", "cafe\u0301|.|\u00bf|que\u0301|?|.\u0301"),
+        ("東京、大阪a b", "東|京|、|大|阪|a|b"),
+        ("U.S\u0301.\u0301x U.S\u0301.\u0301", "U.S\u0301.\u0301x|U.S\u0301.\u0301"),
+        (" \u0301 ", ""),
+        ("", ""),
+    ],
+)
+def test_running_text_is_cut_as_conll_files_are(text: str, words: str) -> None:
+    assert [text[a:b] for a, b in split_words(TOKENIZER, text)] == [*filter(None, words.split("|"))]
+
+
+@given(
+    text=st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from("a.B. -'é\u0301\u200b東")))
+)
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, LETTERS, COMPOSED])
+def test_words_of_a_text_leave_out_only_what_is_nothing(tokenizer: Tokenizer, text: str) -> None:
+    end = 0
+    for start, following in [*split_words(tokenizer, text), (len(text), len(text))]:
+        assert end <= start <= following
+        assert not tokenizer.encode_plain([text[end:start]])[0]
+        end = following
+    spans = split_words(tokenizer, text)
+    assert all(a < b and not any(map(str.isspace, text[a:b])) for a, b in spans)
+    assert all(tokenizer.encode_plain([text[a:b] for a, b in spans]))
+    assert " ".join(text[a:b] for a, b in spans).split() == [text[a:b] for a, b in spans]
+
+
+def test_a_word_of_a_text_is_read_as_in_a_file(trained: Path) -> None:
+    """At its first piece, whatever punctuation it holds."""
+    model = load(trained / "run/seed-0/model")
+    text, words = "w1 w50 w62-w1's. w3", ["w1", "w50", "w62-w1's", ".", "w3"]
+    found, given = model.tag(text), model.tag(words)
+    assert found.words == tuple(words)
+    assert (found.tags, found.probabilities) == (given.tags, given.probabilities)
+    assert found.entities[0].text == "w50 w62-w1's"
 
 
 def test_tags_need_a_head_for_tags(tmp_path: Path) -> None:

@@ -174,6 +174,18 @@ def test_refuses_what_is_not_text(bad: Any) -> None:
             encode(["fine", bad])
 
 
+@pytest.mark.parametrize("text", ["two words", ""])
+def test_a_single_text_is_no_list_of_texts(text: str) -> None:
+    tokenizer = TOKENIZERS[True]
+    for encode in (
+        tokenizer.encode_plain,
+        tokenizer.encode_batch,
+        lambda b: tokenizer.encode_batch(["a"], b),
+    ):
+        with pytest.raises(InputError, match="is a single text; give a list of texts"):
+            encode(text)
+
+
 def test_decode_and_lookup() -> None:
     tokenizer = TOKENIZERS[True]
     ids = tokenizer.encode("The cat [MASK].").tokens

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -322,6 +323,37 @@ def test_predict_scores_of_pairs_from_a_file(
     np.testing.assert_allclose(np.array(values[:2], float), expected, atol=1e-5)
     shown, _ = run("predict", folder, a[0], "--text_b", b[0], capsys=capsys)
     assert shown.splitlines()[1] == values[0]
+
+
+@pytest.mark.parametrize("text", ["w1 w2", ""])
+@pytest.mark.parametrize("long", ["cut", "windows"])
+def test_a_single_text_is_no_list_of_texts(text: str, long: Any, folders: Path) -> None:
+    settings = about("classification", COLOURS, pair=False)
+    settings["options"]["long"] = long
+    model = small_bert(small_config(SHAPE), classes=3)
+    model = Model(Loaded(model, small_tokenizer(VOCABULARY), settings))
+    for call in (model.predict, partial(model.embed, long=long), model.embed_tokens):
+        with pytest.raises(InputError, match="is a single text; give a list of texts"):
+            call(text)
+    pairs = load(folders / "scores")
+    with pytest.raises(InputError, match="is a single text; give a list of texts"):
+        pairs.predict(["w1"], text)
+
+
+def test_a_file_that_is_read_is_not_overwritten(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, texts = tmp_path / "rows.tsv", tmp_path / "texts.jsonl"
+    rows.write_text("one\ngood\n")
+    texts.write_text("a text\n")
+    for argv in (
+        ("predict", folders / "colours", "--file", rows, "--out", tmp_path / "." / "rows.tsv"),
+        ("predict", folders / "colours", "--file", rows, "--submission", "--out", rows),
+        ("embed", folders / "colours", "--file", texts, "--out", texts),
+    ):
+        assert "--out would overwrite" in refused(*argv, capsys=capsys)
+    assert rows.read_text() == "one\ngood\n"
+    assert texts.read_text() == "a text\n"
 
 
 def test_predict_refuses_what_the_model_was_not_trained_on(

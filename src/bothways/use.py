@@ -195,7 +195,8 @@ class Model:
 
         Raises:
             ModelError: the model has no task head.
-            InputError: pairs for a model of single texts, or vice versa.
+            InputError: pairs for a model of single texts, or vice versa; a single text instead of a
+                list.
         """
         return predict_texts(self.loaded, a, b)
 
@@ -209,7 +210,7 @@ class Model:
 
         Raises:
             ModelError: the model was not fine-tuned on choices.
-            InputError: fewer than two choices.
+            InputError: fewer than two choices, or a single text instead of a list.
         """
         (probabilities,), _ = predict_choices(self.loaded, [context], [choices])
         return [float(p) for p in probabilities]
@@ -232,7 +233,9 @@ class Model:
             top: maximum number of answers.
 
         Returns:
-            The answers, best first. An empty text means that there is no answer.
+            The answers, best first. An empty text means that there is no answer; it is never given
+            by a folder that does not say whether questions may have none, such as one of
+            transformers.
 
         Raises:
             ModelError: the model was not fine-tuned on questions.
@@ -268,6 +271,7 @@ class Model:
         Raises:
             ConfigError: the encoder has no such layer.
             LengthError: ``length`` exceeds the encoder's positions, or leaves no room for text.
+            InputError: a single text instead of a list.
         """
         embeddings = embed_texts(
             self.loaded,

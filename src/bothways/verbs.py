@@ -94,6 +94,7 @@ def choose(config: ChooseConfig) -> list[str]:
 
 def predict(config: PredictConfig) -> list[str]:
     """Lines for `bothways predict`; with ``out`` the predictions are written there instead."""
+    _refuse_to_overwrite(config.out, config.file, config.task)
     model = _open_task(config)
     if config.file is not None:
         return _predict_file(model.loaded, config)
@@ -116,6 +117,9 @@ def _predict_file(loaded: Loaded, config: PredictConfig) -> list[str]:
     columns = None if config.task is None else declared_task(config.task).task
     if config.submission and loaded.model.tagger is not None:
         raise ConfigError("--submission needs one prediction per example; tagging gives many.")
+    if config.out is not None and not config.submission:
+        for path in task_of(loaded).output_files(Path(config.out)):
+            _refuse_to_overwrite(path, config.file, config.task)
     task, split = encode_file(loaded, config.file or "", labelled=False, options=columns)
     for note in split.notes:
         _note(note)
@@ -168,7 +172,14 @@ def answer(config: AnswerConfig) -> list[str]:
         raise InputError("the text to search for an answer is empty.", path=config.file)
     model = _open(config.model, config.device)
     answers = model.answer(config.question, context or "", top=config.top)
-    limit = task_of(model.loaded).options.spans.query_length
+    spans = task_of(model.loaded).options.spans
+    if spans.no_answer is None:
+        _note(
+            "the model folder does not say whether questions may have no answer, so every question "
+            "is answered; `bothways predict` with a --task that has spans.no_answer: true can "
+            "leave questions unanswered"
+        )
+    limit = spans.query_length
     if len(model.tokenizer.encode(config.question).tokens) - 2 > limit:
         _note(f"the question was cut to {limit} tokens; the rest is ignored")
     return [
@@ -189,6 +200,7 @@ def score(config: ScoreConfig) -> str:
 def embed(config: EmbedConfig) -> str:
     """Write the vectors for `bothways embed`."""
     check_format(Path(config.out))
+    _refuse_to_overwrite(config.out, config.file)
     model = _open(config.model, config.device)
     texts = config.texts
     if config.file is not None:
@@ -319,6 +331,18 @@ def _open_task(config: PredictConfig | EvaluateConfig) -> Model:
     """A fine-tuned model or an ensemble; a run folder is an ensemble too."""
     set_threads(0)
     return load(config.model, *config.ensemble, device=config.device)
+
+
+def _refuse_to_overwrite(out: str | Path | None, *inputs: str | None) -> None:
+    """Refuse to write to a file that is read, under whatever name."""
+    for given in inputs:
+        if out is None or given is None or not (Path(out).exists() and Path(given).exists()):
+            continue
+        if Path(out).samefile(given):
+            raise ConfigError(
+                f"--out would overwrite {given}, which is read ({out} is the same file); choose "
+                "another name."
+            )
 
 
 def _note(text: str) -> None:

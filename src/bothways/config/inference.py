@@ -76,7 +76,8 @@ class PredictConfig:
     tagging), or questions to answer (SQuAD's .json)."""
     out: str | None = None
     """File to write the predictions to: .tsv; CoNLL columns for tagging; SQuAD's .json for answers,
-    with the n-best answers in a second file. Default: print them."""
+    with the n-best answers in X_nbest.json next to X.json (next to X.tsv, the answers are in
+    X_predictions.json). Default: print them."""
     precision: Precision = "fp32"
     """Compute precision for --file; auto uses bf16 if the GPU supports it or a short benchmark on
     the CPU finds it faster."""

@@ -34,6 +34,7 @@ from bothways.tasks.examples import (
 )
 from bothways.tasks.predict import check_length
 from bothways.tasks.windows import best_window, cut_windows
+from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 
 Vector = NDArray[np.float32]
@@ -136,8 +137,9 @@ def embed_texts(
     Raises:
         ConfigError: a layer that the encoder does not have, or ``cls`` for a left-to-right model.
         LengthError: ``length`` is beyond the encoder's positions, or leaves no room for text.
-        InputError: something that is not a text.
+        InputError: something that is not a text, or a single text instead of a list.
     """
+    check_texts(texts)
     model = loaded.model
     if pooling == "cls" and model.config.left_to_right:
         raise ConfigError(

@@ -27,6 +27,7 @@ from torch import Tensor
 from bothways.errors import LengthError
 from bothways.model.batch import Inputs, SelectedPositions, flat_inputs, move
 from bothways.randomness import Purpose, permutation
+from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer
 
 # Texts tokenized at once: an encoding also holds offsets and words, many times the size of its ids.
@@ -203,8 +204,10 @@ def encode_examples(
 
     Raises:
         LengthError: the limit leaves no room for a text.
-        InputError: something that is not a text.
+        InputError: something that is not a text, a single text instead of a list, or different
+            numbers of first and second texts.
     """
+    check_texts(a, b)
     check_room(length, pair=b is not None)
     tokens = [np.zeros(0, np.int32)]
     segments = [np.zeros(0, np.int8)]

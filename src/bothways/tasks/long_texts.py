@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bothways.config import WindowOptions
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.windows import Window, cut_windows
+from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer
 
 Segments = tuple[list[int], ...]
@@ -48,8 +49,10 @@ def encode_windows(
 
     Raises:
         LengthError: the limit leaves no room for a text.
-        InputError: something that is not a text.
+        InputError: something that is not a text, a single text instead of a list, or different
+            numbers of first and second texts.
     """
+    check_texts(a, b)
     check_room(length, pair=b is not None)
     sequences = SequenceBuilder(tokenizer)
     owners: list[int] = []

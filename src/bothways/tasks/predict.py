@@ -29,6 +29,7 @@ from bothways.tasks.readers import listed
 from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import Outputs, Part, Task, read_outputs
 from bothways.tasks.texts import ClassificationTask, TextTask
+from bothways.tokenization.normalization import check_texts
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ def predict_texts(
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
-        InputError: something that is not a text, pairs for a model of single texts or the reverse.
+        InputError: something that is not a text, a single text instead of a list, different numbers
+            of first and second texts, pairs for a model of single texts or the reverse.
         LengthError: ``length`` is beyond the encoder's positions.
     """
     task = task_of(loaded)
@@ -116,7 +118,8 @@ def predict_choices(
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
-        InputError: something that is not a text, or fewer than two choices.
+        InputError: something that is not a text, a single text instead of a list, or fewer than
+            two choices.
         LengthError: ``length`` is beyond the encoder's positions.
     """
     task = task_of(loaded)
@@ -125,7 +128,9 @@ def predict_choices(
             f"this model's task is of the kind {task.options.kind!r}, not choice; use `bothways "
             "predict`, or a model fine-tuned with --task.kind choice."
         )
+    check_texts(contexts)
     for number, options in enumerate(choices, start=1):
+        check_texts(options)
         if len(options) < 2:
             raise InputError(f"text {number} has {len(options)} choices; give two or more.")
     check_segments(loaded.model, pair=True)
@@ -181,20 +186,26 @@ def outputs_of(
 
     Args:
         loaded: by :func:`load_model` or :func:`load_ensemble`.
-        task: its loss decides what is averaged.
+        task: of the folder, or of :func:`task_for_file`; its loss decides what is averaged.
         examples: encoded for that task.
         dtype: arithmetic of the layers.
 
     Returns:
-        float32 [R, C], as :func:`predict_outputs`.
+        float32 [R, C], as :func:`predict_outputs`, but classes in the order of the task's labels.
 
     Raises:
         ModelError: an output is not finite, or a folder of the ensemble cannot be loaded.
     """
-    if not isinstance(loaded, Ensemble):
-        return predict_outputs(loaded.model, examples, dtype=dtype)
-    outputs = [predict_outputs(model, examples, dtype=dtype) for model in loaded.models()]
-    return combine(task.loss, outputs, examples)
+    if isinstance(loaded, Ensemble):
+        of_models = [predict_outputs(model, examples, dtype=dtype) for model in loaded.models()]
+        outputs = combine(task.loss, of_models, examples)
+    else:
+        outputs = predict_outputs(loaded.model, examples, dtype=dtype)
+    if task.loss != "class":
+        return outputs
+    labels = task.options.labels
+    by_output, _ = match_labels(task_of(loaded).options.labels, labels)
+    return outputs if by_output == labels else outputs[:, [by_output.index(n) for n in labels]]
 
 
 def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> Outputs:
@@ -287,7 +298,8 @@ def task_for_file(
     if trained.kind == "choice":  # labels name choices in the file; the head has a single output
         labels, notes = override.labels or trained.labels, tuple[str, ...]()
     else:
-        labels, notes = match_labels(trained.labels, override.labels)
+        labels = override.labels or trained.labels
+        _, notes = match_labels(trained.labels, labels)
     options = replace(
         override,
         kind=trained.kind,
@@ -314,7 +326,7 @@ def _tagging_for_file(trained: TaggingOptions, override: TaggingOptions) -> Tagg
 def match_labels(
     outputs: Sequence[str], wanted: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The task's labels in the order of a model's outputs.
+    """The task's labels in the order of a model's outputs, which may be another than the task's.
 
     The model may use other names. Labels are matched by name, ignoring case; if the names do not
     match, by position, and a note says so.
@@ -337,7 +349,7 @@ def match_labels(
             f"({listed(wanted)})."
         )
     folded = {label.casefold(): label for label in wanted}
-    if {label.casefold() for label in outputs} == folded.keys():
+    if {label.casefold() for label in outputs} == folded.keys() and len(folded) == len(wanted):
         return tuple(folded[label.casefold()] for label in outputs), ()
     pairs = ", ".join(f"{o!r} as {w!r}" for o, w in zip(outputs, wanted, strict=True))
     return tuple(wanted), (f"label names do not match; matched by position: {pairs}",)

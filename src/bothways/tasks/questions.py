@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class Questions:
         ids, texts: of the questions.
         passage_of: the index of each question's passage in ``passages``.
         answers: of each question, empty if it has none; None if the file was read without answers.
+        no_answer: whether some question has no answer, also where the file was read without
+            answers; None if the file does not say.
     """
 
     path: Path
@@ -48,6 +50,7 @@ class Questions:
     texts: list[str] = field(default_factory=list)
     passage_of: list[int] = field(default_factory=list)
     answers: list[tuple[GoldAnswer, ...]] | None = None
+    no_answer: bool | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -78,6 +81,7 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
     path = Path(path)
     rows = Questions(path, answers=[] if labelled else None)
     seen: dict[str, str] = {}
+    items: list[dict[str, Any]] = []
     for where, paragraph in _paragraphs(path, read_json_file(path)):
         rows.passages.append(_text(paragraph, "context", path, where))
         for number, item in enumerate(_list(paragraph, "qas", path, where), start=1):
@@ -91,6 +95,7 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
                     path=path,
                 )
             seen[id] = here
+            items.append(item)
             rows.ids.append(id)
             rows.texts.append(_text(item, "question", path, here))
             rows.passage_of.append(len(rows.passages) - 1)
@@ -98,7 +103,19 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
                 rows.answers.append(_answers(item, path, here))
     if not len(rows):
         raise InputError("has no questions.", path=path)
-    return rows
+    return replace(rows, no_answer=rows.some_unanswerable if labelled else _no_answer(items))
+
+
+def _no_answer(items: list[dict[str, Any]]) -> bool | None:
+    """Whether some question has no answer, by whatever the file has; None if it does not say.
+
+    If all lists of answers are empty, they are taken to be withheld.
+    """
+    flags = {item.get("is_impossible") is True for item in items if "is_impossible" in item}
+    answered = {bool(item["answers"]) for item in items if "answers" in item}
+    if True in flags or answered == {True, False}:
+        return True
+    return False if flags or True in answered else None
 
 
 def read_json_file(path: Path) -> Any:

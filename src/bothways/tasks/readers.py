@@ -349,7 +349,9 @@ def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             ".jsonl)."
         )
         raise InputError(problem, path=path, line=line)
-    if text.startswith("]", _skip_space(text, position + 1)):
+    end = _skip_space(text, position + 1)
+    if text.startswith("]", end):
+        _refuse_more(text, end + 1, path)
         return
     while True:  # position is that of '[' or of a comma
         start = _skip_space(text, position + 1)
@@ -365,10 +367,23 @@ def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         position = _skip_space(text, end)
         line += text.count("\n", start, position)
         if text.startswith("]", position):
+            _refuse_more(text, position + 1, path)
             return
         if not text.startswith(",", position):
             problem = "the list breaks off here; ',' or ']' must follow an object."
             raise InputError(problem, path=path, line=line)
+
+
+def _refuse_more(text: str, end: int, path: Path) -> None:
+    """Refuse anything but white space after the list, which ends before ``end``."""
+    more = _skip_space(text, end)
+    if more < len(text):
+        raise InputError(
+            f"{text[more : more + 40]!r} follows the end of the list; a file holds one list (were "
+            "two files joined? Join their lists into one).",
+            path=path,
+            line=1 + text.count("\n", 0, more),
+        )
 
 
 def _skip_space(text: str, position: int) -> int:

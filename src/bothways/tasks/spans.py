@@ -111,12 +111,14 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
 
     @classmethod
     def define(cls, options: TaskOptions, train: Questions) -> Self:
-        """If not given, the training file decides whether questions may have no answer."""
+        """If not given, the training file decides whether questions may have no answer; for the
+        model of another library, the file that is read. If that does not say, it stays open."""
         if options.labels:
             raise ConfigError("task.labels is given, but spans have answers, not labels.")
         spans = options.spans
         if spans.no_answer is None:
-            spans = replace(spans, no_answer=train.some_unanswerable)
+            no_answer = train.no_answer if train.answers is None else train.some_unanswerable
+            spans = replace(spans, no_answer=no_answer)
         known = METRICS + (NO_ANSWER_METRICS if spans.no_answer else ())
         metrics = options.metrics or known
         unknown = [name for name in metrics if name not in known]
@@ -138,7 +140,15 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
                 "(task.spans.no_answer, or what the training file has).",
                 path=rows.path,
             )
-        return encode_questions(tokenizer, rows, self.options.spans, length=length)
+        part = encode_questions(tokenizer, rows, self.options.spans, length=length)
+        if self.options.spans.no_answer is None:
+            note = (
+                f"{rows.path.name}: neither the model folder nor the file says whether questions "
+                "may have no answer, so every question is answered; --task with a file that has "
+                "spans.no_answer: true changes that"
+            )
+            part = replace(part, notes=(*part.notes, note))
+        return part
 
     def decode(self, part: Part[Questions], outputs: Outputs) -> list[RankedAnswers]:
         """The best answers to each question."""
@@ -305,17 +315,34 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
     def write(self, path: Path, part: Part[Questions], predictions: list[RankedAnswers]) -> None:
         """SQuAD's official format, an object of question id to answer, and next to it files with
         the n best answers and, if questions may have none, the odds of no answer. If ``path`` is a
-        .tsv file, the table is written to it and these files next to it."""
+        .tsv file, the table is written to it and these files next to it, under names that end in
+        ``_predictions``."""
+        answers, n_best, null_odds = _answer_files(path)
         if path.suffix == ".tsv":
             super().write(path, part, predictions)
-            path = path.with_suffix(".json")
         ids = part.rows.ids
-        write_json(path, dict(zip(ids, self.final_answers(predictions), strict=True)))
+        write_json(answers, dict(zip(ids, self.final_answers(predictions), strict=True)))
         best = {id: [_record(a) for a in p.answers] for id, p in zip(ids, predictions, strict=True)}
-        write_json(path.with_name(f"{path.stem}_nbest.json"), best)
+        write_json(n_best, best)
         if self.no_answer:
             odds = {id: p.null_odds for id, p in zip(ids, predictions, strict=True)}
-            write_json(path.with_name(f"{path.stem}_null_odds.json"), odds)
+            write_json(null_odds, odds)
+
+    def output_files(self, path: Path) -> tuple[Path, ...]:
+        """With those next to it."""
+        return (path, *_answer_files(path))
+
+
+def _answer_files(path: Path) -> tuple[Path, Path, Path]:
+    """The files of answers, n best answers and odds of no answer, for the path of the output."""
+    if path.suffix == ".tsv":
+        # Not X.json for X.tsv: that is often the name of the questions themselves.
+        path = path.with_name(f"{path.stem.removesuffix('_predictions')}_predictions.json")
+    return (
+        path,
+        path.with_name(f"{path.stem}_nbest.json"),
+        path.with_name(f"{path.stem}_null_odds.json"),
+    )
 
 
 def _by_group(

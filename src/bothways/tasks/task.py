@@ -167,6 +167,10 @@ class Task(ABC, Generic[R, P]):
         lines = ["\t".join(row) for row in self.table(part, predictions)]
         write_text(path, "\n".join(lines) + "\n")
 
+    def output_files(self, path: Path) -> tuple[Path, ...]:
+        """The files that :meth:`write` may write or replace."""
+        return (path,)
+
     def tuned(self, part: Part[R], outputs: Outputs) -> Self:  # noqa: ARG002
         """The task with what is tuned on dev after training, such as a threshold."""
         return self

@@ -158,3 +158,21 @@ def not_text_error(texts: Sequence[object]) -> BothwaysError:
                 "text, or replace such characters when reading it."
             )
     return InputError("the texts cannot be read as strings.")
+
+
+def check_texts(a: Sequence[str], b: Sequence[str] | None = None) -> None:
+    """Refuse a string in place of texts, whose characters would be taken for them, and pairs that
+    do not match.
+
+    Args:
+        a: the texts, or first segments.
+        b: the second segments, if any.
+
+    Raises:
+        InputError: a single string, or the numbers of A and B differ.
+    """
+    for texts in (a, b):
+        if isinstance(texts, str):
+            raise InputError(f"{texts[:40]!r} is a single text; give a list of texts.")
+    if b is not None and len(a) != len(b):
+        raise InputError(f"{len(a)} first segments but {len(b)} second segments were given.")

@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
-from bothways.errors import InputError, LengthError, ModelError
+from bothways.errors import LengthError, ModelError
 from bothways.files import write_json, write_text
 from bothways.shipped import model_folder
 from bothways.tokenization.normalization import (
     ACCENTS,
     Normalization,
+    check_texts,
     normalizer,
     not_text_error,
     word_splitter,
@@ -319,10 +320,9 @@ class Tokenizer:
 
         Raises:
             LengthError: too long with ``refuse``, or even without B with ``only_second``.
-            InputError: an input is not text, or the numbers of A and B differ.
+            InputError: an input is not text, or a single text; or the numbers of A and B differ.
         """
-        if b is not None and len(a) != len(b):
-            raise InputError(f"{len(a)} first segments but {len(b)} second segments were given.")
+        check_texts(a, b)
         encoded = self._run_library([*a] if b is None else [*a, *b])
         results = []
         for number in range(len(a)):
@@ -344,8 +344,9 @@ class Tokenizer:
         """Ids only, without [CLS] and [SEP], at the full speed of the library.
 
         Raises:
-            InputError: an input is not text.
+            InputError: an input is not text, or a single text is given instead of a list.
         """
+        check_texts(texts)
         texts = [*texts]
         try:
             encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
@@ -430,10 +431,9 @@ class Tokenizer:
         Raises:
             InputError: the input is not text.
         """
+        rules = self._library.normalizer
         try:
-            return (
-                self._library.normalizer.normalize_str(text) if self._library.normalizer else text
-            )
+            return rules.normalize_str(text) if rules else text
         except (TypeError, UnicodeEncodeError) as error:
             raise not_text_error([text]) from error
 
