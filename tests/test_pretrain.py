@@ -733,6 +733,18 @@ def test_starting_from_what_does_not_fit_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_pairs_need_a_start_with_two_segments(
+    make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer
+) -> None:
+    shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64, segments=1)
+    save_model(tmp_path / "one", Bert(shape), tiny_tokenizer)
+    config = make(tmp_path / "run", start=str(tmp_path / "one"), clock=ClockOptions(steps=1))
+    with pytest.raises(ConfigError, match=r"one distinguishes no segments .*--pairs\.kind full or"):
+        pretrain(config)
+    assert not (tmp_path / "run").exists()
+    assert pretrain(replace(config, pairs=PairOptions(kind="full"))).steps == 1
+
+
 def test_a_task_head_is_dropped(make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64)
     save_model(tmp_path / "task", Bert(shape, classes=3), tiny_tokenizer)
