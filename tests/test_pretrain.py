@@ -33,8 +33,9 @@ from bothways.config import (
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, DiskError, ModelError, RunError, StoreError
-from bothways.model.folder import WEIGHTS, load_model, save_model
+from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
+from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining import clock
 from bothways.pretraining import record as recording
 from bothways.pretraining import run as module

@@ -7,14 +7,15 @@ from typing import Any, TypeVar
 
 import torch
 
-from bothways.config import ModelConfig, PretrainConfig, SizeOptions
+from bothways.config import ModelConfig, PretrainConfig, SizeOptions, digest
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
 from bothways.files import sha256
 from bothways.model.encoder import init_weights
-from bothways.model.folder import OLD_WEIGHTS, WEIGHTS, empty_model, load_model
+from bothways.model.folder import empty_model, load_model
 from bothways.model.heads import Bert, MaskedLMHead, NextSentenceHead
 from bothways.model.priming import prime_first_layer
+from bothways.model.weight_files import weight_files
 from bothways.pretraining.objective import PAIR_TASKS
 from bothways.randomness import Purpose
 from bothways.shipped import model_folder
@@ -135,7 +136,6 @@ def _new_head(head: Head, shape: ModelConfig, seed: int, index: int) -> Head:
 
 
 def weights_digest(model: str) -> str:
-    """A digest of the weights file that :func:`load_model` reads."""
-    folder = model_folder(model)
-    path = folder / WEIGHTS
-    return sha256(path if path.exists() else folder / OLD_WEIGHTS)[:16]
+    """A digest of the weights file, or of the parts, that :func:`load_model` reads."""
+    digests = [sha256(file) for file in weight_files(model_folder(model))]
+    return digests[0][:16] if len(digests) == 1 else digest(digests)
