@@ -346,6 +346,25 @@ def test_a_weight_of_another_shape_is_named(
         load_model(folder)
 
 
+@pytest.mark.parametrize(
+    ("weight", "found"),
+    [
+        (torch.zeros(3), r"has shape \(3,\)"),
+        (torch.zeros(()), r"has shape \(\)"),
+        (torch.zeros(0, 16), r"has shape \(0, 16\)"),
+        (None, "is missing"),
+    ],
+)
+def test_a_task_head_of_no_definite_size_is_refused(
+    weight: Tensor | None, found: str, tmp_path: Path
+) -> None:
+    folder = _saved(tmp_path, small_bert(classes=3))
+    _rewrite(folder, {"classifier.weight": weight})
+    expected = rf"model\.safetensors: .*\(classifier\) {found}; its shape should be \(outputs"
+    with pytest.raises(ModelError, match=expected):
+        load_model(folder)
+
+
 def test_a_config_of_another_depth_is_refused(tmp_path: Path) -> None:
     folder = _saved(tmp_path)
     _change_config(folder, num_hidden_layers=2)

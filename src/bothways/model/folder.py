@@ -139,6 +139,7 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     _refuse_other_layers(unused, config, path)
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
     _check_sizes(config, tokenizer, str(vocabulary or folder))
+    _refuse_odd_heads(state, path)
     model = empty_model(config, state)
     fresh = _fill(model, state, path)
     about = {}
@@ -218,6 +219,20 @@ def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
         pooler = model.encoder.pooler.to_empty(device="cpu")
         init_weights(pooler, model.config, seed=0, purpose=Purpose.HEAD, index=len(_HEADS))
     return missing
+
+
+def _refuse_odd_heads(state: dict[str, Tensor], path: Path) -> None:
+    """Refuse a task head whose weight does not tell its outputs and the size of its inputs."""
+    for head in ("classifier", "tagger", "span"):
+        if not any(name.startswith(f"{head}.") for name in state):
+            continue
+        weight = state.get(f"{head}.output.weight")
+        if weight is None or weight.ndim != 2 or not weight.numel():
+            found = "is missing" if weight is None else f"has shape {tuple(weight.shape)}"
+            raise ModelError(
+                f"{path}: the weight of the task head ({head}) {found}; its shape should "
+                "be (outputs, hidden size). The file is damaged or incomplete."
+            )
 
 
 def _refuse_other_layers(unused: list[str], config: ModelConfig, path: Path) -> None:
