@@ -3,7 +3,7 @@
 Both start from the same weights, with the same batches and schedule. With dropout, the fast kernels
 draw fewer masks in the last layer, so the curves differ by the noise of dropout; runs of the plain
 kernels with other dropout keys show how large that noise is. Without dropout, only rounding
-differs. Finished runs are kept in OUT and not repeated.
+differs. Finished runs are kept in OUT and not repeated; under other options they are refused.
 
     python scripts/compare_kernels.py CORPUS --out runs/kernels --plot curve.png
 """
@@ -42,6 +42,7 @@ RUNS = {
 }
 OPTIMIZER = OptimizerOptions(lr=5e-4, warmup=0.1, bias_correction=True)  # recipes/mini.yaml
 HELD_OUT = 512  # sequences
+SETTINGS = ("corpus", "size", "steps", "length", "batch", "precision", "threads")
 Curve = NDArray[np.float64]
 
 
@@ -57,6 +58,7 @@ def main() -> None:
         if not path.exists():
             path.write_text(json.dumps(_train(options, *RUNS[name])) + "\n", encoding="utf-8")
         found[name] = json.loads(path.read_text(encoding="utf-8"))
+        _check_settings(path, found[name]["settings"], options)
         print(
             f"{name:<18} loss of the last {options.smooth} steps "
             f"{np.mean(found[name]['loss'][-options.smooth :]):.4f}, held out "
@@ -83,6 +85,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", default="runs/kernels", help="folder for one JSON file per run")
     parser.add_argument("--plot", help="PNG file to draw")
     return parser.parse_args()
+
+
+def _check_settings(path: Path, settings: dict[str, Any], options: argparse.Namespace) -> None:
+    """Refuse a run that was made with other settings than those of the command line."""
+    differing = [n for n in SETTINGS if settings[n] != getattr(options, n)]
+    if differing:
+        words = ", ".join(f"{n} {settings[n]}, not {getattr(options, n)}" for n in differing)
+        raise SystemExit(f"{path} was made with {words}; move it away, or choose another --out")
 
 
 def _train(options: argparse.Namespace, kernels: str, dropout: float, key: int) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Statistics:
     def add(self, batch: PretrainingBatch, mask_id: int) -> None:
         """Count a micro-batch."""
         bounds, count = batch.inputs.bounds, batch.masked.count
-        lengths, at = batch.inputs.lengths, batch.masked.at.numpy()[:count]
+        lengths, at = batch.inputs.lengths, batch.masked.positions.numpy()[:count]
         shown, ids = batch.inputs.tokens.numpy(), batch.masked.ids.numpy()[:count]
         self.sequences += len(lengths)
         self.tokens += int(bounds[-1])

@@ -1,7 +1,8 @@
 """Compare `bothways plan` with short runs of `bothways pretrain`: tokens per second, peak memory.
 
 Each case plans and then trains on the corpus, in separate processes. Writes OUT after each case,
-and a Markdown table next to it. Cases that OUT already has are not repeated.
+and a Markdown table next to it. Cases that OUT already has are not repeated; those that were
+measured with other options are refused.
 
     python scripts/measure_plan.py CORPUS --out plan.json
 """
@@ -39,10 +40,16 @@ def main() -> None:
     options = _arguments()
     out = Path(options.out)
     found = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    for name, case in found.items():
+        if case["settings"]["words"] != (words := _words(options, *CASES[name])):
+            raise SystemExit(
+                f"{out}: {name!r} was measured with {' '.join(case['settings']['words'])}, not "
+                f"{' '.join(words)}; move the file away, or choose another --out"
+            )
     for name in options.cases:
         if name not in found:
             start = time.perf_counter()
-            found[name] = _measure(options, *CASES[name])
+            found[name] = _measure(_words(options, *CASES[name]), recompute=CASES[name][3])
             out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
             print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
     table = _table(found)
@@ -60,21 +67,25 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(
+def _words(
     options: argparse.Namespace,
     size: str,
     batch: int,
     micro_batch: int,
     recompute: bool,
     steps: int,
-) -> dict[str, Any]:
+) -> list[str]:
+    """The options of `bothways plan` and `bothways pretrain` in a case."""
     phase = f"{{length: {options.length}, batch: {batch}, micro_batch: {micro_batch}}}"
-    words = [
+    return [
         *("--corpus", options.corpus, "--model.size", size, "--phases", f"[{phase}]"),
         *("--clock.steps", str(steps), "--threads", str(options.threads)),
         *("--recompute", str(recompute).lower()),
         *("--evaluate.sequences", "64", "--evaluate.every", "1000", "--log_every", "1"),
     ]
+
+
+def _measure(words: list[str], *, recompute: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         forecast, run = Path(folder, "plan.json"), Path(folder, "run")
         plan_seconds, _ = _run("plan", *words, "--json", str(forecast))

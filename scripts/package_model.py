@@ -19,7 +19,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from bothways.model.folder import CONFIG, WEIGHTS, load_model, save_model
+from bothways.model.folder import CONFIG, load_model, save_model
+from bothways.model.weight_files import WEIGHTS
 
 CARD = "README.md"
 

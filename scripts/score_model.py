@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, SplitConfig
-from bothways.files import write_json, write_text
+from bothways.files import sha256, write_json, write_text
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
 from bothways.model.priming import prime_first_layer
@@ -125,7 +125,7 @@ def _add(
 
 def _primed(loaded: Loaded, work: Path) -> str:
     """An untrained model of the same shape with primed heads."""
-    folder = work / "primed"
+    folder = work / f"primed-{model_digest(loaded, weights=False)}"
     if not folder.exists():
         network = Bert(loaded.model.config, seed=0)
         prime_first_layer(network.encoder)
@@ -140,10 +140,10 @@ def _recipe(name: str, options: argparse.Namespace) -> FinetuneConfig:
         files = {"task.train": "train.json", "task.dev": "dev.json", "task.measure": ["test.json"]}
         recipe = load_recipe(FinetuneConfig, RECIPES / f"{name}.yaml", {"data": str(data), **files})
     elif name == "qnli":  # without its training file: train on four fifths of dev
-        parts = options.work / "qnli-parts"
+        file = data / "QNLI" / "dev.tsv"
+        parts = options.work / f"qnli-parts-{sha256(file)[:16]}"
         if not parts.exists():
-            file = str(data / "QNLI" / "dev.tsv")
-            split(SplitConfig(file=file, out=str(parts / "QNLI"), by="sentence"))
+            split(SplitConfig(file=str(file), out=str(parts / "QNLI"), by="sentence"))
         recipe = declared_task("qnli", data=str(parts))
     else:
         recipe = declared_task(name, data=str(data))

@@ -67,7 +67,7 @@ def whole_tokens(batch: PretrainingBatch) -> NDArray[np.int64]:
     """The real tokens of a batch before masking."""
     tokens = batch.inputs.tokens.numpy().copy()
     count = batch.masked.count
-    tokens[batch.masked.at.numpy()[:count]] = batch.masked.ids.numpy()[:count]
+    tokens[batch.masked.positions.numpy()[:count]] = batch.masked.ids.numpy()[:count]
     return tokens[: batch.inputs.bounds[-1]]
 
 

@@ -182,7 +182,7 @@ def watch(rank: int, hook: Hook | None, notes: Path) -> None:
             with notes.open("a") as file:
                 for i, part in enumerate(parts):
                     content = hashlib.sha256()
-                    for tensor in (part.inputs.tokens, part.masked.at, part.masked.ids):
+                    for tensor in (part.inputs.tokens, part.masked.positions, part.masked.ids):
                         content.update(tensor.numpy())
                     place = rank + i * self.ranks.size
                     print(json.dumps([number, place, content.hexdigest()]), file=file)

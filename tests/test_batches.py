@@ -86,7 +86,7 @@ def equal(one: list[PretrainingBatch], other: list[PretrainingBatch]) -> bool:
                 p.inputs.segments,
                 p.inputs.positions,
                 torch.from_numpy(p.inputs.bounds),
-                p.masked.at,
+                p.masked.positions,
                 p.masked.ids,
                 p.random_next if p.random_next is not None else torch.zeros(0),
             )
@@ -133,12 +133,13 @@ def test_layout(store: TokenStore) -> None:
             assert inputs.segments[start:stop].tolist() == segments
             assert inputs.positions[start:stop].tolist() == list(range(len(sequence)))
             targets = (
-                (masked.at[: masked.count] >= start) & (masked.at[: masked.count] < stop)
+                (masked.positions[: masked.count] >= start)
+                & (masked.positions[: masked.count] < stop)
             ).sum()
             assert targets == max(1, round(0.15 * len(sequence)))
         assert (masked.ids[: masked.count] != IGNORE).all()
         assert (masked.ids[masked.count :] == IGNORE).all()
-        assert len(masked.at) % 32 == 0
+        assert len(masked.positions) % 32 == 0
         assert len(inputs.tokens) % 64 == 0
 
 
@@ -153,9 +154,12 @@ def test_any_cut_gives_the_same_content(store: TokenStore, micro_batch: int) -> 
             pieces = [getattr(p.inputs, name)[: p.inputs.bounds[-1]] for p in parts]
             assert torch.equal(torch.cat(pieces), getattr(one.inputs, name)[:total])
         offsets = np.cumsum([0, *(p.inputs.bounds[-1] for p in parts)])
-        at = [p.masked.at[: p.masked.count] + int(o) for p, o in zip(parts, offsets, strict=False)]
+        at = [
+            p.masked.positions[: p.masked.count] + int(o)
+            for p, o in zip(parts, offsets, strict=False)
+        ]
         ids = [p.masked.ids[: p.masked.count] for p in parts]
-        assert torch.equal(torch.cat(at), one.masked.at[: one.masked.count])
+        assert torch.equal(torch.cat(at), one.masked.positions[: one.masked.count])
         assert torch.equal(torch.cat(ids), one.masked.ids[: one.masked.count])
         labels = [p.random_next for p in parts if p.random_next is not None]
         assert one.random_next is not None
@@ -295,7 +299,9 @@ def test_static_masks_come_again(store: TokenStore) -> None:
 
     def epoch(batches: PairBatches, number: int) -> list[bytes]:
         parts = [batches.micro_batches(s)[0] for s in range(starts[number], starts[number + 1])]
-        return [p.inputs.tokens.numpy().tobytes() + p.masked.at.numpy().tobytes() for p in parts]
+        return [
+            p.inputs.tokens.numpy().tobytes() + p.masked.positions.numpy().tobytes() for p in parts
+        ]
 
     first, second, third, fourth = (epoch(static, number) for number in range(4))
     assert first == epoch(dynamic, 0)
@@ -335,7 +341,7 @@ def test_invariants_of_other_kinds(store: TokenStore, kind: PairKind, masks: Mas
             inner = (tokens[start:stop] == TOKENIZER.sep_id).sum() - 1
             assert inner == 1 if kind == "order" else kind == "full" or inner == 0
             assert segments[start:stop].max() == (kind == "order")
-            places = part.masked.at[:count]
+            places = part.masked.positions[:count]
             targets = int(((places >= start) & (places < stop)).sum())
             assert 1 <= targets <= max(1, round(0.15 * (stop - start)))
         assert not np.isin(part.masked.ids[:count].numpy(), TOKENIZER.special_ids).any()
@@ -347,7 +353,7 @@ def test_left_to_right(store: TokenStore) -> None:
     )
     for part in chain.from_iterable(map(batches.micro_batches, range(10))):
         tokens, bounds = part.inputs.tokens.numpy(), part.inputs.bounds
-        at, ids = (x[: part.masked.count].numpy() for x in (part.masked.at, part.masked.ids))
+        at, ids = (x[: part.masked.count].numpy() for x in (part.masked.positions, part.masked.ids))
         assert part.masked.count == bounds[-1] - part.inputs.sequences
         assert not np.isin(at, bounds[1:] - 1).any(), "the last token has no next"
         assert (ids == tokens[at + 1]).all()

@@ -40,14 +40,14 @@ def test_a_padded_batch_holds_the_flat_ones_tokens_and_targets(tiny_corpus: Path
         labels = other.labels[real]
         count = part.masked.count
         assert (labels != IGNORE).sum() == (other.labels != IGNORE).sum() == count
-        assert torch.equal(labels[part.masked.at[:count]], part.masked.ids[:count])
+        assert torch.equal(labels[part.masked.positions[:count]], part.masked.ids[:count])
 
 
 def test_full_batches_mask_as_many_as_pre_training_would() -> None:
     ((part,),) = full_batches(100, batch=4, length=128, count=1)
     assert part.masked.count == 4 * 20
     assert real_tokens([part]) == 4 * 128
-    assert not set(part.masked.at[:80].tolist()) & set(part.inputs.bounds.tolist())
+    assert not set(part.masked.positions[:80].tolist()) & set(part.inputs.bounds.tolist())
 
 
 def test_bench_times_each_contender_and_writes_every_step(
@@ -104,7 +104,7 @@ def test_full_batches_of_other_kinds(pairs: Any, kind: Any) -> None:
     assert (part.random_next is None) == (pairs == "full")
     assert bool(part.inputs.segments.any()) == (pairs == "next")
     starts = set(part.inputs.bounds[:-1].tolist())
-    hidden = part.masked.at[: part.masked.count].tolist()
+    hidden = part.masked.positions[: part.masked.count].tolist()
     assert causal == bool(starts & set(hidden))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,6 +185,28 @@ def test_two_builds_at_once_are_refused(options: CorpusConfig) -> None:
         with pytest.raises(StoreError, match="another process is building"):
             build_corpus(options)
     assert continued(options)[0] == 2
+
+
+def test_a_log_removed_while_it_was_opened_is_not_used(
+    options: CorpusConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a build that finishes at that moment: its file is locked, but has no name any more."""
+    lock, out, calls = fcntl.flock, Path(options.out), 0
+
+    def remove_first(file: Any, operation: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            shutil.rmtree(log_of(options).parent)
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    log = BuildLog(out, {})
+    assert calls == 2
+    assert log_of(options).stat().st_size > 0
+    with pytest.raises(StoreError, match="another process is building"):
+        BuildLog(out, {})
+    log.remove()
 
 
 def test_a_finished_log_is_only_arranged(options: CorpusConfig, whole: dict[str, bytes]) -> None:

@@ -170,7 +170,7 @@ def test_a_choice_is_a_sequence(tmp_path: Path) -> None:
     examples = encoded(rows, SWAG, 64).examples
     assert rows.lines == [2, 4, 6]  # a line break in an ending makes two lines of an example
     assert examples.items.tolist() == [0, 4, 8, 12]
-    assert examples.places.tolist() == examples.bounds[:-1].tolist()
+    assert examples.read_positions.tolist() == examples.bounds[:-1].tolist()
     with (tmp_path / "x.csv").open(newline="") as file:
         row = list(csv.DictReader(file))[1]
     own = TOKENIZER.encode(row["sent1"], f"{row['sent2']} {row['ending2']}")

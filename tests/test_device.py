@@ -227,7 +227,7 @@ def test_nothing_is_read_on_the_host_while_fine_tuning(
         np.arange(5, 35, dtype=np.int32),
         np.zeros(30, np.int8),
         np.array([0, 9, 17, 30]),
-        places=np.arange(30) if every else None,
+        read_positions=np.arange(30) if every else None,
     )
     targets = {
         "class": np.array([0, 1, 0]),
@@ -256,7 +256,7 @@ def test_moved_batches_are_the_same() -> None:
     moved = [batch.to("cpu") for batch in batches]
     assert measure(model, batches, torch.float32) == measure(model, moved, torch.float32)
     assert moved[0].precomputed is not None
-    assert torch.equal(moved[0].precomputed.at, batches[0].selected.at)
+    assert torch.equal(moved[0].precomputed.positions, batches[0].selected.positions)
 
 
 def test_prefetching_moves_batches_in_the_thread() -> None:

@@ -34,7 +34,7 @@ def examples_of(rows: list[int]) -> Examples:
     tokens = np.zeros(ends[-1], np.int32)
     return Examples(
         tokens, np.zeros(len(tokens), np.int8), bounds=ends, items=np.arange(len(ends)),
-        places=np.arange(ends[-1]), owners=np.zeros(len(rows), np.int64),
+        read_positions=np.arange(ends[-1]), owners=np.zeros(len(rows), np.int64),
     )  # fmt: skip
 
 

@@ -178,7 +178,7 @@ def windows() -> Examples:
         segments=np.zeros(bounds[-1], np.int8),
         bounds=bounds,
         items=np.array([0, 2, 3, 6]),
-        places=places,
+        read_positions=places,
         owners=np.array([0, 1, 1]),
         targets=places * 10,
     )
@@ -186,7 +186,7 @@ def windows() -> Examples:
 
 def windows_at_first_tokens() -> Examples:
     """The same, read at the first token of each sequence, as a classifier does."""
-    return dataclasses.replace(windows(), places=windows().bounds[:-1], targets=None)
+    return dataclasses.replace(windows(), read_positions=windows().bounds[:-1], targets=None)
 
 
 @pytest.mark.parametrize("order", [[0], [2, 0], [1, 2, 0], [0, 1, 2]])
@@ -197,9 +197,12 @@ def test_items_keep_their_sequences_and_the_tokens_that_are_read(order: list[int
     sequences = [q for n in order for q in range(found.items[n], found.items[n + 1])]
     assert batch.inputs.lengths.tolist() == np.diff(found.bounds)[sequences].tolist()
     # A token's id is its place among all, so what is read can be told from the ids.
-    read = batch.inputs.tokens[batch.at].tolist()
+    read = batch.inputs.tokens[batch.read_positions].tolist()
     expected = [
-        p for q in sequences for p in found.places if found.bounds[q] <= p < found.bounds[q + 1]
+        p
+        for q in sequences
+        for p in found.read_positions
+        if found.bounds[q] <= p < found.bounds[q + 1]
     ]
     assert read == expected
     assert batch.targets.tolist() == [10 * p for p in expected]
@@ -221,27 +224,27 @@ def test_outputs_come_back_in_the_order_of_the_rows(heads: dict[str, int]) -> No
     model = small_bert(**heads)
     found = windows_at_first_tokens() if "classes" in heads else windows()
     together = predict_outputs(model, found, dtype=torch.float32)
-    assert together.shape == (len(found.places), model.task_outputs)
+    assert together.shape == (len(found.read_positions), model.task_outputs)
     with torch.no_grad():
         for n in range(len(found)):
             batch = found.batch(np.array([n]), max_positions=40)
-            alone = model.task_logits(model.encoder(batch.inputs)[batch.at])
+            alone = model.task_logits(model.encoder(batch.inputs)[batch.read_positions])
             rows = together[found.rows[n] : found.rows[n + 1]]
             np.testing.assert_allclose(rows, alone.numpy(), atol=2e-6)
 
 
 def test_every_token_may_be_read() -> None:
     found = windows()
-    whole = dataclasses.replace(found, places=np.arange(len(found.tokens)), targets=None)
+    whole = dataclasses.replace(found, read_positions=np.arange(len(found.tokens)), targets=None)
     model = small_bert(spans=True)
     outputs = predict_outputs(model, whole, dtype=torch.float32)
     some = predict_outputs(model, found, dtype=torch.float32)
-    np.testing.assert_allclose(outputs[found.places], some, atol=2e-6)
+    np.testing.assert_allclose(outputs[found.read_positions], some, atol=2e-6)
 
 
 def test_the_gradient_of_a_step_is_the_same_however_it_is_cut_for_every_loss() -> None:
     cases = {
-        "class": ({"tags": 3}, windows(), windows().places % 3),
+        "class": ({"tags": 3}, windows(), windows().read_positions % 3),
         "score": ({"classes": 1}, windows_at_first_tokens(), np.arange(6, dtype=np.float32) / 7),
         "place": ({"spans": True}, windows(), np.array([[0, 1], [1, 1], [2, 0]])),
     }

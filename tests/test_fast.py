@@ -109,7 +109,7 @@ def test_dropout_at_selected_positions_keeps_the_mean() -> None:
     attention = Attention(small_config((1, 16, 2, 64, 97), dropout=p), shared).double()
     randomise(attention)
     x_TH = torch.randn(len(inputs.tokens), 16, dtype=torch.float64)
-    x_NH = x_TH[selected.at]
+    x_NH = x_TH[selected.positions]
     with torch.no_grad():
         drawn = torch.stack([attention.forward_at(x_NH, x_TH, queries)[:4] for _ in range(draws)])
         shared.eval()

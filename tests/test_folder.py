@@ -16,10 +16,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from bothways.doctor import diagnose
 from bothways.errors import DiskError, ModelError
 from bothways.model import folder as folder_module
 from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
+from bothways.model.weight_files import weight_files
 from model_examples import SHAPES, small_bert, small_config, small_tokenizer
 
 FILES = {
@@ -193,6 +195,82 @@ def test_a_bin_file_with_code_is_refused_and_not_run(zipped: bool, tmp_path: Pat
     assert not (tmp_path / "owned").exists()
 
 
+def _in_parts(folder: Path, ending: str) -> list[Path]:
+    """Save the weights in three parts with an index, as ``save_pretrained(max_shard_size=...)``."""
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    whole = "model.safetensors" if ending == "safetensors" else "pytorch_model.bin"
+    names = [f"{whole.split('.')[0]}-0000{n}-of-00003.{ending}" for n in (1, 2, 3)]
+    parts: list[dict[str, Tensor]] = [{}, {}, {}]
+    for number, (name, value) in enumerate(weights.items()):
+        parts[number % 3][name] = value
+    for name, part in zip(names, parts, strict=True):
+        save_file(part, folder / name) if ending == "safetensors" else torch.save(
+            part, folder / name
+        )
+    where = {w: n for n, part in zip(names, parts, strict=True) for w in part}
+    (folder / f"{whole}.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    return [folder / name for name in names]
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "bin"])
+def test_weights_in_parts_load(ending: str, tmp_path: Path) -> None:
+    model = small_bert(pretraining=True)
+    folder = _saved(tmp_path, model)
+    parts = _in_parts(folder, ending)
+    assert weight_files(folder) == parts
+    loaded = load_model(folder)
+    ours, theirs = model.state_dict(), loaded.model.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert (loaded.unused, loaded.fresh) == ([], [])
+
+
+def test_weights_that_transformers_saves_in_parts_load(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = small_bert(pretraining=True)
+    folder = _saved(tmp_path, model)
+    theirs = transformers.BertForPreTraining.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    theirs.save_pretrained(folder, max_shard_size="8KB")
+    assert len(weight_files(folder)) > 2
+    loaded = load_model(folder).model.state_dict()
+    assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "bin"])
+def test_a_missing_or_damaged_part_is_named(ending: str, tmp_path: Path) -> None:
+    folder = _saved(tmp_path)
+    part = _in_parts(folder, ending)[1]
+    part.write_bytes(part.read_bytes()[:-9])
+    with pytest.raises(ModelError, match=rf"00002-of-00003\.{ending} is damaged"):
+        load_model(folder)
+    part.unlink()
+    with pytest.raises(ModelError, match=rf"index\.json lists .*00002.*{ending}, .*all 3 parts"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"weight_map": []}',
+        '{"weight_map": {"a": 3}}',
+        '{"weight_map": {"a": ["x"]}}',
+        '{"weight_map": {"a": "../model.safetensors"}}',
+        '{"weight_map": {"a": "pytorch_model.bin"}}',
+    ],
+)
+def test_a_damaged_index_of_parts_is_named(index: str, tmp_path: Path) -> None:
+    folder = _saved(tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(ModelError, match=r"model\.safetensors\.index\.json is damaged"):
+        load_model(folder)
+
+
 @pytest.mark.parametrize("content", [[torch.zeros(2)], {"model": {}}, {"step": 3}, torch.zeros(3)])
 def test_a_bin_file_of_something_else_is_refused(content: Any, tmp_path: Path) -> None:
     folder = _saved(tmp_path)
@@ -268,6 +346,25 @@ def test_a_weight_of_another_shape_is_named(
         load_model(folder)
 
 
+@pytest.mark.parametrize(
+    ("weight", "found"),
+    [
+        (torch.zeros(3), r"has shape \(3,\)"),
+        (torch.zeros(()), r"has shape \(\)"),
+        (torch.zeros(0, 16), r"has shape \(0, 16\)"),
+        (None, "is missing"),
+    ],
+)
+def test_a_task_head_of_no_definite_size_is_refused(
+    weight: Tensor | None, found: str, tmp_path: Path
+) -> None:
+    folder = _saved(tmp_path, small_bert(classes=3))
+    _rewrite(folder, {"classifier.weight": weight})
+    expected = rf"model\.safetensors: .*\(classifier\) {found}; its shape should be \(outputs"
+    with pytest.raises(ModelError, match=expected):
+        load_model(folder)
+
+
 def test_a_config_of_another_depth_is_refused(tmp_path: Path) -> None:
     folder = _saved(tmp_path)
     _change_config(folder, num_hidden_layers=2)
@@ -301,6 +398,17 @@ def test_a_truncated_bin_file_is_named(keep: float, tmp_path: Path) -> None:
     path.write_bytes(data[: int(keep * len(data)) if 0 < keep < 1 else int(keep)])
     with pytest.raises(ModelError, match=r"pytorch_model\.bin (is|holds).* damaged"):
         load_model(folder)
+
+
+@pytest.mark.parametrize("content", [b"\x80\x02.", b"\x80\x02}}}s.", b"\x80\x02h\x05."])
+def test_a_bin_file_that_no_unpickler_can_follow_is_named(content: bytes, tmp_path: Path) -> None:
+    """Where bytes are wrong, torch raises IndexError, TypeError, AssertionError and others."""
+    folder = _saved(tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin is damaged or truncated"):
+        load_model(folder)
+    assert any("is damaged or truncated" in problem for problem in diagnose(folder))
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])

@@ -44,11 +44,11 @@ def test_the_loss_at_masked_positions_equals_picking_from_all_positions(
     inputs = random_inputs(V)
     targets = _targets(inputs, V)
     x_TH = model.encoder(inputs, dtype=torch.float64)
-    loss, correct = masked_lm_loss(model.masked_lm_logits(x_TH[targets.at]), targets.ids)
+    loss, correct = masked_lm_loss(model.masked_lm_logits(x_TH[targets.positions]), targets.ids)
 
     everywhere = model.masked_lm_logits(x_TH[torch.arange(len(x_TH))])[:, :V]
     labels = torch.full((len(x_TH),), IGNORE)
-    labels[targets.at[: targets.count]] = targets.ids[: targets.count]
+    labels[targets.positions[: targets.count]] = targets.ids[: targets.count]
     picked = F.cross_entropy(everywhere, labels, ignore_index=IGNORE, reduction="sum")
     # The loss is summed in fp32.
     torch.testing.assert_close(loss.double(), picked, rtol=1e-6, atol=0)
@@ -78,7 +78,7 @@ def test_padding_rows_are_impossible_and_get_no_gradient(dtype: torch.dtype) -> 
     model = small_bert(pretraining=True)  # 97 pieces in 128 rows
     inputs = random_inputs(97)
     targets = _targets(inputs, 97)
-    logits = model.masked_lm_logits(model.encoder(inputs, dtype=dtype)[targets.at])
+    logits = model.masked_lm_logits(model.encoder(inputs, dtype=dtype)[targets.positions])
     assert logits.shape[1] == 128
     assert (logits[:, 97:] == -math.inf).all()
     assert logits[:, :97].isfinite().all()
@@ -123,7 +123,7 @@ def test_pretraining_reaches_every_parameter() -> None:
     targets = _targets(inputs, 97)
     x_TH = model.encoder(inputs)
     labels = torch.tensor([0, 1, 0, 1, 0, 1])
-    loss = masked_lm_loss(model.masked_lm_logits(x_TH[targets.at]), targets.ids)[0]
+    loss = masked_lm_loss(model.masked_lm_logits(x_TH[targets.positions]), targets.ids)[0]
     loss = loss + class_loss(model.next_sentence_logits(x_TH[inputs.starts]), labels)[0]
     gradients = _gradients(loss, model)
     still = [n for n, _ in model.named_parameters() if gradients[n].abs().sum() == 0]

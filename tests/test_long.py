@@ -101,7 +101,7 @@ def test_what_fits_is_encoded_as_ever(texts: list[list[int]], pair: bool) -> Non
     a, b = [*map(text, texts)], [*map(text, reversed(texts))] if pair else None
     ours = encode_windows(TOKENIZER, a, b, length=130)
     usual = encode_examples(TOKENIZER, a, b, length=130)
-    for name in ("tokens", "segments", "bounds", "items", "places", "owners"):
+    for name in ("tokens", "segments", "bounds", "items", "read_positions", "owners"):
         found, expected = getattr(ours, name), getattr(usual, name)
         assert found.dtype == expected.dtype
         assert found.tolist() == expected.tolist()
@@ -132,7 +132,7 @@ def test_how_outputs_are_combined() -> None:
         TOKENIZER, [text(range(7)), "w1", text(range(12))], None, length=7, stride=5
     )
     assert examples.owners.tolist() == [0, 0, 1, 2, 2, 2]
-    assert (examples.first_items.tolist(), examples.several) == ([0, 2, 3], 2)
+    assert (examples.first_items.tolist(), examples.windowed) == ([0, 2, 3], 2)
     outputs = np.array([[1, 5], [3, 1], [7, 8], [0, 0], [1, 2], [5, 1]], np.float32)
     expected = {
         "mean": [[2, 3], [7, 8], [2, 1]],

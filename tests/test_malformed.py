@@ -8,6 +8,7 @@ import json
 import lzma
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import pytest
 
 from bothways.config import CorpusConfig
 from bothways.corpus.build import build_corpus
+from bothways.corpus.paragraphs import BrokenLines, read_documents
+from bothways.corpus.sources import Block
 from bothways.corpus.store import TokenStore, verify_store
 from bothways.errors import InputError
 
@@ -169,6 +172,20 @@ def test_marks_and_line_ends_change_no_ids(build: Build, tmp_path: Path) -> None
         store = TokenStore.open(tmp_path / "corpus")
         ids.append(store.tokens_between(0, store.tokens).tolist())
     assert all(found == ids[0] for found in ids)
+
+
+def test_one_byte_order_mark_is_removed_however_the_block_is_read() -> None:
+    """A block with a broken line is decoded line by line, any other as a whole."""
+    mark = b"\xef\xbb\xbf"
+    stop = CorpusConfig(files=("t.txt",), tokenizer="tokenizer", out="corpus")
+    documents = []
+    for last in (b"good", b"ba\xff"):
+        block = Block(0, "t.txt", "text", 1, False, mark + mark + b"A boat.\n" + last)
+        [(_, paragraphs)] = read_documents(block, replace(stop, broken="replace"), BrokenLines())
+        documents.append(paragraphs[0])
+    assert documents == ["\ufeffA boat.", "\ufeffA boat."]
+    with pytest.raises(InputError, match="byte 0xff at byte 4 of the line"):
+        read_documents(Block(0, "t.txt", "text", 1, False, mark + b"A\xff"), stop, BrokenLines())
 
 
 def test_many_equal_lines_are_seen(build: Build, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_equals_the_definition() -> None:
         hidden = model.encoder(part.inputs, dtype=torch.float64).detach()
         everywhere = torch.arange(len(part.inputs.tokens))
         words = model.masked_lm_logits(hidden[everywhere])[:, :38].detach().log_softmax(-1)
-        for at, word in zip(part.masked.at.tolist(), part.masked.ids.tolist(), strict=True):
+        for at, word in zip(part.masked.positions.tolist(), part.masked.ids.tolist(), strict=True):
             if word != IGNORE:
                 mlm -= float(words[at, word])
                 mlm_right += int(words[at].argmax()) == word
@@ -136,7 +136,7 @@ def test_only_masked_positions_count() -> None:
     value.backward()
     (logits,) = seen
     assert logits.grad is not None
-    assert len(logits) == len(batch.masked.at), "no logits but at the targets"
+    assert len(logits) == len(batch.masked.positions), "no logits but at the targets"
     used = logits.grad.abs().sum(-1) > 0
     assert used[: batch.masked.count].all()
     assert not used[batch.masked.count :].any(), "the tail trains nothing"
@@ -145,7 +145,7 @@ def test_only_masked_positions_count() -> None:
 def test_text_of_unknown_words_alone_gives_no_nan() -> None:
     (batch,) = parts_of(6, 6)
     masked = type(batch.masked)(
-        torch.zeros_like(batch.masked.at), torch.full_like(batch.masked.ids, IGNORE), 0
+        torch.zeros_like(batch.masked.positions), torch.full_like(batch.masked.ids, IGNORE), 0
     )
     empty = PretrainingBatch(batch.inputs, masked, batch.random_next)
     model = small_model()

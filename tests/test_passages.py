@@ -112,7 +112,7 @@ def test_the_layout_of_a_window() -> None:
     assert examples.segments.tolist() == [0] * 4 + [1] * 8 + [0] * 4 + [1] * 8
     assert examples.gold.tolist() == [[7, 8], [4, 5]]
     assert examples.owners.tolist() == [0, 0]
-    assert len(examples.places) == len(examples.tokens)
+    assert len(examples.read_positions) == len(examples.tokens)
     assert part.passage_bounds.tolist() == [[4, 11], [4, 11]]
     best = [shown[n].split()[i] for n, i in np.argwhere(part.best.reshape(2, 12)).tolist()]
     assert best == ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]

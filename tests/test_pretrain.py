@@ -33,8 +33,9 @@ from bothways.config import (
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, DiskError, ModelError, RunError, StoreError
-from bothways.model.folder import WEIGHTS, load_model, save_model
+from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
+from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining import clock
 from bothways.pretraining import record as recording
 from bothways.pretraining import run as module
@@ -653,6 +654,44 @@ def test_a_task_head_is_left_behind(
     assert model.masked_lm is not None
 
 
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ({}, (0.3, 0.2)),
+        ({"dropout": 0.0}, (0.0, 0.2)),
+        ({"dropout": 0.0, "attention_dropout": 0.1}, (0.0, 0.1)),
+    ],
+)
+def test_the_dropout_of_a_start_is_its_own_or_that_of_the_options(
+    given: dict[str, float],
+    used: tuple[float, float],
+    make: Make,
+    tmp_path: Path,
+    tiny_tokenizer: Tokenizer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64)
+    shape = replace(shape, dropout=0.3, attention_dropout=0.2)
+    save_model(tmp_path / "start", Bert(shape, pretraining=True), tiny_tokenizer)
+    config = make(
+        tmp_path / "run",
+        start=str(tmp_path / "start"),
+        model=SizeOptions(**given),
+        clock=ClockOptions(steps=1),
+    )
+    layer = starting(config).encoder.layers[0]
+    assert (layer.attention._probability, layer._probability) == used[::-1]
+    result = pretrain(config)
+    theirs = load_model(result.model).model.config
+    assert (theirs.dropout, theirs.attention_dropout) == used
+    said = f"dropout {used[0]:g}, of attention weights {used[1]:g}"
+    assert said in capsys.readouterr().out
+    recipe = read_run(result.run)["recipe"]
+    assert (recipe["model.dropout"], recipe["model.attention_dropout"]) == used
+    assert not {"model.size", "model.layers", "model.init"} & recipe.keys(), "they had no effect"
+    pretrain(replace(config, model=replace(config.model, size="base")))  # the same run
+
+
 def test_starting_from_an_older_weights_file(
     unbroken: PretrainResult, make: Make, tmp_path: Path
 ) -> None:
@@ -693,6 +732,18 @@ def test_starting_from_what_does_not_fit_is_refused(
     with pytest.raises(ModelError, match="does not exist"):
         pretrain(make(tmp_path / "run", start=str(tmp_path / "nowhere")))
     assert not (tmp_path / "run").exists()
+
+
+def test_pairs_need_a_start_with_two_segments(
+    make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer
+) -> None:
+    shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64, segments=1)
+    save_model(tmp_path / "one", Bert(shape), tiny_tokenizer)
+    config = make(tmp_path / "run", start=str(tmp_path / "one"), clock=ClockOptions(steps=1))
+    with pytest.raises(ConfigError, match=r"one distinguishes no segments .*--pairs\.kind full or"):
+        pretrain(config)
+    assert not (tmp_path / "run").exists()
+    assert pretrain(replace(config, pairs=PairOptions(kind="full"))).steps == 1
 
 
 def test_a_task_head_is_dropped(make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:

@@ -21,7 +21,8 @@ from safetensors.torch import load_file
 
 from bothways import cli
 from bothways.errors import ConfigError
-from bothways.model.folder import WEIGHTS, load_model
+from bothways.model.folder import load_model
+from bothways.model.weight_files import WEIGHTS
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
 from bothways.training.runfolder import read_run

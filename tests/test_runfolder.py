@@ -99,6 +99,15 @@ def test_a_file_system_without_locks_is_no_obstacle(
     assert start(tmp_path / "run").new
 
 
+def test_options_without_effect_are_not_compared_or_recorded(tmp_path: Path) -> None:
+    start(tmp_path / "run")
+    other = replace(CONFIG, seed=5)
+    with pytest.raises(RunError, match=r"seed: 4 in the folder, 5 requested"):
+        start(tmp_path / "run", other)
+    assert not start(tmp_path / "run", other, without=("seed",)).new
+    assert "seed" not in start(tmp_path / "new", without=("seed",)).record["recipe"]
+
+
 def test_the_same_recipe_continues_and_decides_nothing_again(tmp_path: Path) -> None:
     start(tmp_path / "run")
     elsewhere = replace(

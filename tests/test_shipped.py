@@ -19,7 +19,8 @@ from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
 from bothways.doctor import diagnose
 from bothways.errors import ModelError
-from bothways.model.folder import WEIGHTS, load_model
+from bothways.model.folder import load_model
+from bothways.model.weight_files import WEIGHTS
 from bothways.shipped import DEFAULT, SHIPPED, model_folder
 from bothways.tasks.finetune import finetune
 from bothways.tokenization import Tokenizer

@@ -43,10 +43,10 @@ def test_pieces_targets_and_labels_are_those_of_the_batches(show: Show, tiny_cor
     for step, block in enumerate(blocks, 3):
         (batch,) = batches.micro_batches(step)
         shown = batch.inputs.tokens[: batch.inputs.bounds[-1]].tolist()
-        targets = dict(zip(batch.masked.at.tolist(), batch.masked.ids.tolist(), strict=True))
+        targets = dict(zip(batch.masked.positions.tolist(), batch.masked.ids.tolist(), strict=True))
         words = [store.tokenizer.piece(i) for i in shown]
         for at in range(batch.masked.count):
-            place = int(batch.masked.at[at])
+            place = int(batch.masked.positions[at])
             words[place] += "{" + store.tokenizer.piece(targets[place]) + "}"
         head, label, a, b = block.splitlines()
         assert head.startswith(f"instance {step}: row ")

@@ -23,7 +23,8 @@ from bothways.config import (
 from bothways.doctor import diagnose
 from bothways.errors import ConfigError
 from bothways.files import sha256
-from bothways.model.folder import WEIGHTS, load_model
+from bothways.model.folder import load_model
+from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining import run as module
 from bothways.pretraining.run import PretrainResult, pretrain
 from bothways.training.engine import Trainer

@@ -122,7 +122,7 @@ def decoded(passage: str, scores: dict[str, tuple[float, float]], **options: obj
     rows = rows_of(passage)
     task = SpanTask.define(TaskOptions(kind="spans", spans=SpanOptions(**options)), rows)  # type: ignore[arg-type]
     part = task.encode(small_tokenizer(VOCABULARY), rows, length=64)
-    outputs = np.zeros((len(part.examples.places), 2), np.float32)
+    outputs = np.zeros((len(part.examples.read_positions), 2), np.float32)
     words = passage.split()
     for word, values in scores.items():
         outputs[0 if word == "[CLS]" else part.passage_bounds[0, 0] + words.index(word)] = values
@@ -354,7 +354,7 @@ def test_tuning_finds_the_threshold() -> None:
     rows = Questions(Path("q.json"), passages, ["a", "b", "c"], ["w9"] * 3, [0, 1, 2], [*golds])
     task = SpanTask.define(TaskOptions(kind="spans"), rows)
     part = task.encode(small_tokenizer(VOCABULARY), rows, length=20)
-    outputs = np.zeros((len(part.examples.places), 2), np.float32)
+    outputs = np.zeros((len(part.examples.read_positions), 2), np.float32)
     for n, null in enumerate((4.0, 8.0, 10.0)):
         outputs[part.examples.rows[n]] = null / 2
         outputs[part.examples.rows[n] + 3] = 2.5
@@ -498,7 +498,7 @@ def test_folders_of_transformers_answer(tmp_path: Path) -> None:
     )
     task, part = encode_file(load_model(tmp_path / "m"), path, labelled=False)
     assert isinstance(part, PassagePart)
-    outputs = np.zeros((len(part.examples.places), 2), np.float32)
+    outputs = np.zeros((len(part.examples.read_positions), 2), np.float32)
     assert task.final_answers(task.decode(part, outputs)) == ["w2"]
 
 

@@ -69,7 +69,7 @@ def shown(tokenizer: Tokenizer, part: TaggedPart) -> list[tuple[str, str]]:
     examples, found = part.examples, []
     for n in range(len(examples)):
         start, end = examples.bounds[n : n + 2]
-        places = examples.places[examples.rows[n] : examples.rows[n + 1]]
+        places = examples.read_positions[examples.rows[n] : examples.rows[n + 1]]
         pieces = [
             " ".join(tokenizer.piece(int(i)) for i in ids)
             for ids in (examples.tokens[start:end], examples.tokens[places])
@@ -119,7 +119,7 @@ def test_every_word_is_read_once_and_in_order(
     encoded = encode_sentences(TOKENIZER, words, document_of, length=length)
     examples = encoded.examples
     assert examples.lengths.max() <= length
-    read = [TOKENIZER.piece(int(i)) for i in examples.tokens[examples.places]]
+    read = [TOKENIZER.piece(int(i)) for i in examples.tokens[examples.read_positions]]
     assert read == [word for own in words for word in own]
     owners = np.repeat(examples.owners, np.diff(examples.rows))
     assert owners.tolist() == [s for s, own in enumerate(words) for _ in own]
@@ -142,7 +142,7 @@ def test_a_huge_sentence_is_read_whole() -> None:
     words = [f"w{i % 60}" for i in range(20_000)]
     encoded = encode_sentences(TOKENIZER, [words, ["w1"]], [0, 0], length=40)
     examples = encoded.examples
-    assert (encoded.long, len(examples.places)) == (1, 20_001)
+    assert (encoded.long, len(examples.read_positions)) == (1, 20_001)
     assert len(examples) < 20_001 / 18
 
 

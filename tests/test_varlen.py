@@ -253,15 +253,15 @@ def test_selections_hold_every_position_once_in_its_own_span(
     places = [torch.tensor([p % total for p in own], dtype=torch.int64) for own in requested]
     selected = SelectedPositions.of(inputs, *places)
     for own, rows in zip(places, selected.rows, strict=True):
-        assert torch.equal(selected.at[rows], own)
-    assert len(selected.at) % 32 == 0
+        assert torch.equal(selected.positions[rows], own)
+    assert len(selected.positions) % 32 == 0
     assert len(set(selected.unique.tolist())) == len(selected.unique)
     assert len(selected.spans.cu_seqlens) == len(inputs.spans.cu_seqlens)
-    assert int(selected.spans.cu_seqlens[-1]) == len(selected.at)
+    assert int(selected.spans.cu_seqlens[-1]) == len(selected.positions)
     assert selected.spans.max_seqlen == int(selected.spans.cu_seqlens.diff().max())
     both = zip(spans_of(selected.spans.cu_seqlens), spans_of(inputs.spans.cu_seqlens), strict=True)
     for number, (rows, tokens) in enumerate(both):
-        owned = selected.at[rows][: max(0, len(selected.unique) - rows.start)]
+        owned = selected.positions[rows][: max(0, len(selected.unique) - rows.start)]
         assert ((owned >= tokens.start) & (owned < tokens.stop)).all(), number
 
 

@@ -96,7 +96,9 @@ def padded(batch: PretrainingBatch) -> PaddedBatch:
     total = int(inputs.bounds[-1])
     assert batch.random_next is not None  # sequences of one segment are not measured here
     flat_labels = torch.full((len(inputs.tokens),), IGNORE)
-    flat_labels[batch.masked.at[: batch.masked.count]] = batch.masked.ids[: batch.masked.count]
+    flat_labels[batch.masked.positions[: batch.masked.count]] = batch.masked.ids[
+        : batch.masked.count
+    ]
 
     def rows(values: Tensor, fill: int) -> Tensor:
         out = torch.full(shape, fill)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bothways.errors import ConfigError
@@ -19,6 +19,10 @@ SIZES: dict[str, tuple[int, int, int]] = {
 }
 
 
+DROPOUT = 0.1
+"""Dropout probability of a new encoder (Devlin et al. 2019, appendix A.2)."""
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """The architecture of an encoder."""
@@ -30,8 +34,8 @@ class ModelConfig:
     intermediate: int
     positions: int = 512
     segments: int = 2
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
+    dropout: float = DROPOUT
+    attention_dropout: float = DROPOUT
     norm_eps: float = 1e-12
     init_std: float = 0.02
     left_to_right: bool = False
@@ -95,10 +99,11 @@ class SizeOptions:
     """Feed-forward size. Default: 4 times the hidden size."""
     positions: int = 512
     """Number of learned position embeddings: the maximum sequence length in tokens."""
-    dropout: float = 0.1
-    """Dropout probability after embeddings, attention and feed-forward."""
-    attention_dropout: float = 0.1
-    """Dropout probability of attention weights."""
+    dropout: float | None = None
+    """Dropout probability after embeddings, attention and feed-forward. Default: 0.1; with --start,
+    the model folder's."""
+    attention_dropout: float | None = None
+    """Dropout probability of attention weights. Default: as for dropout."""
     init_std: float = 0.02
     """Standard deviation of initial weights (normal, truncated at two standard deviations)."""
     init: Literal["normal", "primed"] = "normal"
@@ -117,8 +122,20 @@ class SizeOptions:
             heads=heads if self.heads is None else self.heads,
             intermediate=4 * hidden if self.intermediate is None else self.intermediate,
             positions=self.positions,
-            dropout=self.dropout,
-            attention_dropout=self.attention_dropout,
+            dropout=DROPOUT if self.dropout is None else self.dropout,
+            attention_dropout=(
+                DROPOUT if self.attention_dropout is None else self.attention_dropout
+            ),
             init_std=self.init_std,
             left_to_right=left_to_right,
+        )
+
+    def with_dropouts(self, dropout: float, attention_dropout: float) -> SizeOptions:
+        """These options, with the dropout probabilities filled in that were not given."""
+        return replace(
+            self,
+            dropout=dropout if self.dropout is None else self.dropout,
+            attention_dropout=(
+                attention_dropout if self.attention_dropout is None else self.attention_dropout
+            ),
         )

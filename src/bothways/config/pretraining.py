@@ -7,7 +7,7 @@ from typing import Literal
 
 from bothways.config.compute import DeviceName, Precision
 from bothways.config.fields import free, numerics, require
-from bothways.config.model import ModelConfig, SizeOptions
+from bothways.config.model import DROPOUT, ModelConfig, SizeOptions
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
 
@@ -161,7 +161,7 @@ class PretrainConfig:
     """Model folder, or name of a bundled model, to continue pre-training from. Default: new
     weights. To resume a run its content must be the same; its location may change."""
     model: SizeOptions = field(default_factory=SizeOptions)
-    """Size of a new encoder (ignored with --start)."""
+    """Size of a new encoder. With --start only the dropout probabilities are used."""
     clock: ClockOptions = field(default_factory=ClockOptions)
     """Length of training (give exactly one)."""
     phases: tuple[Phase, ...] = (
@@ -212,6 +212,8 @@ class PretrainConfig:
         total = sum(phase.share for phase in self.phases)
         if abs(total - 1) > 1e-6:
             raise ConfigError(f"phases: the shares add up to {total:g}; they must add up to 1.")
+        if self.start is None:
+            object.__setattr__(self, "model", self.model.with_dropouts(DROPOUT, DROPOUT))
         longest = max(phase.length for phase in self.phases)
         if self.start is None and longest > self.model.positions:
             raise ConfigError(

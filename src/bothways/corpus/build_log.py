@@ -8,6 +8,7 @@ resumes from the position after them.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -60,7 +61,6 @@ class BuildLog:
         self.opened_at = time.perf_counter()
         self.folder = out.with_name(f"{PARTIAL}units-{out.name}")
         self._scratch = self.folder / "scratch"
-        self.folder.mkdir(parents=True, exist_ok=True)
         self._file = self._open()
         self.after = Position()
         self.counts = Counts()
@@ -71,6 +71,16 @@ class BuildLog:
         self._recover(struct.pack("<Q", len(identity)) + identity)
 
     def _open(self) -> BinaryIO:
+        """The log, locked."""
+        while True:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                file = self._locked()
+                if _has_path(file, self.folder / _LOG):
+                    return file
+                file.close()  # another build finished and removed it before it was locked here
+
+    def _locked(self) -> BinaryIO:
         descriptor = os.open(self.folder / _LOG, os.O_RDWR | os.O_CREAT, 0o666)
         file = os.fdopen(descriptor, "r+b")
         try:
@@ -164,6 +174,14 @@ class BuildLog:
         """Delete the log: the corpus is complete, or cannot be built at all."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self._file.close()
+
+
+def _has_path(file: BinaryIO, path: Path) -> bool:
+    """Whether an open file is still the one at this path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _unpack(payload: bytes) -> tuple[EncodedUnit, Counts, Position]:

@@ -113,12 +113,11 @@ class _BlockReader:
 
     def _lines(self, data: bytes) -> list[str]:
         """The block's lines; decoded one by one only if the block as a whole cannot be."""
-        if self.block.first_line == 1:
-            data = data.removeprefix(BOM)
         data = data.removesuffix(b"\n")
         if len(data) <= self.limit:
+            mark = len(BOM) if self.block.first_line == 1 and data.startswith(BOM) else 0
             try:
-                text = data.decode()
+                text = data[mark:].decode()
             except UnicodeDecodeError:
                 pass
             else:
@@ -130,13 +129,12 @@ class _BlockReader:
 
     def _line(self, line: bytes, number: int) -> str:
         try:
-            # The byte order mark of the file, if any, has been removed already.
             return decode_line(line, self.block.source, number, self.limit)
         except InputError:
             if self.config.broken == "stop" or len(line) > self.limit + 1:
                 raise
-        text = line.removesuffix(b"\r").decode("utf-8", "replace")
-        return self._replace_broken(text, line, number)
+        body = line.removesuffix(b"\r").removeprefix(BOM if number == 1 else b"")
+        return self._replace_broken(body.decode("utf-8", "replace"), line, number)
 
     def _replace_broken(self, text: str, original: bytes, number: int) -> str:
         """Replace characters that cannot be text, and count all U+FFFD not in the original."""

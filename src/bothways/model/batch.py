@@ -114,13 +114,13 @@ class SelectedPositions:
 
     Attributes:
         unique: int64 [at most N], increasing; on the CPU.
-        at: int64 [N]; the same on the batch's device, with a tail of zeros.
+        positions: int64 [N]; the same on the batch's device, with a tail of zeros.
         rows: int64 each; for every requested set of positions, its rows among the N.
         spans: which of the N rows lie in which span of :attr:`Inputs.spans`.
     """
 
     unique: NDArray[np.int64]
-    at: Tensor
+    positions: Tensor
     rows: tuple[Tensor, ...]
     spans: Spans
 
@@ -146,19 +146,19 @@ class MaskedTargets:
     """Targets of the language model.
 
     Attributes:
-        at: int64 [M]; flat positions, increasing; the tail is 0.
+        positions: int64 [M]; flat positions, increasing; the tail is 0.
         ids: int64 [M]; the original ids at these positions, or left to right the next ones; the
             tail is :data:`IGNORE`.
         count: how many of them are real.
     """
 
-    at: Tensor
+    positions: Tensor
     ids: Tensor
     count: int
 
     def to(self, device: torch.device | str) -> MaskedTargets:
         """The same on another device."""
-        return MaskedTargets(move(self.at, device), move(self.ids, device), self.count)
+        return MaskedTargets(move(self.positions, device), move(self.ids, device), self.count)
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class PretrainingBatch:
 
     def _select(self, inputs: Inputs) -> SelectedPositions:
         starts = [] if self.random_next is None else [self.inputs.starts]
-        return SelectedPositions.of(inputs, self.masked.at, *starts)
+        return SelectedPositions.of(inputs, self.masked.positions, *starts)
 
 
 def flat_inputs(

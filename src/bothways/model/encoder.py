@@ -103,7 +103,9 @@ class Encoder(nn.Module):
         # Left to right, the language model needs nearly all positions.
         if self.config.left_to_right or not self.shared.fast:
             x_TH = self.forward(inputs, dtype=dtype)
-            return [x_TH.index_select(0, selected.at.index_select(0, r)) for r in selected.rows]
+            return [
+                x_TH.index_select(0, selected.positions.index_select(0, r)) for r in selected.rows
+            ]
         self._check(inputs)
         layout = self._layout(inputs, dtype)
         x_TH = self.embeddings(inputs, dtype)
@@ -111,7 +113,7 @@ class Encoder(nn.Module):
         for layer in lower:
             x_TH = self.shared.run(layer, x_TH, layout)
         queries = layout.select(inputs, selected)
-        x_NH = self.shared.run(last.forward_at, x_TH, selected.at, queries)
+        x_NH = self.shared.run(last.forward_at, x_TH, selected.positions, queries)
         return [x_NH.index_select(0, rows) for rows in selected.rows]
 
     def _layout(

@@ -8,7 +8,6 @@ are the files that transformers reads and writes; ``bothways.json`` adds what th
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from bothways.config import ModelConfig
@@ -34,16 +33,12 @@ from bothways.model.formats import (
     to_hugging_face,
 )
 from bothways.model.heads import Bert
+from bothways.model.weight_files import WEIGHTS, read_weights
 from bothways.randomness import Purpose
 from bothways.shipped import SHIPPED, model_folder
 from bothways.tokenization.tokenizer import Tokenizer
 
-WEIGHTS, OLD_WEIGHTS, CONFIG, ABOUT = (
-    "model.safetensors",
-    "pytorch_model.bin",
-    "config.json",
-    "bothways.json",
-)
+CONFIG, ABOUT = "config.json", "bothways.json"
 _HEADS = ("masked_lm", "next_sentence", "classifier", "tagger", "span")
 _CHOICE = "BertForMultipleChoice"
 _BILSTM = "BiLSTM"  # prefix of an architecture's name
@@ -136,7 +131,7 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
         f"{', '.join(SHIPPED)}",
     )
     config = config_from_hugging_face(values, where=str(folder / CONFIG))
-    path, theirs = _read_weights(folder)
+    path, theirs = read_weights(folder)
     architectures = values.get("architectures") or []
     state, unused = from_hugging_face(
         theirs, config, where=str(path), tagging=TAGGING in architectures
@@ -144,6 +139,7 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     _refuse_other_layers(unused, config, path)
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
     _check_sizes(config, tokenizer, str(vocabulary or folder))
+    _refuse_odd_heads(state, path)
     model = empty_model(config, state)
     fresh = _fill(model, state, path)
     about = {}
@@ -225,6 +221,20 @@ def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
     return missing
 
 
+def _refuse_odd_heads(state: dict[str, Tensor], path: Path) -> None:
+    """Refuse a task head whose weight does not tell its outputs and the size of its inputs."""
+    for head in ("classifier", "tagger", "span"):
+        if not any(name.startswith(f"{head}.") for name in state):
+            continue
+        weight = state.get(f"{head}.output.weight")
+        if weight is None or weight.ndim != 2 or not weight.numel():
+            found = "is missing" if weight is None else f"has shape {tuple(weight.shape)}"
+            raise ModelError(
+                f"{path}: the weight of the task head ({head}) {found}; its shape should "
+                "be (outputs, hidden size). The file is damaged or incomplete."
+            )
+
+
 def _refuse_other_layers(unused: list[str], config: ModelConfig, path: Path) -> None:
     """Refuse weights of more layers than config.json has: without the last ones the network would
     compute something else, without an error."""
@@ -235,41 +245,6 @@ def _refuse_other_layers(unused: list[str], config: ModelConfig, path: Path) -> 
             f"{path} holds weights of layers beyond the {config.layers} that {CONFIG} calls for, "
             f"such as {extra[0]}; the folder's files do not belong together."
         )
-
-
-def _read_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
-    path = folder / WEIGHTS
-    old = folder / OLD_WEIGHTS
-    if not path.exists() and not old.exists():
-        raise ModelError(
-            f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}; a model folder holds the weights "
-            "in one of these."
-        )
-    try:
-        if path.exists():
-            return path, load_file(path)
-        # weights_only: nothing is unpickled but tensors.
-        return old, _only_tensors(torch.load(old, map_location="cpu", weights_only=True), old)
-    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
-        broken = path if path.exists() else old
-        raise ModelError(
-            f"{broken} is damaged or truncated ({error}); copy it again, or use an earlier "
-            "checkpoint."
-        ) from None
-    except pickle.UnpicklingError:
-        # torch's own message recommends unpickling it anyway.
-        raise ModelError(
-            f"{old} is damaged or holds more than plain weights, and loading it could execute "
-            "arbitrary code; ask whoever made it for a model.safetensors."
-        ) from None
-
-
-def _only_tensors(content: Any, path: Path) -> dict[str, Tensor]:
-    if isinstance(content, dict) and all(isinstance(v, Tensor) for v in content.values()):
-        return content
-    raise ModelError(
-        f"{path} does not hold a dictionary of weights by name; save only the model's state_dict()."
-    )
 
 
 def _check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:

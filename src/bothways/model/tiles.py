@@ -120,7 +120,7 @@ class Tiles(RowMap):
             rows.append(np.where(real, first[tile.members, None] + column, -1).ravel())
             queries.append((start, most))
             start += tile.sequences * most
-        row_map = _row_map(rows, len(selected.at), inputs.tokens.device)
+        row_map = _row_map(rows, len(selected.positions), inputs.tokens.device)
         return QueryTiles(*row_map, queries=tuple(queries), keys=self)
 
 

@@ -26,7 +26,12 @@ from bothways.pretraining.evaluation import heldout_batches
 from bothways.pretraining.objective import HeldOut, measure, pretraining_loss
 from bothways.pretraining.record import CURVES, Window, draw_curves, log_window
 from bothways.pretraining.snapshots import check_snapshots, keep_snapshot, snapshot_folder
-from bothways.pretraining.start import open_corpus, starting_model, weights_digest
+from bothways.pretraining.start import (
+    SHAPE_OPTIONS,
+    open_corpus,
+    starting_model,
+    weights_digest,
+)
 from bothways.pretraining.utilization import Utilization
 from bothways.training.device import choose_device, peak_memory_note
 from bothways.training.engine import Trainer
@@ -87,6 +92,9 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     _check_micro_batches(config, ranks)
     store = open_corpus(config.corpus)
     model = starting_model(config, store).to(device.torch)
+    shape = model.config  # with --start, its dropouts are used unless others are given
+    size = config.model.with_dropouts(shape.dropout, shape.attention_dropout)
+    config = replace(config, model=size)
     model.shared.fast = config.kernels == "fast"
     model.shared.recompute = config.recompute
     sources = [
@@ -110,6 +118,7 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
         inputs=inputs,
         resolve=lambda: {**resolve_clock(config, model, sources, ranks), **numerics},
         ranks=ranks,
+        without=SHAPE_OPTIONS if config.start else (),
     )
     precision = run.resolved["precision"] if config.precision == "auto" else config.precision
     numerics = {"precision": precision, **numerics}
@@ -306,6 +315,11 @@ class _Pretraining:
             f"{shape.vocab_size:,}: {shape.parameters() / 1e6:.1f} M parameters "
             f"({shape.parameters(heads=True) / 1e6:.1f} M with the pre-training heads)"
         )
+        if self.config.start:
+            watch.say(
+                f"weights of {self.config.start}, dropout {shape.dropout:g}, of attention weights "
+                f"{shape.attention_dropout:g}"
+            )
         watch.say(
             f"corpus {self.store.folder}: {self.store.documents:,} documents, "
             f"{self.store.sentences:,} sentences, {self.store.tokens:,} tokens"

@@ -81,6 +81,8 @@ def _tokens(store: TokenStore, batch: PretrainingBatch, config: ShowConfig) -> l
     tokens = [Text(tokenizer.piece(i), style=_SPECIAL if i in special else "") for i in shown]
     if not config.masking.left_to_right:
         count, targets = batch.masked.count, batch.masked
-        for at, original in zip(targets.at.tolist()[:count], targets.ids.tolist(), strict=False):
+        for at, original in zip(
+            targets.positions.tolist()[:count], targets.ids.tolist(), strict=False
+        ):
             tokens[at] = Text(f"{tokens[at].plain}{{{tokenizer.piece(original)}}}", style=_TARGET)
     return tokens

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 import torch
 
-from bothways.config import ModelConfig, PretrainConfig
+from bothways.config import ModelConfig, PretrainConfig, SizeOptions, digest
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
 from bothways.files import sha256
 from bothways.model.encoder import init_weights
-from bothways.model.folder import OLD_WEIGHTS, WEIGHTS, load_model
+from bothways.model.folder import empty_model, load_model
 from bothways.model.heads import Bert, MaskedLMHead, NextSentenceHead
 from bothways.model.priming import prime_first_layer
+from bothways.model.weight_files import weight_files
 from bothways.pretraining.objective import PAIR_TASKS
 from bothways.randomness import Purpose
 from bothways.shipped import model_folder
 
 Head = TypeVar("Head", bound=torch.nn.Module)
+
+_DROPOUTS = ("dropout", "attention_dropout")
+SHAPE_OPTIONS = tuple(f"model.{f.name}" for f in fields(SizeOptions) if f.name not in _DROPOUTS)
+"""Options of a new encoder that --start leaves without effect."""
 
 
 def open_corpus(folder: str) -> TokenStore:
@@ -58,7 +64,7 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
 
 
 def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
-    """The model of --start, unchanged.
+    """The model of --start, with the dropout probabilities of ``config.model`` where it has any.
 
     Raises:
         ConfigError, StoreError, ModelError: see :func:`starting_model`.
@@ -78,7 +84,22 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
             f"phases: length {longest} is over the {shape.positions} positions of "
             f"{config.start}; shorten the phase."
         )
-    return loaded.model
+    if shape.segments < 2 and config.pairs.kind in PAIR_TASKS:
+        raise ConfigError(
+            f"{config.start} distinguishes no segments (type_vocab_size 1), and pairs.kind "
+            f"{config.pairs.kind} makes sequences of two; choose --pairs.kind full or single."
+        )
+    asked: dict[str, Any] = {name: getattr(config.model, name) for name in _DROPOUTS}
+    given = {name: value for name, value in asked.items() if value is not None}
+    return _with_shape(loaded.model, replace(shape, **given))
+
+
+def _with_shape(model: Bert, shape: ModelConfig) -> Bert:
+    """The same weights in a model of another dropout; layers take it when they are made."""
+    state = model.state_dict()
+    other = empty_model(shape, state)
+    other.load_state_dict(state, assign=True)
+    return other.train(model.training)
 
 
 def check_direction(config: PretrainConfig, shape: ModelConfig) -> None:
@@ -115,7 +136,6 @@ def _new_head(head: Head, shape: ModelConfig, seed: int, index: int) -> Head:
 
 
 def weights_digest(model: str) -> str:
-    """A digest of the weights file that :func:`load_model` reads."""
-    folder = model_folder(model)
-    path = folder / WEIGHTS
-    return sha256(path if path.exists() else folder / OLD_WEIGHTS)[:16]
+    """A digest of the weights file, or of the parts, that :func:`load_model` reads."""
+    digests = [sha256(file) for file in weight_files(model_folder(model))]
+    return digests[0][:16] if len(digests) == 1 else digest(digests)

@@ -198,7 +198,8 @@ def _encode_windows(
                 read.append(end - first + 1)
             read_positions.append(cls + np.array(read, dtype=np.int64))
     examples = sequences.examples(
-        places=np.concatenate(read_positions), owners=np.repeat(np.arange(len(texts)), counts)
+        read_positions=np.concatenate(read_positions),
+        owners=np.repeat(np.arange(len(texts)), counts),
     )
     return _Windows(examples, encodings, counts)
 
@@ -214,7 +215,7 @@ def _embed_windows(
     vectors = np.zeros((count, width), np.float32)
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
         batch = examples.batch(indices, max_positions=model.config.positions).to(model.device)
-        states_RD = _layer_states(model, batch.inputs, layers, combine)[batch.at].cpu()
+        states_RD = _layer_states(model, batch.inputs, layers, combine)[batch.read_positions].cpu()
         by_window = torch.split(states_RD, np.diff(batch.bounds).tolist())
         for w, window_states in zip(indices.tolist(), by_window, strict=True):
             text = examples.owners[w]

@@ -44,31 +44,35 @@ class TaskBatch:
 
     Attributes:
         inputs: their sequences.
-        at: int64 [R]; the tokens read, as places in the flat batch.
+        read_positions: int64 [R]; the flat positions of the tokens read.
         bounds: int64 [N + 1], on the CPU; item n has the rows ``bounds[n]:bounds[n + 1]``.
         targets: for each row a class, int64 [R], or a score, float32 [R]; or for each item and
             output the target row, counted from the item's first row, int64 [N, C].
-        found: ``at`` prepared for the encoder, once the batch is on its device; None if every token
-            is read.
+        selected: ``read_positions`` prepared for the encoder, once the batch is on its device; None
+            if every token is read.
     """
 
     inputs: Inputs
-    at: Tensor
+    read_positions: Tensor
     bounds: NDArray[np.int64]
     targets: Tensor
-    found: SelectedPositions | None = None
+    selected: SelectedPositions | None = None
 
     @property
     def reads_all(self) -> bool:
         """Whether the head reads every token."""
-        return len(self.at) == int(self.inputs.bounds[-1])
+        return len(self.read_positions) == int(self.inputs.bounds[-1])
 
     def to(self, device: torch.device | str) -> TaskBatch:
         """The same batch on another device, with everything that GPU kernels need."""
         inputs = self.inputs.to(device)
-        found = None if self.reads_all else SelectedPositions.of(inputs, self.at)
+        selected = None if self.reads_all else SelectedPositions.of(inputs, self.read_positions)
         return TaskBatch(
-            inputs, move(self.at, device), self.bounds, move(self.targets, device), found
+            inputs,
+            move(self.read_positions, device),
+            self.bounds,
+            move(self.targets, device),
+            selected,
         )
 
 
@@ -81,7 +85,7 @@ class Examples:
         segments: int8 [S].
         bounds: int64 [Q + 1]; sequence q is ``tokens[bounds[q]:bounds[q + 1]]``.
         items: int64 [N + 1]; item n is the sequences ``items[n]:items[n + 1]``.
-        places: int64 [R], increasing; the tokens read, as places in ``tokens``.
+        read_positions: int64 [R], increasing; the tokens read, by their positions in ``tokens``.
         owners: int64 [N], not decreasing; the example that each item belongs to. An example has
             several items if it is read in several windows.
         cut: how many examples lost tokens to the length limit.
@@ -93,7 +97,7 @@ class Examples:
     segments: NDArray[np.int8]
     bounds: NDArray[np.int64]
     items: NDArray[np.int64]
-    places: NDArray[np.int64]
+    read_positions: NDArray[np.int64]
     owners: NDArray[np.int64]
     cut: int = 0
     targets: NDArray[Any] | None = None
@@ -104,7 +108,7 @@ class Examples:
         segments: NDArray[np.int8],
         bounds: NDArray[np.int64],
         *,
-        places: NDArray[np.int64] | None = None,
+        read_positions: NDArray[np.int64] | None = None,
         owners: NDArray[np.int64] | None = None,
         cut: int = 0,
     ) -> Examples:
@@ -115,7 +119,7 @@ class Examples:
             segments,
             bounds,
             items=np.arange(len(bounds)),
-            places=bounds[:-1] if places is None else places,
+            read_positions=bounds[:-1] if read_positions is None else read_positions,
             owners=np.arange(len(bounds) - 1) if owners is None else owners,
             cut=cut,
         )
@@ -130,8 +134,8 @@ class Examples:
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
-        """int64 [N + 1]; item n is read at ``places[rows[n]:rows[n + 1]]``."""
-        return np.searchsorted(self.places, self.bounds[self.items]).astype(np.int64)
+        """int64 [N + 1]; item n is read at ``read_positions[rows[n]:rows[n + 1]]``."""
+        return np.searchsorted(self.read_positions, self.bounds[self.items]).astype(np.int64)
 
     @cached_property
     def first_items(self) -> NDArray[np.int64]:
@@ -139,7 +143,7 @@ class Examples:
         return np.flatnonzero(np.diff(self.owners, prepend=-1)).astype(np.int64)
 
     @property
-    def several(self) -> int:
+    def windowed(self) -> int:
         """How many examples have more than one item."""
         return int((np.diff([*self.first_items, len(self)]) > 1).sum())
 
@@ -166,7 +170,7 @@ class Examples:
         rows = _concatenated_ranges(self.rows[indices], self.rows[indices + 1])
         counts = np.diff(self.rows)[indices]
         shift = np.cumsum([0, *self.lengths[indices][:-1]]) - self.bounds[self.items[indices]]
-        at = self.places[rows] + np.repeat(shift, counts)
+        at = self.read_positions[rows] + np.repeat(shift, counts)
         targets = np.zeros(0)
         if self.targets is not None:
             targets = self.targets[indices if self.targets.ndim == 2 else rows]
@@ -229,7 +233,7 @@ def encode_examples(
         np.concatenate(segments),
         bounds,
         items=items,
-        places=bounds[:-1],
+        read_positions=bounds[:-1],
         owners=np.arange(len(items) - 1),
         cut=int((np.diff(np.cumsum([0, *cut])[items]) > 0).sum()),
     )
@@ -267,7 +271,7 @@ class SequenceBuilder:
     def examples(
         self,
         *,
-        places: NDArray[np.int64] | None = None,
+        read_positions: NDArray[np.int64] | None = None,
         owners: NDArray[np.int64] | None = None,
         cut: int = 0,
     ) -> Examples:
@@ -276,7 +280,7 @@ class SequenceBuilder:
             np.concatenate(self._tokens),
             np.concatenate(self._segments),
             np.array(self._bounds, dtype=np.int64),
-            places=places,
+            read_positions=read_positions,
             owners=owners,
             cut=cut,
         )

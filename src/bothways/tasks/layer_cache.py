@@ -51,7 +51,7 @@ def cached_layers(
         ModelError: a hidden state is not finite, or too large for 16 bits.
     """
     if _fingerprint(folder) != fingerprint:
-        shape = (len(examples.places), model.config.layers + 1, model.config.hidden)
+        shape = (len(examples.read_positions), model.config.layers + 1, model.config.hidden)
         size = np.prod(shape) * 2 / 2**20
         say(
             f"{folder.name}: computing {shape[1]} layers for {shape[0]:,} words from "
@@ -90,7 +90,7 @@ def _compute(
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
         batch = examples.batch(indices, max_positions=model.config.positions).to(model.device)
         states = model.encoder.hidden_states(batch.inputs, dtype=dtype)
-        words = torch.stack([x_TH.index_select(0, batch.at) for x_TH in states], 1)
+        words = torch.stack([x_TH.index_select(0, batch.read_positions) for x_TH in states], 1)
         features = words.to(torch.float16).cpu().numpy()
         if not np.isfinite(features).all():
             raise ModelError(

@@ -118,7 +118,7 @@ def pool_windows(
 def windows_note(name: str, examples: Examples, length: int, pooling: str) -> list[str]:
     """Notes on texts read in several windows, and on pairs that were cut nevertheless."""
     texts = len(examples.first_items)
-    several = examples.several
+    several = examples.windowed
     notes = []
     if several:
         windows = len(examples) - texts + several

@@ -241,8 +241,10 @@ class _WindowBuilder:
 
     def examples(self, cut: int) -> Examples:
         """All windows, with every token read."""
-        places = np.arange(sum(map(len, self.starts)))
-        return self._sequences.examples(places=places, owners=np.array(self._owners), cut=cut)
+        read_positions = np.arange(sum(map(len, self.starts)))
+        return self._sequences.examples(
+            read_positions=read_positions, owners=np.array(self._owners), cut=cut
+        )
 
 
 def _window_target(answer: AnswerPlace, start: int, end: int, before: int) -> tuple[int, int]:
@@ -285,7 +287,7 @@ def include_trailing_marks(text: str, starts: NDArray[np.int32], ends: NDArray[n
 def _notes(rows: Questions, examples: Examples, cut: int) -> list[str]:
     name, count = rows.path.name, f"{len(rows):,} questions"
     notes = []
-    several = examples.several
+    several = examples.windowed
     if several:
         notes.append(
             f"{name}: {several:,} of {count} have a passage that is read in several windows "

@@ -88,7 +88,7 @@ def predict_texts(
     examples = task.examples(loaded.tokenizer, a, b, length=length)
     outputs = outputs_of(loaded, task, examples, dtype=dtype)
     logits_NC = task.pooled(examples, outputs).astype(np.float64)
-    counts = {"cut": examples.cut, "several": examples.several, "length": length}
+    counts = {"cut": examples.cut, "several": examples.windowed, "length": length}
     if not isinstance(task, ClassificationTask):
         return Prediction([], logits_NC, ("score",), **counts)
     values = softmax(logits_NC, axis=-1)
@@ -219,7 +219,7 @@ def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> O
     """
     was_training = model.training
     model.eval()
-    outputs = np.zeros((len(examples.places), model.task_outputs), dtype=np.float32)
+    outputs = np.zeros((len(examples.read_positions), model.task_outputs), dtype=np.float32)
     with torch.inference_mode():
         for indices in length_batches(examples.lengths, PREDICT_TOKENS):
             batch = examples.batch(indices, max_positions=model.config.positions)

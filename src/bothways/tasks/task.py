@@ -231,5 +231,7 @@ def task_loss(kind: LossKind, targets: int) -> Loss[TaskBatch]:
 
 def read_outputs(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> Tensor:
     """The outputs [R, C] of the task head."""
-    x_RH = model.task_vectors(batch.inputs, batch.at, dtype=dtype, selected=batch.found)
+    x_RH = model.task_vectors(
+        batch.inputs, batch.read_positions, dtype=dtype, selected=batch.selected
+    )
     return model.task_logits(x_RH)

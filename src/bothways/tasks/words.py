@@ -116,7 +116,7 @@ def encode_sentences(
     encoded, unreadable = encode(tokenizer, sentences)
     document_of = range(len(sentences)) if documents is None else documents
     sequences = SequenceBuilder(tokenizer)
-    places: list[Indices] = []
+    read_positions: list[Indices] = []
     owners: list[int] = []
     long = 0
     for _, group in groupby(range(len(sentences)), key=document_of.__getitem__):
@@ -127,12 +127,14 @@ def encode_sentences(
             windows = [*_windows(encoded[s], start, len(document), length - 2)]
             for window in windows:
                 cls = sequences.add(document[window.first : window.end])
-                places.append(cls + 1 + window.read - window.first)
+                read_positions.append(cls + 1 + window.read - window.first)
                 owners.append(s)
             long += len(windows) > 1
     return EncodedSentences(
         encoded,
-        sequences.examples(places=np.concatenate(places), owners=np.array(owners, dtype=np.int64)),
+        sequences.examples(
+            read_positions=np.concatenate(read_positions), owners=np.array(owners, dtype=np.int64)
+        ),
         unreadable=unreadable,
         skipped=sum(map(len, sentences)) - sum(len(s.word) for s in encoded),
         long=long,

@@ -1,0 +1,90 @@
+"""scripts/: what was measured is reused under the same settings only."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from bothways.model.folder import Loaded
+from model_examples import SHAPES, small_bert, small_config, small_tokenizer
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ModuleType:
+    """The script that the test is parametrized with."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+    return importlib.import_module(request.param)
+
+
+def call(script: ModuleType, *words: object) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [script.__name__, *map(str, words)])
+        script.main()
+
+
+@pytest.mark.parametrize("script", ["score_model"], indirect=True)
+def test_each_model_has_a_primed_start_of_its_own(script: ModuleType, tmp_path: Path) -> None:
+    first, second = (
+        Loaded(small_bert(small_config(shape)), small_tokenizer(shape[4]), {})
+        for shape in SHAPES[:2]
+    )
+    folders = [script._primed(loaded, tmp_path) for loaded in (first, second, first)]
+    assert folders[0] == folders[2] != folders[1]
+    assert json.loads(Path(folders[1], "config.json").read_text())["vocab_size"] == SHAPES[1][4]
+
+
+@pytest.mark.parametrize("script", ["score_model"], indirect=True)
+def test_each_dev_file_of_qnli_is_split_by_itself(script: ModuleType, tmp_path: Path) -> None:
+    given = dict.fromkeys(("batch", "epochs", "dropout", "lr"))
+    seen = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        (folder / "QNLI").mkdir(parents=True)
+        rows = [f"{n}\tWho {n}?\tThe {name} {n}.\tentailment" for n in range(40)]
+        text = "\n".join(["index\tquestion\tsentence\tlabel", *rows]) + "\n"
+        (folder / "QNLI" / "dev.tsv").write_text(text)
+        options = argparse.Namespace(glue=folder, work=tmp_path / "work", **given)
+        task = script._recipe("qnli", options).task
+        seen.append(Path(task.train).read_text())
+        assert Path(task.dev).exists()
+    assert "The first" in seen[0]
+    assert "The second" in seen[1]
+
+
+@pytest.mark.parametrize("script", ["compare_kernels"], indirect=True)
+def test_a_curve_of_other_settings_is_refused(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(options: Any, *_: Any) -> dict[str, Any]:
+        loss = [1.0] * options.steps
+        return {"loss": loss, "heldout_loss": 1.0, "cpu_seconds": 1.0, "settings": vars(options)}
+
+    monkeypatch.setattr(script, "_train", train)
+    words = ["corpus", "--out", tmp_path, "--runs", "fast", "plain", "--threads", 1]
+    call(script, *words, "--steps", 30)
+    call(script, *words, "--steps", 30, "--smooth", 5)
+    with pytest.raises(SystemExit, match=r"fast\.json was made with steps 30, not 40; move it"):
+        call(script, *words, "--steps", 40)
+
+
+@pytest.mark.parametrize("script", ["measure_plan"], indirect=True)
+def test_a_plan_of_other_settings_is_refused(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(words: list[str], *, recompute: bool) -> dict[str, Any]:
+        return {"settings": {"words": words}, "recompute": recompute}
+
+    monkeypatch.setattr(script, "_measure", measure)
+    monkeypatch.setattr(script, "_table", lambda _: "")
+    words = ["corpus", "--out", tmp_path / "plan.json"]
+    call(script, *words, "--cases", "tiny", "base")
+    call(script, *words, "--cases", "small")
+    with pytest.raises(SystemExit, match=r"'tiny' was measured with .*length: 128.*length: 64"):
+        call(script, *words, "--cases", "small", "--length", 64)
