@@ -353,6 +353,15 @@ def test_the_record_holds_every_run_and_the_fingerprint_what_it_depends_on(
     assert "published |" not in text.split("## ")[0], "the figure prints no numbers"
 
 
+def test_the_settings_say_what_is_masked_and_paired(world: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("masking: {rate: 0.25, kind: words}\npairs: {kind: order}\n")
+    config = ReproduceConfig("table8", scale="cpu", **world, recipe=str(path))
+    found, ledger = make_grid(TABLES["table8"], SCALES["cpu"], config), Ledger(Path(config.out))
+    text = markdown(found, cells(found, ledger), ledger, config)
+    assert "| pairs.kind order; masking.kind words, masking.rate 0.25; unless" in text
+
+
 @pytest.mark.parametrize("name", list(TABLES))
 def test_every_table_draws_with_nothing_there(name: str, world: dict[str, Any]) -> None:
     from bothways.reproduce.plot import draw

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from bothways import cli
-from bothways.config import PretrainConfig, ReproduceConfig
+from bothways.config import PretrainConfig, ReproduceConfig, recipe_fields
 from bothways.errors import ConfigError, InputError
 from bothways.reproduce import grid
 from bothways.reproduce.changes import changed, difference
 from bothways.reproduce.scales import SCALES, TASKS
-from bothways.reproduce.tables import TABLES
+from bothways.reproduce.tables import TABLES, Row
 from reproduce_examples import grid_of, kinds, make_world
 
 
@@ -244,6 +244,39 @@ def test_a_recipe_takes_the_place_of_the_scales(world: dict[str, Any], tmp_path:
         grid_of("table8", "cpu", **world, recipe=str(path))
     found = grid_of("table8", "cpu", **world, recipe=str(path), steps=5)
     assert kinds(found, "pretrain")[0].config.clock.steps == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe", "option", "found"),
+    [
+        ("masking-rate", "masking: {rate: 0.25}", "masking.rate", [0.15, 0.3]),
+        ("masking-rate", "masking: {rate: 0.3}", "masking.rate", [0.15, 0.3]),
+        ("whole-words", "masking: {kind: words}", "masking.kind", ["pieces", "words"]),
+        ("masks", "masking: {duplicates: 1}", "masking.duplicates", [0, 1]),
+        ("table5", "pairs: {kind: full}", "pairs.kind", ["next", "full", "full"]),
+        ("figure5", "pairs: {kind: full}", "pairs.kind", ["next", "full"]),
+    ],
+)
+def test_rows_are_what_their_labels_say_whatever_the_recipe_says(
+    name: str, recipe: str, option: str, found: list[Any], world: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(recipe + "\n")
+    runs = kinds(grid_of(name, "cpu", **world, recipe=str(path)), "pretrain")
+    assert [recipe_fields(step.config)[option] for step in runs] == found
+
+
+def test_rows_that_a_recipe_makes_the_same_are_refused(
+    world: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = (Row(("as the recipe",)), Row(("30%",), pretrain={"masking.rate": 0.3}))
+    table = dataclasses.replace(TABLES["masking-rate"], rows=rows)
+    monkeypatch.setitem(TABLES, "masking-rate", table)
+    path = tmp_path / "own.yaml"
+    path.write_text("masking: {rate: 0.3}\n")
+    with pytest.raises(ConfigError, match=r"own\.yaml: .* 'as the recipe' and '30%' of masking-r"):
+        grid_of("masking-rate", "cpu", **world, recipe=str(path))
+    assert grid_of("masking-rate", "cpu", **world)
 
 
 def test_a_recipe_may_say_how_to_compute_but_not_where_to_start(

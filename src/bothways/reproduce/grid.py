@@ -7,11 +7,11 @@ is one step, because the name of a step holds a digest of all that it depends on
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bothways.config import (
-    ClockOptions,
     CorpusConfig,
     LayerChoice,
     LearningOptions,
@@ -25,10 +25,10 @@ from bothways.config import (
 from bothways.corpus.store import Manifest, TokenStore
 from bothways.errors import ConfigError
 from bothways.files import sha256
-from bothways.options import read_recipe
 from bothways.pretraining.instances import store_problem
 from bothways.pretraining.run import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
+from bothways.reproduce.base_recipe import base_recipe
 from bothways.reproduce.changes import changed, difference
 from bothways.reproduce.columns import BoundColumn, bind_columns
 from bothways.reproduce.data import TaskData, check_data, features_config, read_task
@@ -112,6 +112,7 @@ def make_grid(table: Table, scale: Scale, config: ReproduceConfig) -> Grid:
     check_data(table, scale, columns, config)
     builder = _GridBuilder(table, scale, config, columns)
     rows = tuple(grid_row for row in table.rows for grid_row in builder.rows(row))
+    _refuse_equal(rows, table, config)
     sizes = [row.label for row in table.rows if row.size is not None]
     if sizes and sizes != [row.label for row in rows]:
         shown = ", ".join("/".join(label) for label in sizes)
@@ -120,6 +121,18 @@ def make_grid(table: Table, scale: Scale, config: ReproduceConfig) -> Grid:
             f"The published figures are for layers/hidden/heads {shown}, in this order.",
         )
     return Grid(table, scale, columns, rows, builder.steps, (*notes, *scale.notes), builder.base)
+
+
+def _refuse_equal(rows: Sequence[GridRow], table: Table, config: ReproduceConfig) -> None:
+    """Refuse rows that --recipe makes the same: they would be compared with themselves."""
+    seen: dict[tuple[tuple[ScoreSource, ...], ...], GridRow] = {}
+    for row in rows:
+        if (equal := seen.setdefault(row.cells, row)) is not row:
+            raise ConfigError(
+                f"{config.recipe or config.scale}: with this recipe the rows "
+                f"{' / '.join(equal.label)!r} and {' / '.join(row.label)!r} of {table.name} are "
+                "the same runs; leave out of the recipe what the rows vary."
+            )
 
 
 @dataclass(frozen=True)
@@ -177,7 +190,7 @@ class _GridBuilder:
         self.table, self.scale, self.config, self.columns = table, scale, config, columns
         self.out = Path(config.out)
         self.steps: dict[str, Step] = {}
-        self.base = _base_recipe(scale, config)
+        self.base = base_recipe(table, scale, config)
         self.steps_of_run = self.base.clock.steps or 0
         self.seeds = config.seeds or (scale.many_seeds if table.many_seeds else scale.seeds)
         self.tasks: dict[str, TaskData] = {}
@@ -409,40 +422,6 @@ class _GridBuilder:
 def snapshot_steps(scale: Scale, steps: int) -> tuple[int, ...]:
     """The steps after which the model of a run is kept."""
     return tuple(dict.fromkeys(max(1, round(share * steps)) for share in scale.snapshots))
-
-
-def _base_recipe(scale: Scale, config: ReproduceConfig) -> PretrainConfig:
-    """The scale's pre-training recipe with the changes of the command line.
-
-    Raises:
-        ConfigError: the recipe has a clock without steps, or starts from a model.
-    """
-    base = scale.pretrain
-    if config.recipe:
-        values = read_recipe(PretrainConfig, config.recipe)
-        if values.get("start") is not None:
-            raise ConfigError(
-                f"{config.recipe}: start is {values['start']}, but the rows of a table start "
-                "from new weights; leave it out."
-            )
-        clock = {n.removeprefix("clock."): v for n, v in values.items() if n.startswith("clock.")}
-        rest = {n: v for n, v in values.items() if not n.startswith("clock.")}
-        base = changed(base, rest)
-        if clock:
-            base = dataclasses.replace(base, clock=ClockOptions(**clock))
-    if config.steps:
-        base = dataclasses.replace(base, clock=ClockOptions(steps=config.steps))
-    if base.clock.steps is None:
-        raise ConfigError(
-            f"{config.recipe}: the rows of a table must train for the same number of steps; set "
-            "clock.steps in the recipe, or --steps."
-        )
-    numerics = {
-        "device": None if config.device == "auto" else config.device,
-        "precision": None if config.precision == "auto" else config.precision,
-        "threads": config.threads or None,
-    }
-    return changed(base, {name: value for name, value in numerics.items() if value is not None})
 
 
 def _shape(recipe: PretrainConfig) -> ModelConfig:

@@ -173,11 +173,15 @@ def _settings(grid: Grid) -> list[str]:
     phases = "; ".join(
         f"{p.share:.0%} of steps: {p.batch} sequences of {p.length} tokens" for p in base.phases
     )
+    masking = base.masking
+    repeated = f", repeated after {masking.duplicates} epochs" if masking.duplicates else ""
     lines = [
         "| | |",
         "|---|---|",
         f"| base model | {shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads |",
         f"| pre-training | {base.clock.steps:,} steps; {phases} |",
+        f"| its pairs and masking | pairs.kind {base.pairs.kind}; masking.kind {masking.kind}, "
+        f"masking.rate {masking.rate:g}{repeated}; unless the row says otherwise |",
         f"| its optimizer | {optimizer.name}, learning rate {optimizer.lr:g}, warm-up "
         f"{optimizer.warmup:.0%}, bias correction {'on' if optimizer.bias_correction else 'off'} |",
     ]
