@@ -17,9 +17,18 @@ from typing import Any
 import pytest
 
 from bothways import cli, options
-from bothways.config import FeaturesConfig, Phase, ReproduceConfig
+from bothways.config import (
+    ClockOptions,
+    EvaluateOptions,
+    FeaturesConfig,
+    Phase,
+    PretrainConfig,
+    ReproduceConfig,
+    SizeOptions,
+)
 from bothways.errors import ConfigError, DivergenceError, RunError
-from bothways.model.folder import load_model
+from bothways.files import sha256
+from bothways.model.folder import WEIGHTS, load_model
 from bothways.reproduce import embedded, execute, forecast, grid, steps
 from bothways.reproduce.changes import changed
 from bothways.reproduce.embedded import TextOptions
@@ -136,6 +145,55 @@ def test_records_outlive_the_files(world: dict[str, Any], monkeypatch: pytest.Mo
     shutil.rmtree(Path(config.out) / "runs")
     assert "finished" in reproduce(dataclasses.replace(more, step=first.name))
     assert not done.done, "nobody reads what it left"
+
+
+def test_lost_snapshots_matter_to_those_who_read_them(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = pretend(monkeypatch)
+    figure, table = (
+        ReproduceConfig(name, scale="cpu", **world, tasks=("mrpc",))
+        for name in ("figure5", "masks")
+    )
+    reproduce(figure)
+    reproduce(table)
+    for folder in Path(figure.out).glob("runs/pretrain-*/snapshots"):
+        shutil.rmtree(folder)
+    more = (0, 1, 2, 3)
+    done.done.clear()
+    reproduce(dataclasses.replace(table, seeds=more))
+    assert {name.split("-")[0] for name in done.done} == {"finetune"}, "it reads the models"
+    reproduce(dataclasses.replace(figure, seeds=more))
+    assert [n for n in done.done if n.startswith("pretrain-")] == [
+        s.name for s in kinds(grid_of("figure5", "cpu", **world), "pretrain")
+    ]
+
+
+def test_a_run_that_lost_its_snapshots_starts_again(tmp_path: Path, tiny_corpus: Path) -> None:
+    """Its checkpoints come after them; the models are the same bits."""
+    config = PretrainConfig(
+        corpus=str(tiny_corpus),
+        model=SizeOptions(layers=1, hidden=16, heads=2, intermediate=32, positions=64),
+        clock=ClockOptions(steps=4),
+        phases=(Phase(length=24, batch=4, micro_batch=4),),
+        evaluate=EvaluateOptions(every=4, sequences=8),
+        precision="fp32",
+        threads=1,
+        snapshots=(2,),
+    )
+    step, run = Step("pretrain", "", config), tmp_path / "run"
+
+    def computed() -> list[str]:
+        step.compute(run, (), keep=False)
+        return [sha256(run / name / WEIGHTS) for name in ("model", "snapshots/2")]
+
+    first = computed()
+    shutil.rmtree(run / "snapshots")
+    assert computed() == first
+    before = (run / "snapshots/2").stat().st_mtime_ns
+    shutil.rmtree(run / "model")
+    assert computed() == first
+    assert (run / "snapshots/2").stat().st_mtime_ns == before, "only the model was made again"
 
 
 def test_what_is_made_again_must_not_replace_its_record_by_a_failure(

@@ -160,6 +160,7 @@ class _Encoder:
         inputs: digests that identify it.
         label: for the names of the steps that measure it.
         seed: of pre-training.
+        snapshot: the step of the snapshot; None for the finished run.
     """
 
     run: Step
@@ -167,6 +168,7 @@ class _Encoder:
     inputs: tuple[str, ...]
     label: str
     seed: int
+    snapshot: int | None = None
 
     @property
     def shape(self) -> ModelConfig:
@@ -237,7 +239,7 @@ class _GridBuilder:
             return _Encoder(run, folder / MODEL, (run.key,), run.label, seed)
         label = "-".join(part for part in (run.label, f"at-{snapshot}") if part)
         inputs = (run.key, f"step {snapshot}")
-        return _Encoder(run, snapshot_folder(folder, snapshot), inputs, label, seed)
+        return _Encoder(run, snapshot_folder(folder, snapshot), inputs, label, seed, snapshot)
 
     # -------------------------------------------------------------------- steps: measurements
 
@@ -270,6 +272,7 @@ class _GridBuilder:
             (*task.inputs, *encoder.inputs),
             (*task.needs, encoder.run.name),
             parts,
+            encoder.snapshot,
         )
         return ScoreSource(self._add(step), encoder.seed, parts, self.seeds)
 
@@ -285,6 +288,7 @@ class _GridBuilder:
             (*task.inputs, *encoder.inputs),
             (*task.needs, encoder.run.name),
             parts,
+            encoder.snapshot,
         )
         return ScoreSource(self._add(step), encoder.seed, parts, self.seeds)
 
