@@ -292,6 +292,22 @@ def test_a_recipe_may_say_how_to_compute_but_not_where_to_start(
     recipe.write_text("start: models/bert\n")
     with pytest.raises(ConfigError, match=r"own\.yaml: start is models/bert"):
         grid_of("table8", "cpu", **asked)
+    recipe.write_text("seed: 3\n")
+    with pytest.raises(ConfigError, match=r"own\.yaml: seed is 3, .* --pretrain_seeds 3"):
+        grid_of("table8", "cpu", **asked)
+
+
+@pytest.mark.parametrize("size", ["size: small", "layers: 2", "heads: 2", "intermediate: 1024"])
+def test_sizes_come_from_the_rows_alone_where_rows_have_them(
+    size: str, world: dict[str, Any], tmp_path: Path
+) -> None:
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text(f"model: {{{size}}}\n")
+    with pytest.raises(ConfigError, match=r"own\.yaml: .* so do the rows of table6; leave out"):
+        grid_of("table6", "cpu", **world, recipe=str(recipe))
+    assert grid_of("table5", "cpu", **world, recipe=str(recipe))
+    recipe.write_text("model: {size: mini, dropout: 0.1}\n")
+    assert grid_of("table6", "cpu", **world, recipe=str(recipe)), "the scale's own size"
 
 
 @pytest.mark.parametrize("name", ["table6", "masks", "masking-rate"])

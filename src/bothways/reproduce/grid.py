@@ -28,7 +28,7 @@ from bothways.files import sha256
 from bothways.pretraining.instances import store_problem
 from bothways.pretraining.run import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
-from bothways.reproduce.base_recipe import base_recipe
+from bothways.reproduce.base_recipe import base_recipe, model_size
 from bothways.reproduce.changes import changed, difference
 from bothways.reproduce.columns import BoundColumn, bind_columns
 from bothways.reproduce.data import TaskData, check_data, features_config, read_task
@@ -337,7 +337,7 @@ class _GridBuilder:
         changes = dict(row.pretrain)
         if row.static:
             changes["masking.duplicates"] = self.scale.duplicates
-        if row.size is not None and self.scale.sizes[row.size] != _sizes(self.base):
+        if row.size is not None and self.scale.sizes[row.size] != model_size(self.base):
             names = ("model.layers", "model.hidden", "model.heads")
             changes |= dict(zip(names, self.scale.sizes[row.size], strict=True))
         if self._is_figure5_run(changes):
@@ -430,8 +430,3 @@ def snapshot_steps(scale: Scale, steps: int) -> tuple[int, ...]:
 
 def _shape(recipe: PretrainConfig) -> ModelConfig:
     return recipe.model.resolve(vocab_size=1)
-
-
-def _sizes(recipe: PretrainConfig) -> tuple[int, int, int]:
-    shape = _shape(recipe)
-    return shape.layers, shape.hidden, shape.heads

@@ -105,6 +105,11 @@ class Table:
     many_seeds: bool = False
     curve: bool = False
 
+    @property
+    def sizes(self) -> bool:
+        """Whether its rows differ in the size of the model."""
+        return any(row.size is not None for row in self.rows)
+
 
 MNLI = Column("mnli", "MNLI-m", "accuracy")
 QNLI = Column("qnli", "QNLI", "accuracy")
