@@ -267,6 +267,28 @@ def test_one_tagger_that_diverges_leaves_the_others(
     assert asked[0] == (("last", "sum-all"), (0, 1)), "together first"
 
 
+def test_two_sums_of_the_same_four_layers_are_one_tagger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def tag(config: FeaturesConfig) -> Any:
+        asked.append(config.layers)
+        if 1 in config.seeds:
+            raise DivergenceError("step 4: the gradient is inf")
+        return SimpleNamespace(dev={c: [0.5] * len(config.seeds) for c in config.layers}, test={})
+
+    monkeypatch.setattr(steps, "tag_by_features", tag)
+    step = Step("features", "", FeaturesConfig(model="mini-en"))
+    parts = ("sum-last-four:0", "sum-all:0", "last:0")
+    found = step.compute(tmp_path, parts, keep=True)
+    assert found == {"runs": {part: {"dev": 0.5} for part in parts}, "diverged": {}}
+    assert asked == [("last", "sum-last-four")]
+    found = step.compute(tmp_path, ("sum-last-four:1", "sum-all:1"), keep=True)
+    assert list(found["diverged"]) == ["sum-last-four:1", "sum-all:1"]
+    assert steps.first_alike(["sum-last-four", "sum-all"], 5)["sum-all"] == "sum-all"
+
+
 def test_a_step_alone_and_its_refusals(
     world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,6 +179,12 @@ def test_tasks_stand_in_and_are_named(world: dict[str, Any]) -> None:
     assert {task.stands_for for task in TASKS.values()} - {""} <= set(TASKS)
 
 
+@pytest.mark.parametrize(("scale", "alike"), [("cpu", True), ("smoke", True), ("paper", False)])
+def test_rows_of_the_same_layers_are_named(scale: str, alike: bool, world: dict[str, Any]) -> None:
+    notes = " ".join(grid_of("table7", scale, **world).notes)
+    assert ("last four' and 'features: weighted sum of all layers' are the same" in notes) == alike
+
+
 # ------------------------------------------------------------------------------------------ errors
 
 

@@ -34,6 +34,7 @@ from bothways.reproduce.columns import BoundColumn, bind_columns
 from bothways.reproduce.data import TaskData, check_data, features_config, read_task
 from bothways.reproduce.embedded import TEXT, TextOptions
 from bothways.reproduce.heldout import HeldOutOptions
+from bothways.reproduce.notes import recipe_notes
 from bothways.reproduce.scales import TASKS, Scale
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import FIGURE5, HELDOUT, Changes, Row, Table
@@ -120,7 +121,8 @@ def make_grid(table: Table, scale: Scale, config: ReproduceConfig) -> Grid:
             *notes,
             f"The published figures are for layers/hidden/heads {shown}, in this order.",
         )
-    return Grid(table, scale, columns, rows, builder.steps, (*notes, *scale.notes), builder.base)
+    notes = (*notes, *recipe_notes(table, scale, builder.base))
+    return Grid(table, scale, columns, rows, builder.steps, notes, builder.base)
 
 
 def _refuse_equal(rows: Sequence[GridRow], table: Table, config: ReproduceConfig) -> None:

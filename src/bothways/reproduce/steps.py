@@ -32,12 +32,16 @@ from bothways.corpus.build import build_corpus
 from bothways.corpus.store import MANIFEST
 from bothways.errors import DivergenceError
 from bothways.files import new_folder
+from bothways.model.folder import CONFIG, read_json
+from bothways.model.formats import config_from_hugging_face
 from bothways.pretraining.run import CHECKPOINTS, MODEL, pretrain
 from bothways.pretraining.snapshots import SNAPSHOTS, snapshot_folder
 from bothways.reproduce.embedded import TextOptions, make_text
 from bothways.reproduce.heldout import HeldOutOptions, measure_heldout
+from bothways.shipped import model_folder
 from bothways.tasks.finetune import finetune
 from bothways.tasks.frozen_tagger import tag_by_features
+from bothways.tasks.layer_cache import chosen_layers
 from bothways.tasks.run_seed import SCORES
 from bothways.tasks.split import split
 from bothways.tokenization.vocabulary import learn_from_files
@@ -192,7 +196,8 @@ def _features(
     Those that diverge are recorded, and the others continue.
     """
     wanted = [part.partition(":")[0] for part in parts]
-    layers = tuple(choice for choice in LAYER_CHOICES if choice in wanted)
+    alike = first_alike([c for c in LAYER_CHOICES if c in wanted], _depth(config.model))
+    layers = tuple(dict.fromkeys(alike.values()))
     seeds = tuple(dict.fromkeys(int(part.partition(":")[2]) for part in parts))
     runs: dict[str, dict[str, float]] = {}
     diverged: dict[str, str] = {}
@@ -214,9 +219,41 @@ def _features(
                 tag((choice,), (seed,))
             except DivergenceError as error:
                 diverged[f"{choice}:{seed}"] = str(error)
+    for (choice, first), seed in product(alike.items(), seeds):
+        for found in (runs, diverged):
+            if f"{first}:{seed}" in found:
+                found[f"{choice}:{seed}"] = found[f"{first}:{seed}"]  # type: ignore[index]
     if not keep:
         shutil.rmtree(folder / "features", ignore_errors=True)
     return {"runs": runs, "diverged": diverged}
+
+
+def first_alike(choices: Sequence[LayerChoice], layers: int) -> dict[LayerChoice, LayerChoice]:
+    """For each choice of layers the first that gives the same features and tagger.
+
+    The weighted sums of the last four layers and of all layers are the same if there are four.
+
+    Args:
+        choices: of layers.
+        layers: of the encoder.
+
+    Raises:
+        ConfigError: the encoder has too few layers for a choice.
+    """
+    firsts: dict[tuple[int, int, bool], LayerChoice] = {}
+    alike = {}
+    for choice in choices:
+        chosen = chosen_layers(choice, layers)
+        features = (chosen.start, chosen.stop, choice.startswith("sum"))
+        alike[choice] = firsts.setdefault(features, choice)
+    return alike
+
+
+def _depth(model: str) -> int:
+    """How many layers the encoder in a model folder has."""
+    path = model_folder(model) / CONFIG
+    values = read_json(path, "a model folder holds it")
+    return config_from_hugging_face(values, where=str(path)).layers
 
 
 _COMPUTE: dict[Kind, Callable[..., dict[str, Any]]] = {
