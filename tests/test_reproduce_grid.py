@@ -211,8 +211,11 @@ def test_options_that_do_not_fit_are_refused(world: dict[str, Any], tmp_path: Pa
         grid_of("table5", "cpu", **world, tasks=("follows",))
     with pytest.raises(ConfigError, match="mrpc is not a task of the smoke scale"):
         grid_of("table5", tasks=("mrpc",))
-    with pytest.raises(ConfigError, match="feature extraction supports only tagging"):
+    with pytest.raises(ConfigError, match=r"--tasks: table7 .* mrpc has no tags\. .* conll2003"):
         grid_of("table7", "cpu", **world, tasks=("mrpc",))
+    with pytest.raises(ConfigError, match=r"--tasks: table7 .* package has .* smoke .* capitals"):
+        grid_of("table7", tasks=("capitals", "package"))
+    assert grid_of("table8", tasks=("capitals", "package"))
     with pytest.raises(InputError, match="neither train-v1"):
         grid_of("table5", "cpu", **{**world, "squad": str(tmp_path)})
     (tmp_path / "glue/QNLI/dev.tsv").unlink()

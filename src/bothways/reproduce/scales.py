@@ -37,6 +37,7 @@ class TaskSource:
         why: how it compares with that task.
         split: for a task without a training file: the file to split into train and dev, and the
             column whose values stay together.
+        tagging: it has tags for words, so features can be used.
     """
 
     title: str
@@ -46,6 +47,7 @@ class TaskSource:
     stands_for: str = ""
     why: str = ""
     split: tuple[str, str] | None = None
+    tagging: bool = False
 
 
 TASKS: dict[str, TaskSource] = {
@@ -57,7 +59,7 @@ TASKS: dict[str, TaskSource] = {
     "cola": TaskSource("CoLA", "glue", "cola", metric="matthews"),
     "stsb": TaskSource("STS-B", "glue", "stsb", metric="spearman"),
     "squad": TaskSource("SQuAD 1.1", "squad", metric="f1"),
-    "conll2003": TaskSource("CoNLL-2003", "ner", "conll2003", metric="f1"),
+    "conll2003": TaskSource("CoNLL-2003", "ner", "conll2003", metric="f1", tagging=True),
     "sick": TaskSource(
         "SICK-E",
         "sick",
@@ -90,6 +92,7 @@ TASKS: dict[str, TaskSource] = {
         "text",
         metric="f1",
         stands_for="conll2003",
+        tagging=True,
         why="also spans of words: which words of a lower-cased docstring had a capital letter",
     ),
 }
