@@ -185,6 +185,21 @@ def test_rows_of_the_same_layers_are_named(scale: str, alike: bool, world: dict[
     assert ("last four' and 'features: weighted sum of all layers' are the same" in notes) == alike
 
 
+def test_notes_are_true_of_the_recipe(world: dict[str, Any], tmp_path: Path) -> None:
+    def notes(name: str, **asked: Any) -> str:
+        return " ".join(grid_of(name, "cpu", **world, **asked).notes)
+
+    path = tmp_path / "own.yaml"
+    path.write_text("model: {init: normal, dropout: 0.1}\n")
+    own = notes("table5", recipe=str(path))
+    for said in ("start from primed weights", "without dropout", "ends on the plateau"):
+        assert said in notes("table5")
+        assert (said in own) == (said == "ends on the plateau")
+    assert "plateau" not in notes("table5", steps=5)
+    assert "The sizes have a third" in notes("table6")
+    assert "The sizes" not in notes("table5")
+
+
 # ------------------------------------------------------------------------------------------ errors
 
 

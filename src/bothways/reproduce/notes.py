@@ -17,7 +17,29 @@ def recipe_notes(table: Table, scale: Scale, base: PretrainConfig) -> tuple[str,
         scale: its notes.
         base: the recipe that the rows change.
     """
-    return (*scale.notes, *_equal_features(table, base))
+    notes = [*scale.notes, *_start(base)]
+    if _budget(base) == _budget(scale.pretrain):
+        notes.append(scale.budget_note)
+    if table.sizes:
+        notes.append(scale.sizes_note)
+    return (*filter(None, notes), *_equal_features(table, base))
+
+
+def _start(base: PretrainConfig) -> list[str]:
+    """How models start and train where that is not the paper's way."""
+    model, notes = base.model, []
+    if model.init == "primed":
+        notes.append(
+            "All models start from primed weights (model.init; EXPERIMENTS.md, section 8)."
+        )
+    if model.dropout == model.attention_dropout == 0:
+        notes.append("All models are pre-trained without dropout.")
+    return notes
+
+
+def _budget(recipe: PretrainConfig) -> tuple[object, ...]:
+    """What decides how much a run computes."""
+    return model_size(recipe), recipe.clock, recipe.phases
 
 
 def _equal_features(table: Table, base: PretrainConfig) -> list[str]:
