@@ -29,7 +29,7 @@ from bothways.config import (
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.files import sha256
 from bothways.model.folder import WEIGHTS, load_model
-from bothways.reproduce import embedded, execute, forecast, grid, steps
+from bothways.reproduce import embedded, execute, forecast, grid, notes, steps
 from bothways.reproduce.changes import changed
 from bothways.reproduce.embedded import TextOptions
 from bothways.reproduce.execute import Ledger, arguments, compute_all
@@ -463,6 +463,21 @@ def test_the_plan_says_what_is_done_and_what_is_left(
     reproduce(config)
     after = reproduce(dataclasses.replace(config, plan=True))
     assert f"{steps} steps, {steps} done; about 0.0 hours left" in after
+
+
+@pytest.mark.parametrize(("tokens", "same"), [(4000 * 0.9 * 32 * 128 - 1, False), (5e7, True)])
+def test_static_masks_that_never_repeat_are_named(
+    tokens: float, same: bool, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At cpu scale masks are repeated after one pass, which the longest phase may not complete."""
+    pretend(monkeypatch)
+    made = SimpleNamespace(report={"train": {"tokens": int(tokens)}})
+    monkeypatch.setattr(notes, "Manifest", SimpleNamespace(read=lambda _: made))
+    config = ReproduceConfig("masks", scale="cpu", **world)
+    assert ("both rows are the same" in reproduce(dataclasses.replace(config, plan=True))) == same
+    assert ("both rows are the same" in reproduce(config)) == same
+    rate = dataclasses.replace(config, name="masking-rate", plan=True)
+    assert "both rows are the same" not in reproduce(rate), "whose masks are drawn again"
 
 
 # ------------------------------------------------------------------------------------- in earnest

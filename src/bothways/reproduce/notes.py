@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 from bothways.config import PretrainConfig
+from bothways.corpus.store import Manifest
+from bothways.errors import StoreError
 from bothways.reproduce.base_recipe import model_size
 from bothways.reproduce.scales import Scale
-from bothways.reproduce.steps import first_alike
+from bothways.reproduce.steps import Step, first_alike
 from bothways.reproduce.tables import Table
 
 
@@ -40,6 +45,37 @@ def _start(base: PretrainConfig) -> list[str]:
 def _budget(recipe: PretrainConfig) -> tuple[object, ...]:
     """What decides how much a run computes."""
     return model_size(recipe), recipe.clock, recipe.phases
+
+
+def training_tokens(run: Step) -> int | None:
+    """Tokens of the text that a pre-training run reads; None if its corpus is not built yet."""
+    try:
+        report = Manifest.read(Path(run.config.corpus)).report
+    except StoreError:
+        return None
+    return int(report["train"]["tokens"])
+
+
+def unrepeated_masks(table: Table, steps: Iterable[Step]) -> list[str]:
+    """Whether static masks are never repeated, because the runs read too little text for that."""
+    if not any(row.static for row in table.rows):
+        return []
+    notes = []
+    for step in steps:
+        duplicates = step.config.masking.duplicates if step.kind == "pretrain" else 0
+        tokens = training_tokens(step) if duplicates else None
+        if tokens is None:
+            continue
+        # Every phase draws its own masks and counts its own passes.
+        read = max(p.share * p.batch * p.length for p in step.config.phases)
+        passes = read * step.config.clock.steps / tokens
+        if passes <= duplicates:
+            notes.append(
+                f"Static masks are repeated after pass {duplicates} over the corpus, but no phase "
+                f"reads it more than about {passes:.2g} times: both rows are the same computation. "
+                "Only more --steps or a smaller corpus can tell them apart."
+            )
+    return list(dict.fromkeys(notes))
 
 
 def _equal_features(table: Table, base: PretrainConfig) -> list[str]:
