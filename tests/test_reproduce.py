@@ -465,6 +465,42 @@ def test_the_plan_says_what_is_done_and_what_is_left(
     assert f"{steps} steps, {steps} done; about 0.0 hours left" in after
 
 
+def test_steps_of_another_precision_or_device_are_kept_and_named(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is in a step's name."""
+    pretend(monkeypatch)
+    config = ReproduceConfig("masking-rate", scale="cpu", **world, tasks=("mrpc",))
+    found = grid_of("masking-rate", "cpu", **world, tasks=("mrpc",))
+    ledger = Ledger(Path(world["out"]))
+    reproduce(config)
+    runs = kinds(found, "pretrain")
+
+    def recorded(step: Step, precision: str, device: str) -> None:
+        told = {**(ledger.record(step) or {}), "run": {"precision": precision, "device": device}}
+        ledger.path(step).write_text(json.dumps(told))
+
+    recorded(runs[0], "fp32", "cpu")
+    recorded(runs[1], "fp32", "cpu")
+
+    def shown(**asked: Any) -> str:
+        return reproduce(dataclasses.replace(config, plan=True, **asked))
+
+    told = shown(precision="bf16")
+    assert "Computed with fp32 on cpu, not with bf16 as requested, and kept" in told
+    assert f"(a new --out computes them again): {runs[0].name}, {runs[1].name}" in told
+    assert "not with cuda as requested" in shown(device="cuda")
+    for same in ({}, {"precision": "fp32", "device": "cpu"}, {"precision": "bf16", "steps": 9}):
+        assert "as requested" not in shown(**same)
+    assert "Rows differ" not in reproduce(config)
+    recorded(runs[1], "bf16", "NVIDIA H100")
+    assert "not with cuda as requested" in shown(device="cuda")
+    assert (
+        "- Rows differ in how they were computed, pre-training: fp32 on cpu for 15%; "
+        "bf16 on NVIDIA H100 for 30%.\n"
+    ) in reproduce(config)
+
+
 @pytest.mark.parametrize(("tokens", "same"), [(4000 * 0.9 * 32 * 128 - 1, False), (5e7, True)])
 def test_static_masks_that_never_repeat_are_named(
     tokens: float, same: bool, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch

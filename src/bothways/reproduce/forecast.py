@@ -24,6 +24,7 @@ from bothways.reproduce.execute import Ledger, blocked, to_compute
 from bothways.reproduce.grid import Grid
 from bothways.reproduce.heldout import HeldOutOptions
 from bothways.reproduce.notes import unrepeated_masks
+from bothways.reproduce.numerics import kept_steps
 from bothways.reproduce.steps import Step
 from bothways.tasks.console import table_text
 from bothways.training.device import choose_device, find_peak
@@ -65,7 +66,9 @@ def forecast(grid: Grid, ledger: Ledger, config: ReproduceConfig) -> str:
         f"{len(grid.steps)} steps, {done_steps} done; about {hours_left / config.jobs:.1f} hours "
         f"left{jobs} (estimated from tokens)"
     )
-    return "\n".join([table, summary, *unrepeated_masks(grid.table, grid.steps.values())])
+    kept = kept_steps(grid, ledger, pending)
+    masks = unrepeated_masks(grid.table, grid.steps.values())
+    return "\n".join([table, summary, *kept, *masks])
 
 
 def _state(step: Step, grid: Grid, ledger: Ledger) -> str:

@@ -10,6 +10,7 @@ from bothways.config import FinetuneConfig, PretrainConfig, ReproduceConfig, dig
 from bothways.reproduce.execute import Ledger, machine
 from bothways.reproduce.grid import Grid
 from bothways.reproduce.notes import training_tokens, unrepeated_masks
+from bothways.reproduce.numerics import different_rows
 from bothways.reproduce.results import Cell
 from bothways.reproduce.steps import Step
 
@@ -32,7 +33,7 @@ def markdown(
     lines += _grid_lines(grid, cells)
     lines += ["", f"Published: {table.source}."] if table.source else []
     lines += ["", *_score_notes(cells)]
-    lines += [f"- {note}" for note in _notes(grid)]
+    lines += [f"- {note}" for note in _notes(grid, ledger)]
     if failures := _failures(grid, cells):
         lines += ["", "## Missing, diverged, collapsed", "", *failures]
     lines += ["", "## Settings", "", *_settings(grid)]
@@ -81,7 +82,7 @@ def record(
             }
             for row, row_cells in zip(grid.rows, cells, strict=True)
         ],
-        "notes": _notes(grid),
+        "notes": _notes(grid, ledger),
         "recipe": to_dict(grid.base),
         "steps": [_step_record(ledger, name, grid) for name in grid.steps],
         "seconds": sum(ledger.seconds(step) for step in grid.steps.values()),
@@ -89,10 +90,10 @@ def record(
     }
 
 
-def _notes(grid: Grid) -> list[str]:
-    """For the reader: of the table, of the scale and its recipe, and of the corpus."""
+def _notes(grid: Grid, ledger: Ledger) -> list[str]:
+    """For the reader: of the table, of the scale and its recipe, of the corpus and the records."""
     masks = unrepeated_masks(grid.table, grid.steps.values())
-    return [*grid.table.notes, *grid.notes, *masks]
+    return [*grid.table.notes, *grid.notes, *masks, *different_rows(grid, ledger)]
 
 
 def shown(cell: Cell, *, digits: int = 1) -> str:
