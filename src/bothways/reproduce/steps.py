@@ -220,9 +220,11 @@ def _features(
             except DivergenceError as error:
                 diverged[f"{choice}:{seed}"] = str(error)
     for (choice, first), seed in product(alike.items(), seeds):
-        for found in (runs, diverged):
-            if f"{first}:{seed}" in found:
-                found[f"{choice}:{seed}"] = found[f"{first}:{seed}"]  # type: ignore[index]
+        part, trained = f"{choice}:{seed}", f"{first}:{seed}"
+        if trained in runs:
+            runs[part] = runs[trained]
+        if trained in diverged:
+            diverged[part] = diverged[trained]
     if not keep:
         shutil.rmtree(folder / "features", ignore_errors=True)
     return {"runs": runs, "diverged": diverged}
