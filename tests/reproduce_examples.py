@@ -77,7 +77,8 @@ class Pretence:
             raise DivergenceError("step 3: the gradient is nan")
         self.done.append(step.name)
         self.parts[step.name] = list(parts)
-        for part in step.outputs():
+        snapshots = step.config.snapshots if step.kind == "pretrain" else ()
+        for part in (*step.outputs(), *(f"snapshots/{number}" for number in snapshots)):
             (folder / part).mkdir(parents=True, exist_ok=True)
         if step.kind == "heldout":
             return {"scores": {"perplexity": 9.0, "accuracy": 0.3, "bits_per_character": 2.0}}

@@ -17,10 +17,19 @@ from typing import Any
 import pytest
 
 from bothways import cli, options
-from bothways.config import FeaturesConfig, Phase, ReproduceConfig
+from bothways.config import (
+    ClockOptions,
+    EvaluateOptions,
+    FeaturesConfig,
+    Phase,
+    PretrainConfig,
+    ReproduceConfig,
+    SizeOptions,
+)
 from bothways.errors import ConfigError, DivergenceError, RunError
-from bothways.model.folder import load_model
-from bothways.reproduce import embedded, execute, forecast, grid, steps
+from bothways.files import sha256
+from bothways.model.folder import WEIGHTS, load_model
+from bothways.reproduce import embedded, execute, forecast, grid, notes, steps
 from bothways.reproduce.changes import changed
 from bothways.reproduce.embedded import TextOptions
 from bothways.reproduce.execute import Ledger, arguments, compute_all
@@ -138,6 +147,55 @@ def test_records_outlive_the_files(world: dict[str, Any], monkeypatch: pytest.Mo
     assert not done.done, "nobody reads what it left"
 
 
+def test_lost_snapshots_matter_to_those_who_read_them(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = pretend(monkeypatch)
+    figure, table = (
+        ReproduceConfig(name, scale="cpu", **world, tasks=("mrpc",))
+        for name in ("figure5", "masks")
+    )
+    reproduce(figure)
+    reproduce(table)
+    for folder in Path(figure.out).glob("runs/pretrain-*/snapshots"):
+        shutil.rmtree(folder)
+    more = (0, 1, 2, 3)
+    done.done.clear()
+    reproduce(dataclasses.replace(table, seeds=more))
+    assert {name.split("-")[0] for name in done.done} == {"finetune"}, "it reads the models"
+    reproduce(dataclasses.replace(figure, seeds=more))
+    assert [n for n in done.done if n.startswith("pretrain-")] == [
+        s.name for s in kinds(grid_of("figure5", "cpu", **world), "pretrain")
+    ]
+
+
+def test_a_run_that_lost_its_snapshots_starts_again(tmp_path: Path, tiny_corpus: Path) -> None:
+    """Its checkpoints come after them; the models are the same bits."""
+    config = PretrainConfig(
+        corpus=str(tiny_corpus),
+        model=SizeOptions(layers=1, hidden=16, heads=2, intermediate=32, positions=64),
+        clock=ClockOptions(steps=4),
+        phases=(Phase(length=24, batch=4, micro_batch=4),),
+        evaluate=EvaluateOptions(every=4, sequences=8),
+        precision="fp32",
+        threads=1,
+        snapshots=(2,),
+    )
+    step, run = Step("pretrain", "", config), tmp_path / "run"
+
+    def computed() -> list[str]:
+        step.compute(run, (), keep=False)
+        return [sha256(run / name / WEIGHTS) for name in ("model", "snapshots/2")]
+
+    first = computed()
+    shutil.rmtree(run / "snapshots")
+    assert computed() == first
+    before = (run / "snapshots/2").stat().st_mtime_ns
+    shutil.rmtree(run / "model")
+    assert computed() == first
+    assert (run / "snapshots/2").stat().st_mtime_ns == before, "only the model was made again"
+
+
 def test_what_is_made_again_must_not_replace_its_record_by_a_failure(
     world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +265,28 @@ def test_one_tagger_that_diverges_leaves_the_others(
         "diverged": {"last:1": "step 4: the gradient is inf"},
     }
     assert asked[0] == (("last", "sum-all"), (0, 1)), "together first"
+
+
+def test_two_sums_of_the_same_four_layers_are_one_tagger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def tag(config: FeaturesConfig) -> Any:
+        asked.append(config.layers)
+        if 1 in config.seeds:
+            raise DivergenceError("step 4: the gradient is inf")
+        return SimpleNamespace(dev={c: [0.5] * len(config.seeds) for c in config.layers}, test={})
+
+    monkeypatch.setattr(steps, "tag_by_features", tag)
+    step = Step("features", "", FeaturesConfig(model="mini-en"))
+    parts = ("sum-last-four:0", "sum-all:0", "last:0")
+    found = step.compute(tmp_path, parts, keep=True)
+    assert found == {"runs": {part: {"dev": 0.5} for part in parts}, "diverged": {}}
+    assert asked == [("last", "sum-last-four")]
+    found = step.compute(tmp_path, ("sum-last-four:1", "sum-all:1"), keep=True)
+    assert list(found["diverged"]) == ["sum-last-four:1", "sum-all:1"]
+    assert steps.first_alike(["sum-last-four", "sum-all"], 5)["sum-all"] == "sum-all"
 
 
 def test_a_step_alone_and_its_refusals(
@@ -353,6 +433,15 @@ def test_the_record_holds_every_run_and_the_fingerprint_what_it_depends_on(
     assert "published |" not in text.split("## ")[0], "the figure prints no numbers"
 
 
+def test_the_settings_say_what_is_masked_and_paired(world: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("masking: {rate: 0.25, kind: words}\npairs: {kind: order}\n")
+    config = ReproduceConfig("table8", scale="cpu", **world, recipe=str(path))
+    found, ledger = make_grid(TABLES["table8"], SCALES["cpu"], config), Ledger(Path(config.out))
+    text = markdown(found, cells(found, ledger), ledger, config)
+    assert "| pairs.kind order; masking.kind words, masking.rate 0.25; unless" in text
+
+
 @pytest.mark.parametrize("name", list(TABLES))
 def test_every_table_draws_with_nothing_there(name: str, world: dict[str, Any]) -> None:
     from bothways.reproduce.plot import draw
@@ -374,6 +463,57 @@ def test_the_plan_says_what_is_done_and_what_is_left(
     reproduce(config)
     after = reproduce(dataclasses.replace(config, plan=True))
     assert f"{steps} steps, {steps} done; about 0.0 hours left" in after
+
+
+def test_steps_of_another_precision_or_device_are_kept_and_named(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is in a step's name."""
+    pretend(monkeypatch)
+    config = ReproduceConfig("masking-rate", scale="cpu", **world, tasks=("mrpc",))
+    found = grid_of("masking-rate", "cpu", **world, tasks=("mrpc",))
+    ledger = Ledger(Path(world["out"]))
+    reproduce(config)
+    runs = kinds(found, "pretrain")
+
+    def recorded(step: Step, precision: str, device: str) -> None:
+        told = {**(ledger.record(step) or {}), "run": {"precision": precision, "device": device}}
+        ledger.path(step).write_text(json.dumps(told))
+
+    recorded(runs[0], "fp32", "cpu")
+    recorded(runs[1], "fp32", "cpu")
+
+    def shown(**asked: Any) -> str:
+        return reproduce(dataclasses.replace(config, plan=True, **asked))
+
+    told = shown(precision="bf16")
+    assert "Computed with fp32 on cpu, not with bf16 as requested, and kept" in told
+    assert f"(a new --out computes them again): {runs[0].name}, {runs[1].name}" in told
+    assert "not with cuda as requested" in shown(device="cuda")
+    for same in ({}, {"precision": "fp32", "device": "cpu"}, {"precision": "bf16", "steps": 9}):
+        assert "as requested" not in shown(**same)
+    assert "Rows differ" not in reproduce(config)
+    recorded(runs[1], "bf16", "NVIDIA H100")
+    assert "not with cuda as requested" in shown(device="cuda")
+    assert (
+        "- Rows differ in how they were computed, pre-training: fp32 on cpu for 15%; "
+        "bf16 on NVIDIA H100 for 30%.\n"
+    ) in reproduce(config)
+
+
+@pytest.mark.parametrize(("tokens", "same"), [(4000 * 0.9 * 32 * 128 - 1, False), (5e7, True)])
+def test_static_masks_that_never_repeat_are_named(
+    tokens: float, same: bool, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At cpu scale masks are repeated after one pass, which the longest phase may not complete."""
+    pretend(monkeypatch)
+    made = SimpleNamespace(report={"train": {"tokens": int(tokens)}})
+    monkeypatch.setattr(notes, "Manifest", SimpleNamespace(read=lambda _: made))
+    config = ReproduceConfig("masks", scale="cpu", **world)
+    assert ("both rows are the same" in reproduce(dataclasses.replace(config, plan=True))) == same
+    assert ("both rows are the same" in reproduce(config)) == same
+    rate = dataclasses.replace(config, name="masking-rate", plan=True)
+    assert "both rows are the same" not in reproduce(rate), "whose masks are drawn again"
 
 
 # ------------------------------------------------------------------------------------- in earnest

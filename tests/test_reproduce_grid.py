@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from bothways import cli
-from bothways.config import PretrainConfig, ReproduceConfig
+from bothways.config import PretrainConfig, ReproduceConfig, recipe_fields
 from bothways.errors import ConfigError, InputError
 from bothways.reproduce import grid
 from bothways.reproduce.changes import changed, difference
 from bothways.reproduce.scales import SCALES, TASKS
-from bothways.reproduce.tables import TABLES
+from bothways.reproduce.tables import TABLES, Row
 from reproduce_examples import grid_of, kinds, make_world
 
 
@@ -179,6 +179,27 @@ def test_tasks_stand_in_and_are_named(world: dict[str, Any]) -> None:
     assert {task.stands_for for task in TASKS.values()} - {""} <= set(TASKS)
 
 
+@pytest.mark.parametrize(("scale", "alike"), [("cpu", True), ("smoke", True), ("paper", False)])
+def test_rows_of_the_same_layers_are_named(scale: str, alike: bool, world: dict[str, Any]) -> None:
+    notes = " ".join(grid_of("table7", scale, **world).notes)
+    assert ("last four' and 'features: weighted sum of all layers' are the same" in notes) == alike
+
+
+def test_notes_are_true_of_the_recipe(world: dict[str, Any], tmp_path: Path) -> None:
+    def notes(name: str, **asked: Any) -> str:
+        return " ".join(grid_of(name, "cpu", **world, **asked).notes)
+
+    path = tmp_path / "own.yaml"
+    path.write_text("model: {init: normal, dropout: 0.1}\n")
+    own = notes("table5", recipe=str(path))
+    for said in ("start from primed weights", "without dropout", "ends on the plateau"):
+        assert said in notes("table5")
+        assert (said in own) == (said == "ends on the plateau")
+    assert "plateau" not in notes("table5", steps=5)
+    assert "The sizes have a third" in notes("table6")
+    assert "The sizes" not in notes("table5")
+
+
 # ------------------------------------------------------------------------------------------ errors
 
 
@@ -205,8 +226,11 @@ def test_options_that_do_not_fit_are_refused(world: dict[str, Any], tmp_path: Pa
         grid_of("table5", "cpu", **world, tasks=("follows",))
     with pytest.raises(ConfigError, match="mrpc is not a task of the smoke scale"):
         grid_of("table5", tasks=("mrpc",))
-    with pytest.raises(ConfigError, match="feature extraction supports only tagging"):
+    with pytest.raises(ConfigError, match=r"--tasks: table7 .* mrpc has no tags\. .* conll2003"):
         grid_of("table7", "cpu", **world, tasks=("mrpc",))
+    with pytest.raises(ConfigError, match=r"--tasks: table7 .* package has .* smoke .* capitals"):
+        grid_of("table7", tasks=("capitals", "package"))
+    assert grid_of("table8", tasks=("capitals", "package"))
     with pytest.raises(InputError, match="neither train-v1"):
         grid_of("table5", "cpu", **{**world, "squad": str(tmp_path)})
     (tmp_path / "glue/QNLI/dev.tsv").unlink()
@@ -246,6 +270,39 @@ def test_a_recipe_takes_the_place_of_the_scales(world: dict[str, Any], tmp_path:
     assert kinds(found, "pretrain")[0].config.clock.steps == 5
 
 
+@pytest.mark.parametrize(
+    ("name", "recipe", "option", "found"),
+    [
+        ("masking-rate", "masking: {rate: 0.25}", "masking.rate", [0.15, 0.3]),
+        ("masking-rate", "masking: {rate: 0.3}", "masking.rate", [0.15, 0.3]),
+        ("whole-words", "masking: {kind: words}", "masking.kind", ["pieces", "words"]),
+        ("masks", "masking: {duplicates: 1}", "masking.duplicates", [0, 1]),
+        ("table5", "pairs: {kind: full}", "pairs.kind", ["next", "full", "full"]),
+        ("figure5", "pairs: {kind: full}", "pairs.kind", ["next", "full"]),
+    ],
+)
+def test_rows_are_what_their_labels_say_whatever_the_recipe_says(
+    name: str, recipe: str, option: str, found: list[Any], world: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(recipe + "\n")
+    runs = kinds(grid_of(name, "cpu", **world, recipe=str(path)), "pretrain")
+    assert [recipe_fields(step.config)[option] for step in runs] == found
+
+
+def test_rows_that_a_recipe_makes_the_same_are_refused(
+    world: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = (Row(("as the recipe",)), Row(("30%",), pretrain={"masking.rate": 0.3}))
+    table = dataclasses.replace(TABLES["masking-rate"], rows=rows)
+    monkeypatch.setitem(TABLES, "masking-rate", table)
+    path = tmp_path / "own.yaml"
+    path.write_text("masking: {rate: 0.3}\n")
+    with pytest.raises(ConfigError, match=r"own\.yaml: .* 'as the recipe' and '30%' of masking-r"):
+        grid_of("masking-rate", "cpu", **world, recipe=str(path))
+    assert grid_of("masking-rate", "cpu", **world)
+
+
 def test_a_recipe_may_say_how_to_compute_but_not_where_to_start(
     world: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -259,6 +316,22 @@ def test_a_recipe_may_say_how_to_compute_but_not_where_to_start(
     recipe.write_text("start: models/bert\n")
     with pytest.raises(ConfigError, match=r"own\.yaml: start is models/bert"):
         grid_of("table8", "cpu", **asked)
+    recipe.write_text("seed: 3\n")
+    with pytest.raises(ConfigError, match=r"own\.yaml: seed is 3, .* --pretrain_seeds 3"):
+        grid_of("table8", "cpu", **asked)
+
+
+@pytest.mark.parametrize("size", ["size: small", "layers: 2", "heads: 2", "intermediate: 1024"])
+def test_sizes_come_from_the_rows_alone_where_rows_have_them(
+    size: str, world: dict[str, Any], tmp_path: Path
+) -> None:
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text(f"model: {{{size}}}\n")
+    with pytest.raises(ConfigError, match=r"own\.yaml: .* so do the rows of table6; leave out"):
+        grid_of("table6", "cpu", **world, recipe=str(recipe))
+    assert grid_of("table5", "cpu", **world, recipe=str(recipe))
+    recipe.write_text("model: {size: mini, dropout: 0.1}\n")
+    assert grid_of("table6", "cpu", **world, recipe=str(recipe)), "the scale's own size"
 
 
 @pytest.mark.parametrize("name", ["table6", "masks", "masking-rate"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bothways.config import ReproduceConfig
@@ -34,7 +35,7 @@ def bind_columns(
     """The columns, and notes on which tasks stand in and which are missing.
 
     Raises:
-        ConfigError: a task is unknown, or none fits the table.
+        ConfigError: a task is unknown or does not fit the table, or none fits it.
     """
     chosen = _choose_tasks(table, scale, config)
     covered = {of for _, of in chosen}
@@ -54,6 +55,7 @@ def bind_columns(
             bound.append(BoundColumn(column, task, source.title, None))
     if all(item.column.of == HELDOUT for item in bound):
         raise ConfigError(f"{table.name}: scale {scale.name} has none of its tasks.")
+    _refuse_without_tags(table, scale, bound)
     missing = [c.title for c in table.columns if c.of not in {*covered, HELDOUT}]
     notes = [
         f"{TASKS[task].title} stands in for {TASKS[of].title}: {TASKS[task].why}."
@@ -63,6 +65,23 @@ def bind_columns(
     if missing:
         notes.append(f"Nothing here stands in for {', '.join(missing)}.")
     return tuple(bound), tuple(notes)
+
+
+def _refuse_without_tags(table: Table, scale: Scale, columns: Sequence[BoundColumn]) -> None:
+    """Refuse tasks without tags where a row or a column is measured by features."""
+    by_features = any(row.layers is not None for row in table.rows)
+    for bound in columns:
+        if not (by_features or bound.column.layers) or not bound.task or TASKS[bound.task].tagging:
+            continue
+        fitting = [
+            name
+            for name, task in TASKS.items()
+            if task.tagging and (task.data == "text") == scale.embedded
+        ]
+        raise ConfigError(
+            f"--tasks: {table.name} tags words by features, and {bound.task} has no tags. At scale "
+            f"{scale.name} there is {', '.join(fitting)}."
+        )
 
 
 def _choose_tasks(table: Table, scale: Scale, config: ReproduceConfig) -> list[tuple[str, str]]:

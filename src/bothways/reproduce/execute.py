@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,19 +75,14 @@ class Ledger:
             return False
         return "diverged_at" in result or set(step.wanted) <= set(record["parts"])
 
-    def lost(self, step: Step) -> bool:
-        """Whether a step is done, but the files that other steps read are gone.
+    def usable(self, step: Step, files: Collection[str]) -> bool:
+        """Whether a step is done and these files, which other steps read, are in its folder.
 
         Records are small and may be kept without the models and corpora, in a repository say.
         """
-        if not self.done(step) or self.diverged(step):
-            return False
         folder = self.out / RUNS / step.name
-        return not all((folder / name).exists() for name in step.outputs())
-
-    def usable(self, step: Step) -> bool:
-        """Whether a step is done and its files are there."""
-        return self.done(step) and not self.lost(step)
+        there = all((folder / name).exists() for name in files)
+        return self.done(step) and (there or self.diverged(step) is not None)
 
     def diverged(self, step: Step) -> str | None:
         """Where a step diverged, if it did so without any result."""
@@ -116,10 +111,19 @@ class Ledger:
             lock.release()
 
 
-def compute(step: Step, ledger: Ledger, config: ReproduceConfig, say: Say) -> None:
+def compute(
+    step: Step, ledger: Ledger, config: ReproduceConfig, say: Say, files: Collection[str]
+) -> None:
     """Compute a step and record it, unless that is done.
 
     Of its parts only those that are not recorded are computed, and added to the record.
+
+    Args:
+        step: to compute.
+        ledger: where it is recorded.
+        config: where and how to compute.
+        say: receives a line if it has to wait for another process.
+        files: of its folder, those that other steps read; see :func:`files_to_read`.
 
     Raises:
         BothwaysError: as the step's function, except for divergence, which is a result.
@@ -127,7 +131,7 @@ def compute(step: Step, ledger: Ledger, config: ReproduceConfig, say: Say) -> No
         KeyboardInterrupt: interrupted; the same call continues.
     """
     with ledger.locked(step, say):
-        if ledger.usable(step):
+        if ledger.usable(step, files):
             return
         before = ledger.record(step) or {}
         started = time.monotonic(), _cpu_seconds()
@@ -195,7 +199,7 @@ def compute_all(
         if step.name not in pending or blocked(step, steps, ledger):
             continue
         say(f"--- {number}/{len(steps)} {step.name}")
-        compute(step, ledger, config, say)
+        compute(step, ledger, config, say, files_to_read(step, steps, pending))
         after_step()
 
 
@@ -206,13 +210,25 @@ def to_compute(steps: Mapping[str, Step], ledger: Ledger) -> set[str]:
     def add(step: Step) -> None:
         pending.add(step.name)
         for needed in (steps[name] for name in step.needs):
-            if needed.name not in pending and not ledger.usable(needed):
+            if needed.name not in pending and not ledger.usable(needed, step.reads(needed)):
                 add(needed)
 
     for step in steps.values():
         if not ledger.done(step) and not blocked(step, steps, ledger):
             add(step)
     return pending
+
+
+def files_to_read(step: Step, steps: Mapping[str, Step], pending: Collection[str]) -> set[str]:
+    """The files of a step that it must leave: its outputs, and the snapshots that are read.
+
+    Args:
+        step: the step whose files they are.
+        steps: by name.
+        pending: names of the steps still to be computed, which may read them.
+    """
+    readers = (steps[name] for name in pending if step.name in steps[name].needs)
+    return {*step.outputs(), *(file for reader in readers for file in reader.reads(step))}
 
 
 def blocked(step: Step, steps: Mapping[str, Step], ledger: Ledger) -> str | None:

@@ -23,6 +23,8 @@ from bothways.model.cost import training_cost
 from bothways.reproduce.execute import Ledger, blocked, to_compute
 from bothways.reproduce.grid import Grid
 from bothways.reproduce.heldout import HeldOutOptions
+from bothways.reproduce.notes import unrepeated_masks
+from bothways.reproduce.numerics import kept_steps
 from bothways.reproduce.steps import Step
 from bothways.tasks.console import table_text
 from bothways.training.device import choose_device, find_peak
@@ -60,10 +62,13 @@ def forecast(grid: Grid, ledger: Ledger, config: ReproduceConfig) -> str:
     table = table_text(rows, title, left_columns=2, width=118)
     jobs = f" in {config.jobs} jobs" if config.jobs > 1 else ""
     done_steps = sum(map(ledger.done, grid.steps.values()))
-    return (
-        f"{table}\n{len(grid.steps)} steps, {done_steps} done; about "
-        f"{hours_left / config.jobs:.1f} hours left{jobs} (estimated from tokens)"
+    summary = (
+        f"{len(grid.steps)} steps, {done_steps} done; about {hours_left / config.jobs:.1f} hours "
+        f"left{jobs} (estimated from tokens)"
     )
+    kept = kept_steps(grid, ledger, pending)
+    masks = unrepeated_masks(grid.table, grid.steps.values())
+    return "\n".join([table, summary, *kept, *masks])
 
 
 def _state(step: Step, grid: Grid, ledger: Ledger) -> str:

@@ -7,11 +7,11 @@ is one step, because the name of a step holds a digest of all that it depends on
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bothways.config import (
-    ClockOptions,
     CorpusConfig,
     LayerChoice,
     LearningOptions,
@@ -25,15 +25,16 @@ from bothways.config import (
 from bothways.corpus.store import Manifest, TokenStore
 from bothways.errors import ConfigError
 from bothways.files import sha256
-from bothways.options import read_recipe
 from bothways.pretraining.instances import store_problem
 from bothways.pretraining.run import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
+from bothways.reproduce.base_recipe import base_recipe, model_size
 from bothways.reproduce.changes import changed, difference
 from bothways.reproduce.columns import BoundColumn, bind_columns
 from bothways.reproduce.data import TaskData, check_data, features_config, read_task
 from bothways.reproduce.embedded import TEXT, TextOptions
 from bothways.reproduce.heldout import HeldOutOptions
+from bothways.reproduce.notes import recipe_notes
 from bothways.reproduce.scales import TASKS, Scale
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import FIGURE5, HELDOUT, Changes, Row, Table
@@ -112,6 +113,7 @@ def make_grid(table: Table, scale: Scale, config: ReproduceConfig) -> Grid:
     check_data(table, scale, columns, config)
     builder = _GridBuilder(table, scale, config, columns)
     rows = tuple(grid_row for row in table.rows for grid_row in builder.rows(row))
+    _refuse_equal(rows, table, config)
     sizes = [row.label for row in table.rows if row.size is not None]
     if sizes and sizes != [row.label for row in rows]:
         shown = ", ".join("/".join(label) for label in sizes)
@@ -119,7 +121,20 @@ def make_grid(table: Table, scale: Scale, config: ReproduceConfig) -> Grid:
             *notes,
             f"The published figures are for layers/hidden/heads {shown}, in this order.",
         )
-    return Grid(table, scale, columns, rows, builder.steps, (*notes, *scale.notes), builder.base)
+    notes = (*notes, *recipe_notes(table, scale, builder.base))
+    return Grid(table, scale, columns, rows, builder.steps, notes, builder.base)
+
+
+def _refuse_equal(rows: Sequence[GridRow], table: Table, config: ReproduceConfig) -> None:
+    """Refuse rows that --recipe makes the same: they would be compared with themselves."""
+    seen: dict[tuple[tuple[ScoreSource, ...], ...], GridRow] = {}
+    for row in rows:
+        if (equal := seen.setdefault(row.cells, row)) is not row:
+            raise ConfigError(
+                f"{config.recipe or config.scale}: with this recipe the rows "
+                f"{' / '.join(equal.label)!r} and {' / '.join(row.label)!r} of {table.name} are "
+                "the same runs; leave out of the recipe what the rows vary."
+            )
 
 
 @dataclass(frozen=True)
@@ -147,6 +162,7 @@ class _Encoder:
         inputs: digests that identify it.
         label: for the names of the steps that measure it.
         seed: of pre-training.
+        snapshot: the step of the snapshot; None for the finished run.
     """
 
     run: Step
@@ -154,6 +170,7 @@ class _Encoder:
     inputs: tuple[str, ...]
     label: str
     seed: int
+    snapshot: int | None = None
 
     @property
     def shape(self) -> ModelConfig:
@@ -177,7 +194,7 @@ class _GridBuilder:
         self.table, self.scale, self.config, self.columns = table, scale, config, columns
         self.out = Path(config.out)
         self.steps: dict[str, Step] = {}
-        self.base = _base_recipe(scale, config)
+        self.base = base_recipe(table, scale, config)
         self.steps_of_run = self.base.clock.steps or 0
         self.seeds = config.seeds or (scale.many_seeds if table.many_seeds else scale.seeds)
         self.tasks: dict[str, TaskData] = {}
@@ -224,7 +241,7 @@ class _GridBuilder:
             return _Encoder(run, folder / MODEL, (run.key,), run.label, seed)
         label = "-".join(part for part in (run.label, f"at-{snapshot}") if part)
         inputs = (run.key, f"step {snapshot}")
-        return _Encoder(run, snapshot_folder(folder, snapshot), inputs, label, seed)
+        return _Encoder(run, snapshot_folder(folder, snapshot), inputs, label, seed, snapshot)
 
     # -------------------------------------------------------------------- steps: measurements
 
@@ -257,6 +274,7 @@ class _GridBuilder:
             (*task.inputs, *encoder.inputs),
             (*task.needs, encoder.run.name),
             parts,
+            encoder.snapshot,
         )
         return ScoreSource(self._add(step), encoder.seed, parts, self.seeds)
 
@@ -272,6 +290,7 @@ class _GridBuilder:
             (*task.inputs, *encoder.inputs),
             (*task.needs, encoder.run.name),
             parts,
+            encoder.snapshot,
         )
         return ScoreSource(self._add(step), encoder.seed, parts, self.seeds)
 
@@ -320,7 +339,7 @@ class _GridBuilder:
         changes = dict(row.pretrain)
         if row.static:
             changes["masking.duplicates"] = self.scale.duplicates
-        if row.size is not None and self.scale.sizes[row.size] != _sizes(self.base):
+        if row.size is not None and self.scale.sizes[row.size] != model_size(self.base):
             names = ("model.layers", "model.hidden", "model.heads")
             changes |= dict(zip(names, self.scale.sizes[row.size], strict=True))
         if self._is_figure5_run(changes):
@@ -411,44 +430,5 @@ def snapshot_steps(scale: Scale, steps: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(max(1, round(share * steps)) for share in scale.snapshots))
 
 
-def _base_recipe(scale: Scale, config: ReproduceConfig) -> PretrainConfig:
-    """The scale's pre-training recipe with the changes of the command line.
-
-    Raises:
-        ConfigError: the recipe has a clock without steps, or starts from a model.
-    """
-    base = scale.pretrain
-    if config.recipe:
-        values = read_recipe(PretrainConfig, config.recipe)
-        if values.get("start") is not None:
-            raise ConfigError(
-                f"{config.recipe}: start is {values['start']}, but the rows of a table start "
-                "from new weights; leave it out."
-            )
-        clock = {n.removeprefix("clock."): v for n, v in values.items() if n.startswith("clock.")}
-        rest = {n: v for n, v in values.items() if not n.startswith("clock.")}
-        base = changed(base, rest)
-        if clock:
-            base = dataclasses.replace(base, clock=ClockOptions(**clock))
-    if config.steps:
-        base = dataclasses.replace(base, clock=ClockOptions(steps=config.steps))
-    if base.clock.steps is None:
-        raise ConfigError(
-            f"{config.recipe}: the rows of a table must train for the same number of steps; set "
-            "clock.steps in the recipe, or --steps."
-        )
-    numerics = {
-        "device": None if config.device == "auto" else config.device,
-        "precision": None if config.precision == "auto" else config.precision,
-        "threads": config.threads or None,
-    }
-    return changed(base, {name: value for name, value in numerics.items() if value is not None})
-
-
 def _shape(recipe: PretrainConfig) -> ModelConfig:
     return recipe.model.resolve(vocab_size=1)
-
-
-def _sizes(recipe: PretrainConfig) -> tuple[int, int, int]:
-    shape = _shape(recipe)
-    return shape.layers, shape.hidden, shape.heads

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, PretrainConfig, ReproduceConfig, digest, to_dict
-from bothways.corpus.store import Manifest
-from bothways.errors import StoreError
 from bothways.reproduce.execute import Ledger, machine
 from bothways.reproduce.grid import Grid
+from bothways.reproduce.notes import training_tokens, unrepeated_masks
+from bothways.reproduce.numerics import different_rows
 from bothways.reproduce.results import Cell
 from bothways.reproduce.steps import Step
 
@@ -34,7 +33,7 @@ def markdown(
     lines += _grid_lines(grid, cells)
     lines += ["", f"Published: {table.source}."] if table.source else []
     lines += ["", *_score_notes(cells)]
-    lines += [f"- {note}" for note in (*table.notes, *grid.notes)]
+    lines += [f"- {note}" for note in _notes(grid, ledger)]
     if failures := _failures(grid, cells):
         lines += ["", "## Missing, diverged, collapsed", "", *failures]
     lines += ["", "## Settings", "", *_settings(grid)]
@@ -83,12 +82,18 @@ def record(
             }
             for row, row_cells in zip(grid.rows, cells, strict=True)
         ],
-        "notes": [*grid.table.notes, *grid.notes],
+        "notes": _notes(grid, ledger),
         "recipe": to_dict(grid.base),
         "steps": [_step_record(ledger, name, grid) for name in grid.steps],
         "seconds": sum(ledger.seconds(step) for step in grid.steps.values()),
         "machine": machine(config),
     }
+
+
+def _notes(grid: Grid, ledger: Ledger) -> list[str]:
+    """For the reader: of the table, of the scale and its recipe, of the corpus and the records."""
+    masks = unrepeated_masks(grid.table, grid.steps.values())
+    return [*grid.table.notes, *grid.notes, *masks, *different_rows(grid, ledger)]
 
 
 def shown(cell: Cell, *, digits: int = 1) -> str:
@@ -173,11 +178,15 @@ def _settings(grid: Grid) -> list[str]:
     phases = "; ".join(
         f"{p.share:.0%} of steps: {p.batch} sequences of {p.length} tokens" for p in base.phases
     )
+    masking = base.masking
+    repeated = f", repeated after {masking.duplicates} epochs" if masking.duplicates else ""
     lines = [
         "| | |",
         "|---|---|",
         f"| base model | {shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads |",
         f"| pre-training | {base.clock.steps:,} steps; {phases} |",
+        f"| its pairs and masking | pairs.kind {base.pairs.kind}; masking.kind {masking.kind}, "
+        f"masking.rate {masking.rate:g}{repeated}; unless the row says otherwise |",
         f"| its optimizer | {optimizer.name}, learning rate {optimizer.lr:g}, warm-up "
         f"{optimizer.warmup:.0%}, bias correction {'on' if optimizer.bias_correction else 'off'} |",
     ]
@@ -198,9 +207,7 @@ def _settings(grid: Grid) -> list[str]:
 def _corpus(step: Step) -> str:
     """The digest of a run's corpus, its size, and how many times the run reads it."""
     recipe: PretrainConfig = step.config
-    try:
-        tokens = Manifest.read(Path(recipe.corpus)).report["train"]["tokens"]
-    except StoreError:  # not built yet
+    if (tokens := training_tokens(step)) is None:
         return step.inputs[0]
     read = sum(p.share * p.batch * p.length for p in recipe.phases) * (recipe.clock.steps or 0)
     return f"{step.inputs[0]}: {tokens:,} tokens, read about {read / tokens:.2g} times"

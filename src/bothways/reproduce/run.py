@@ -11,7 +11,14 @@ from bothways.config import ReproduceConfig
 from bothways.errors import ConfigError, RunError
 from bothways.files import write_bytes, write_json, write_text
 from bothways.options import nearest
-from bothways.reproduce.execute import Ledger, blocked, compute, compute_all
+from bothways.reproduce.execute import (
+    Ledger,
+    blocked,
+    compute,
+    compute_all,
+    files_to_read,
+    to_compute,
+)
 from bothways.reproduce.forecast import forecast
 from bothways.reproduce.grid import Grid, make_grid
 from bothways.reproduce.plot import draw
@@ -64,12 +71,14 @@ def _compute_one(name: str, grid: Grid, ledger: Ledger, config: ReproduceConfig,
     step = grid.steps[name]
     if reason := blocked(step, grid.steps, ledger):
         raise RunError(f"--step {name}: cannot be computed: {reason}.")
-    for needed in () if ledger.usable(step) else step.needs:
-        if not ledger.usable(grid.steps[needed]):
+    files = files_to_read(step, grid.steps, to_compute(grid.steps, ledger))
+    for needed in () if ledger.usable(step, files) else map(grid.steps.__getitem__, step.needs):
+        if not ledger.usable(needed, step.reads(needed)):
             raise RunError(
-                f"--step {name}: it needs {needed}, which is not computed, or whose files are gone."
+                f"--step {name}: it needs {needed.name}, which is not computed, or whose files are "
+                "gone."
             )
-    compute(step, ledger, config, say)
+    compute(step, ledger, config, say, files)
     return f"{name}: finished"
 
 

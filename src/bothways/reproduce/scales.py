@@ -37,6 +37,7 @@ class TaskSource:
         why: how it compares with that task.
         split: for a task without a training file: the file to split into train and dev, and the
             column whose values stay together.
+        tagging: it has tags for words, so features can be used.
     """
 
     title: str
@@ -46,6 +47,7 @@ class TaskSource:
     stands_for: str = ""
     why: str = ""
     split: tuple[str, str] | None = None
+    tagging: bool = False
 
 
 TASKS: dict[str, TaskSource] = {
@@ -57,7 +59,7 @@ TASKS: dict[str, TaskSource] = {
     "cola": TaskSource("CoLA", "glue", "cola", metric="matthews"),
     "stsb": TaskSource("STS-B", "glue", "stsb", metric="spearman"),
     "squad": TaskSource("SQuAD 1.1", "squad", metric="f1"),
-    "conll2003": TaskSource("CoNLL-2003", "ner", "conll2003", metric="f1"),
+    "conll2003": TaskSource("CoNLL-2003", "ner", "conll2003", metric="f1", tagging=True),
     "sick": TaskSource(
         "SICK-E",
         "sick",
@@ -90,6 +92,7 @@ TASKS: dict[str, TaskSource] = {
         "text",
         metric="f1",
         stands_for="conll2003",
+        tagging=True,
         why="also spans of words: which words of a lower-cased docstring had a capital letter",
     ),
 }
@@ -114,6 +117,8 @@ class Scale:
         heldout: how many sequences the language model is measured on.
         embedded: text and tasks are made from packages that every installation has.
         notes: for the reader, printed below the tables.
+        budget_note: the same, unless the size, steps or phases of the recipe were changed.
+        sizes_note: the same, below tables whose rows differ in size.
     """
 
     name: str
@@ -131,6 +136,8 @@ class Scale:
     heldout: int = 4096
     embedded: bool = False
     notes: tuple[str, ...] = field(default=())
+    budget_note: str = ""
+    sizes_note: str = ""
 
 
 _CORRECTED = {"optimizer.bias_correction": True}
@@ -198,13 +205,12 @@ CPU = Scale(
     vocabulary=LearningOptions(size=16384),
     seeds=(0, 1, 2),
     many_seeds=tuple(range(10)),
-    notes=(
-        "All models start from primed weights (model.init; EXPERIMENTS.md, section 8) and are "
-        "pre-trained without dropout: from random weights, this budget ends on the plateau where a "
-        "model knows only token frequencies.",
-        "The sizes of table6 have a third of the paper's layers and widths. Entities are tagged "
-        "sentence by sentence, without document context.",
+    notes=("Entities are tagged sentence by sentence, without document context.",),
+    budget_note=(
+        "From random weights, this budget ends on the plateau where a model knows only token "
+        "frequencies (EXPERIMENTS.md, section 8)."
     ),
+    sizes_note="The sizes have a third of the paper's layers and widths.",
 )
 
 GPU = Scale(
@@ -227,10 +233,9 @@ GPU = Scale(
     vocabulary=LearningOptions(size=16384),
     seeds=(0, 1, 2),
     many_seeds=tuple(range(20)),
-    notes=(
-        "This scale has not been run: its steps are an estimate of what one GPU does in an hour.",
-        "The sizes of table6 have a third of the paper's layers and two thirds of its widths.",
-    ),
+    notes=("This scale has not been run.",),
+    budget_note="Its steps are an estimate of what one GPU does in an hour.",
+    sizes_note="The sizes have a third of the paper's layers and two thirds of its widths.",
 )
 
 PAPER = Scale(
@@ -253,7 +258,8 @@ PAPER = Scale(
     seeds=(0, 1, 2, 3, 4),
     many_seeds=tuple(range(50)),
     duplicates=10,
-    notes=("This scale has not been run: one pre-training run takes days on several GPUs.",),
+    notes=("This scale has not been run.",),
+    budget_note="One pre-training run takes days on several GPUs.",
 )
 
 SCALES: dict[str, Scale] = {scale.name: scale for scale in (SMOKE, CPU, GPU, PAPER)}

@@ -32,15 +32,20 @@ from bothways.corpus.build import build_corpus
 from bothways.corpus.store import MANIFEST
 from bothways.errors import DivergenceError
 from bothways.files import new_folder
-from bothways.pretraining.run import MODEL, pretrain
-from bothways.pretraining.snapshots import SNAPSHOTS
+from bothways.model.folder import CONFIG, read_json
+from bothways.model.formats import config_from_hugging_face
+from bothways.pretraining.run import CHECKPOINTS, MODEL, pretrain
+from bothways.pretraining.snapshots import SNAPSHOTS, snapshot_folder
 from bothways.reproduce.embedded import TextOptions, make_text
 from bothways.reproduce.heldout import HeldOutOptions, measure_heldout
+from bothways.shipped import model_folder
 from bothways.tasks.finetune import finetune
 from bothways.tasks.frozen_tagger import tag_by_features
+from bothways.tasks.layer_cache import chosen_layers
 from bothways.tasks.run_seed import SCORES
 from bothways.tasks.split import split
 from bothways.tokenization.vocabulary import learn_from_files
+from bothways.training.state import checkpoints
 
 Kind = Literal[
     "text", "vocabulary", "corpus", "split", "pretrain", "heldout", "finetune", "features"
@@ -61,6 +66,8 @@ class Step:
         needs: names of the steps that must be computed before it.
         wanted: the parts to compute, for steps that can add parts later: seeds, or layers with
             seeds.
+        snapshot: the step of the pre-training run whose snapshot it reads; None for the finished
+            model.
     """
 
     kind: Kind
@@ -69,6 +76,7 @@ class Step:
     inputs: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
+    snapshot: int | None = None
 
     @cached_property
     def key(self) -> str:
@@ -85,12 +93,17 @@ class Step:
         return {k: v for k, v in recipe_fields(self.config).items() if k not in _PATHS}
 
     def outputs(self) -> tuple[str, ...]:
-        """Names in its folder that other steps read; empty if no step needs this kind."""
-        if self.kind == "pretrain":
-            return (MODEL, *(f"{SNAPSHOTS}/{number}" for number in self.config.snapshots))
-        return {"corpus": (MANIFEST,), "vocabulary": ("",), "text": ("",), "split": ("",)}.get(
-            self.kind, ()
-        )
+        """Names in its folder that other steps read, besides snapshots; empty if no step needs this
+        kind."""
+        names: dict[Kind, tuple[str, ...]] = {"pretrain": (MODEL,), "corpus": (MANIFEST,)}
+        names |= dict.fromkeys(("vocabulary", "text", "split"), ("",))
+        return names.get(self.kind, ())
+
+    def reads(self, needed: Step) -> tuple[str, ...]:
+        """Names in the folder of a step that it needs which this step reads."""
+        if needed.kind == "pretrain" and self.snapshot is not None:
+            return (f"{SNAPSHOTS}/{self.snapshot}",)
+        return needed.outputs()
 
     def compute(self, folder: Path, parts: Sequence[str], *, keep: bool) -> dict[str, Any]:
         """Compute the step in its folder, or continue there.
@@ -129,6 +142,12 @@ def _split(config: SplitConfig, folder: Path, *_: Any) -> dict[str, Any]:
 
 
 def _pretrain(config: PretrainConfig, folder: Path, *_: Any) -> dict[str, Any]:
+    """Continues a run, unless snapshots of it are gone: later checkpoints cannot give them."""
+    saved = [int(path.name.removeprefix("step-")) for path in checkpoints(folder / CHECKPOINTS)]
+    passed = [step for step in config.snapshots if step < max(saved, default=0)]
+    if not all(snapshot_folder(folder, step).exists() for step in passed):
+        print(f"{folder}: snapshots that the run passed are gone, so it starts again from step 1")
+        shutil.rmtree(folder)
     result = pretrain(dataclasses.replace(config, run=str(folder)))
     heldout = None if result.heldout is None else result.heldout.record()
     return {"steps": result.steps, "heldout": heldout}
@@ -177,7 +196,8 @@ def _features(
     Those that diverge are recorded, and the others continue.
     """
     wanted = [part.partition(":")[0] for part in parts]
-    layers = tuple(choice for choice in LAYER_CHOICES if choice in wanted)
+    alike = first_alike([c for c in LAYER_CHOICES if c in wanted], _depth(config.model))
+    layers = tuple(dict.fromkeys(alike.values()))
     seeds = tuple(dict.fromkeys(int(part.partition(":")[2]) for part in parts))
     runs: dict[str, dict[str, float]] = {}
     diverged: dict[str, str] = {}
@@ -199,9 +219,43 @@ def _features(
                 tag((choice,), (seed,))
             except DivergenceError as error:
                 diverged[f"{choice}:{seed}"] = str(error)
+    for (choice, first), seed in product(alike.items(), seeds):
+        part, trained = f"{choice}:{seed}", f"{first}:{seed}"
+        if trained in runs:
+            runs[part] = runs[trained]
+        if trained in diverged:
+            diverged[part] = diverged[trained]
     if not keep:
         shutil.rmtree(folder / "features", ignore_errors=True)
     return {"runs": runs, "diverged": diverged}
+
+
+def first_alike(choices: Sequence[LayerChoice], layers: int) -> dict[LayerChoice, LayerChoice]:
+    """For each choice of layers the first that gives the same features and tagger.
+
+    The weighted sums of the last four layers and of all layers are the same if there are four.
+
+    Args:
+        choices: of layers.
+        layers: of the encoder.
+
+    Raises:
+        ConfigError: the encoder has too few layers for a choice.
+    """
+    firsts: dict[tuple[int, int, bool], LayerChoice] = {}
+    alike = {}
+    for choice in choices:
+        chosen = chosen_layers(choice, layers)
+        features = (chosen.start, chosen.stop, choice.startswith("sum"))
+        alike[choice] = firsts.setdefault(features, choice)
+    return alike
+
+
+def _depth(model: str) -> int:
+    """How many layers the encoder in a model folder has."""
+    path = model_folder(model) / CONFIG
+    values = read_json(path, "a model folder holds it")
+    return config_from_hugging_face(values, where=str(path)).layers
 
 
 _COMPUTE: dict[Kind, Callable[..., dict[str, Any]]] = {

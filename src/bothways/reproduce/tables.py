@@ -54,7 +54,8 @@ class Row:
     Attributes:
         label: a cell for each of the table's headings.
         published: a figure for each column; None where none was published.
-        pretrain, finetune, vocabulary: changes to the scale's recipes.
+        pretrain, finetune, vocabulary: changes to the scale's recipes; all that the label claims,
+            the recipe's own values too, because --recipe may have others.
         layers: use features of these layers instead of fine-tuning.
         size: index into the scale's six sizes, which are in the order of the paper's Table 6.
         snapshots: measure snapshots of the run, a row for each, instead of its finished model.
@@ -104,6 +105,11 @@ class Table:
     many_seeds: bool = False
     curve: bool = False
 
+    @property
+    def sizes(self) -> bool:
+        """Whether its rows differ in the size of the model."""
+        return any(row.size is not None for row in self.rows)
+
 
 MNLI = Column("mnli", "MNLI-m", "accuracy")
 QNLI = Column("qnli", "QNLI", "accuracy")
@@ -116,6 +122,7 @@ PERPLEXITY = Column(HELDOUT, "LM perplexity", "perplexity")
 LM_ACCURACY = Column(HELDOUT, "LM accuracy", "accuracy")
 BITS = Column(HELDOUT, "bits per character", "bits_per_character")
 
+NSP = {"pairs.kind": "next"}
 NO_NSP = {"pairs.kind": "full"}
 LEFT_TO_RIGHT = {**NO_NSP, "masking.kind": "left_to_right"}
 _NO_PAIRS = (
@@ -143,7 +150,7 @@ TABLE5 = Table(
     headings=("pre-training",),
     columns=(MNLI, QNLI, MRPC, SST2, SQUAD),
     rows=(
-        Row(("BERT",), (84.4, 88.4, 86.7, 92.7, 88.5)),
+        Row(("BERT",), (84.4, 88.4, 86.7, 92.7, 88.5), pretrain=NSP),
         Row(("no NSP",), (83.9, 84.9, 86.5, 92.6, 87.9), pretrain=NO_NSP),
         Row(("LTR & no NSP",), (82.1, 84.3, 77.5, 92.1, 77.8), pretrain=LEFT_TO_RIGHT),
         Row(
@@ -234,7 +241,7 @@ FIGURE5 = Table(
     headings=("pre-training", "steps"),
     columns=(MNLI,),
     rows=(
-        Row(("masked LM", ""), snapshots=True),
+        Row(("masked LM", ""), pretrain=NSP, snapshots=True),
         Row(("left to right", ""), pretrain=LEFT_TO_RIGHT, snapshots=True),
     ),
     curve=True,
@@ -256,7 +263,7 @@ VOCABULARY = Table(
     headings=("merges by",),
     columns=(BITS, MNLI, MRPC, SST2),
     rows=(
-        Row(("likelihood",)),  # the default
+        Row(("likelihood",)),  # the default, which --recipe cannot change
         Row(("frequency",), vocabulary={"score": "frequency"}),
     ),
     learns_vocabulary=True,
@@ -274,7 +281,7 @@ MASKS = Table(
     headings=("masks",),
     columns=(LM_ACCURACY, MNLI, SST2),
     rows=(
-        Row(("dynamic",), (None, 84.0, 92.9)),
+        Row(("dynamic",), (None, 84.0, 92.9), pretrain={"masking.duplicates": 0}),
         Row(("static",), (None, 84.3, 92.5), static=True),
     ),
     notes=(
@@ -290,7 +297,7 @@ WHOLE_WORDS = Table(
     headings=("masked",),
     columns=(MNLI, SQUAD, MRPC, SST2),
     rows=(
-        Row(("pieces",), (86.05, 91.0, None, None)),
+        Row(("pieces",), (86.05, 91.0, None, None), pretrain={"masking.kind": "pieces"}),
         Row(("whole words",), (87.07, 92.8, None, None), pretrain={"masking.kind": "words"}),
     ),
 )
@@ -302,7 +309,7 @@ MASKING_RATE = Table(
     headings=("masked",),
     columns=(LM_ACCURACY, MNLI, MRPC, SST2),
     rows=(
-        Row(("15%",)),
+        Row(("15%",), pretrain={"masking.rate": 0.15}),
         Row(("30%",), pretrain={"masking.rate": 0.30}),
     ),
     notes=("Both rows are measured on held-out text with 15 % masked.",),
