@@ -92,7 +92,7 @@ def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedRun:
     for name, setting in setting_configs(config).items():
         own_run = _open_run(setting, loaded, keep_head, say, precision=run.precision)
         settings[name] = _prepare_setting(setting, loaded, data, own_run, runner, say)
-    return PreparedSearch(Path(config.run), settings, config.search.select, say)
+    return PreparedSearch(Path(config.run), settings, config.search.select, say, run.lock)
 
 
 @dataclass(frozen=True)
