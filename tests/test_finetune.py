@@ -250,6 +250,19 @@ def test_an_interrupted_seed_ends_the_same(
     assert names[0] == names[1]
 
 
+def test_a_precision_given_for_a_run_that_is_continued(
+    config: FinetuneConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finetune(config)
+    capsys.readouterr()
+    finetune(dataclasses.replace(config, precision="bf16"))
+    shown = capsys.readouterr().out
+    assert "bf16: requested" in shown
+    assert "precision: fp32 -> bf16" in shown
+    finetune(dataclasses.replace(config, precision="auto"))
+    assert "fp32: as when this run began" in capsys.readouterr().out
+
+
 def test_a_damaged_record_is_no_finished_seed(config: FinetuneConfig) -> None:
     first = finetune(config)
     path = Path(config.run) / "seed-0" / "metrics.json"

@@ -32,14 +32,12 @@ from bothways.tasks.run_setup import (
     check_required,
     model_digest,
     open_run_with_precision,
-    recorded_precision,
 )
 from bothways.tasks.runpage import write_reports
 from bothways.tasks.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
 from bothways.tasks.task_files import FinetuningData, load_data
 from bothways.training.device import choose_device
 from bothways.training.precision import Choice, choose_precision
-from bothways.training.runfolder import changed_numerics
 from bothways.training.runtime import set_threads, threads_phrase
 
 # Narrower encoders learn little at learning rates below _LOW_RATE (EXPERIMENTS.md, section 9).
@@ -189,16 +187,9 @@ def _open_run(
         verb=SEARCH_VERB if searches else "finetune",
         inputs=inputs,
         numerics=numerics,
+        say=say,
         without=SEARCHED if searches else (),
     )
-    if not run.new and config.precision != "auto":  # it may differ from the recorded one
-        choice = recorded_precision(config.precision)
-    changed = changed_numerics(run, {"precision": choice.name, **numerics})
-    if changed and not run.new:
-        say(
-            "changed since this run began; finished seeds are kept, the others may differ in their "
-            f"last bits: {'; '.join(changed)}"
-        )
     return OpenedRun(
         run.folder,
         digest(run.record["recipe"]),
