@@ -218,7 +218,7 @@ def test_a_search_keeps_other_commands_out_until_its_result_is_collected(
         prepared = prepare(one, runner)
         with monkeypatch.context() as patch:
             patch.setattr(runfolder, "FileLock", lock_of_another_process)
-            with pytest.raises(RunError, match="another process is using .*run; two would"):
+            with pytest.raises(RunError, match=r"another process is using .*run; two would"):
                 prepare(other_values, runner)
         assert prepared.result().scores
         del prepared

@@ -6,8 +6,9 @@ data, the new layer and dropout, unless the first two have seeds of their own.
 
 A run folder holds ``run.json``, ``report.json``, ``report.html`` and ``seed-N/`` with the model
 folder, scores (``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again
-keeps finished seeds; an interrupted seed continues from its checkpoint, or starts again if it had
-none yet, with the same result. The model saved is that of the last epoch: within a seed nothing is
+keeps finished seeds, whose models measure and predict files that were added or changed since; an
+interrupted seed continues from its checkpoint, or starts again if it had none yet, with the same
+result. The model saved is that of the last epoch: within a seed nothing is
 selected on dev except the threshold of "no answer", for questions that may have none. A search
 (:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
 """
@@ -23,10 +24,10 @@ from bothways.errors import ConfigError
 from bothways.model.folder import Loaded, load_model
 from bothways.model.varlen import describe_attention
 from bothways.tasks.console import line_printer
-from bothways.tasks.extra_files import file_digests
+from bothways.tasks.extra_files import EXTRA_INPUTS, training_digests
 from bothways.tasks.jobs import PendingSeed, SeedJob, SeedRunner
 from bothways.tasks.report import FinetuneResult, SeedResult
-from bothways.tasks.run_seed import keeps_head, read_seed
+from bothways.tasks.run_seed import keeps_head, read_seed, update_extra_files
 from bothways.tasks.run_setup import (
     OpenedRun,
     check_required,
@@ -119,7 +120,8 @@ class PreparedSetting:
         for restart in self.config.restarts:
             if restart in self.finished:
                 self.say(f"{restart.name}: finished before, kept")
-                seeds.append(self.finished[restart])
+                seed = self.finished[restart]
+                seeds.append(update_extra_files(self.config, self.data, self.run, seed, self.say))
             else:
                 seeds.append(self.pending[restart].result())
         task, dev = self.data.task, self.data.dev
@@ -178,7 +180,7 @@ def _open_run(
             f"jobs is {config.jobs}, but a GPU trains one run at a time; leave jobs out."
         )
     numerics = {"device": device.name, "threads": threads, "kernels": config.kernels}
-    inputs = file_digests(config.located().task)
+    inputs = training_digests(config.located().task)
     inputs["model"] = model_digest(loaded, weights=not config.from_scratch, head=keep_head)
     searches = config.search.enabled
     run, choice = open_run_with_precision(
@@ -188,7 +190,7 @@ def _open_run(
         inputs=inputs,
         numerics=numerics,
         say=say,
-        without=SEARCHED if searches else (),
+        without=(*EXTRA_INPUTS, *(SEARCHED if searches else ())),
     )
     return OpenedRun(
         run.folder,

@@ -97,8 +97,8 @@ def open_run(
         resolve: makes the choices that are made once (steps of a clock, precision), for run.json.
             Called by every process, and only for a new run: an existing one has them on record.
         ranks: the processes of the run.
-        without: recipe fields that may differ within this folder, by dotted name: those that a
-            search varies.
+        without: recipe fields that may differ within this folder, by dotted name, of a list
+            without its index: those that a search varies, and those of earlier versions.
 
     Raises:
         ConfigError: no folder was given.
@@ -107,7 +107,7 @@ def open_run(
     """
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
     recipe = {name: value for name, value in recipe.items() if name not in without}
-    existing = ranks.run_on_rank0(lambda: _find_run(folder, recipe, verb))
+    existing = ranks.run_on_rank0(lambda: _find_run(folder, recipe, verb, without))
     if existing is not None:
         return _locked(existing, ranks)
     record = {
@@ -136,14 +136,16 @@ def _locked(run: Run, ranks: Ranks) -> Run:
     return dataclasses.replace(run, lock=locks[0]) if locks else run
 
 
-def _find_run(folder: str | Path, recipe: dict[str, Any], verb: str) -> Run | None:
+def _find_run(
+    folder: str | Path, recipe: dict[str, Any], verb: str, without: Collection[str]
+) -> Run | None:
     if not str(folder):
         raise ConfigError("no run folder was given; choose one with --run FOLDER.")
     folder = Path(folder)
     path = folder / RUN_FILE
     if path.exists():
         record = read_run(folder)
-        _refuse_other(folder, record, verb, json.loads(json.dumps(recipe)))
+        _refuse_other(folder, record, verb, json.loads(json.dumps(recipe)), without)
         return Run(folder, record, new=False)
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; name a folder for the run.")
@@ -208,10 +210,16 @@ def record_changes(run: Run, step: int, changes: list[str]) -> None:
     write_json(run.folder / RUN_FILE, {**run.record, "changes": entries})
 
 
-def _refuse_other(folder: Path, record: dict[str, Any], verb: str, recipe: dict[str, Any]) -> None:
+def _refuse_other(
+    folder: Path,
+    record: dict[str, Any],
+    verb: str,
+    recipe: dict[str, Any],
+    without: Collection[str],
+) -> None:
     if record["verb"] != verb:
         raise RunError(f"{folder} holds a run of `{record['verb']}`; choose another run folder.")
-    existing = record["recipe"]
+    existing = {k: v for k, v in record["recipe"].items() if k.partition("[")[0] not in without}
     lines = [
         f"  {key}: {existing.get(key)} in the folder, {recipe.get(key)} requested"
         for key in sorted({*existing, *recipe})
