@@ -38,6 +38,7 @@ from bothways.tasks.embeddings import (
     embed_texts,
     write_vectors,
 )
+from bothways.tasks.entities import has_words
 from bothways.tasks.kinds import task_of
 from bothways.tasks.predict import (
     Prediction,
@@ -138,7 +139,7 @@ def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
     entities."""
     lines = ["text\ttype\tstart\tend\tprobability\tcharacters"]
     for number, text in enumerate(texts):
-        if not text.strip():  # blank lines have no words
+        if not has_words(model.loaded, text):  # a blank line
             continue
         tagged = model.tag(text)
         rows = [(e.type, e.start, e.end, e.probability, e.text) for e in tagged.entities]
