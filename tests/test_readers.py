@@ -58,6 +58,14 @@ def test_files_to_predict_need_no_label(tmp_path: Path) -> None:
     assert (rows.a, rows.b, rows.labels) == (["a"], ["b"], None)
 
 
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
+def test_a_line_with_too_long_a_text(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path, "sentence\n" + "x" * (2**20 + 1), f"x.{suffix}")
+    with pytest.raises(InputError, match="longer than 1 MiB, the limit for a text that") as refused:
+        read_rows(path, TaskOptions(), labelled=False)
+    assert "max_line_mib" not in str(refused.value)
+
+
 def test_json_labels(tmp_path: Path) -> None:
     labels = ["x", 3, 2.5, True]
     lines = [json.dumps({"label": label, "sentence": "t\tt"}) for label in labels]
@@ -303,4 +311,7 @@ def test_csv_has_real_quoting(tmp_path: Path) -> None:
     assert (rows.a, rows.broken) == (["one\n\ntwo"], [4])
     path.write_text('label,sentence\na,one\nb,"never closed\na,two\n')
     with pytest.raises(InputError, match=r"x\.csv:3: a quotation mark"):
+        read_rows(path, TaskOptions(), labelled=True)
+    path.write_text('label,sentence\na,one\nb,"' + "long\n" * 300_000 + '"\n')
+    with pytest.raises(InputError, match=r"x\.csv:3: holds a field longer than 1 MiB.*Break it up"):
         read_rows(path, TaskOptions(), labelled=True)

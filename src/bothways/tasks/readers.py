@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
-from bothways.text_files import LONGEST_TEXT_MIB, read_lines
+from bothways.text_files import LONGEST_TEXT_MIB, read_lines, read_texts
 
 Line = tuple[int, str]
 Values = Iterator[tuple[int, list[str]]]
@@ -159,7 +159,7 @@ def text_lines(path: Path) -> list[Line]:
     Raises:
         InputError: no such file, no text in it, broken UTF-8, a NUL, or an enormous line.
     """
-    lines = list(read_lines(path, max_line_mib=LONGEST_TEXT_MIB))
+    lines = list(read_texts(path))
     while lines and not lines[-1][1].strip():
         lines.pop()
     if not lines:
@@ -181,6 +181,7 @@ def listed(names: Sequence[str], limit: int = 12) -> str:
 
 # A JSON list may be a single line, and is read into memory whole.
 _LONGEST_LIST_MIB = 1024.0
+_NO_LIST = ", too long a list to be read at once. Write one object per line, in a .jsonl file."
 _NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."
 
 
@@ -216,6 +217,13 @@ def _csv_records(path: Path) -> Values:
                 return
             yield start, values
     except csv.Error as error:
+        if "field limit" in str(error):
+            raise InputError(
+                f"holds a field longer than {LONGEST_TEXT_MIB:g} MiB, the limit for a text that a "
+                "model reads. Break it up, or close the quotation mark that opens it.",
+                path=path,
+                line=start,
+            ) from None
         raise InputError(
             f"a quotation mark opens or closes a field where none should ({error}). A field that "
             "holds one must be in quotation marks, with each quotation mark inside written twice.",
@@ -339,7 +347,8 @@ def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         InputError: the file is not such a list; the line is named.
     """
-    text = "\n".join(line for _, line in read_lines(path, max_line_mib=_LONGEST_LIST_MIB))
+    lines = read_lines(path, max_line_mib=_LONGEST_LIST_MIB, too_long=_NO_LIST)
+    text = "\n".join(line for _, line in lines)
     decoder = json.JSONDecoder()
     position = _skip_space(text, 0)
     line = 1 + text.count("\n", 0, position)
