@@ -116,6 +116,8 @@ def read_json_file(path: Path) -> Any:
         raise InputError("is not UTF-8; convert it.", path=path, line=line) from None
     except json.JSONDecodeError as error:
         raise InputError(f"is not JSON ({error.msg}).", path=path, line=error.lineno) from None
+    except ValueError as error:  # a whole number of thousands of digits
+        raise InputError(f"is not a file of questions ({error}).", path=path) from None
     except RecursionError:
         raise InputError("is nested too deeply to be a file of questions.", path=path) from None
 
