@@ -58,6 +58,14 @@ def test_files_to_predict_need_no_label(tmp_path: Path) -> None:
     assert (rows.a, rows.b, rows.labels) == (["a"], ["b"], None)
 
 
+def test_a_last_line_of_tabs_is_an_example(tmp_path: Path) -> None:
+    """A file to predict gets as many answers as it has lines."""
+    rows = read_rows(write(tmp_path, "s1\ts2\na\tb\n\t\n\t\n\n \n"), PAIR, labelled=False)
+    assert (rows.a, rows.b, rows.lines) == (["a", "", ""], ["b", "", ""], [2, 3, 4])
+    objects = write(tmp_path, '{"s1": "a", "s2": "b"}\n\t\n', "x.jsonl")
+    assert read_rows(objects, PAIR, labelled=False).lines == [1]
+
+
 @pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
 def test_a_line_with_too_long_a_text(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path, "sentence\n" + "x" * (2**20 + 1), f"x.{suffix}")
