@@ -264,6 +264,11 @@ def test_files_to_measure_and_predict_may_be_added_and_changed(
     capsys.readouterr()
     assert finetune(more).best.further != whole.best.further
     assert "seed 0: predicts labelled, added" in capsys.readouterr().out
+    shutil.rmtree(first.best.model)
+    assert finetune(more).scores == first.scores, "nothing to predict"
+    word_task(tmp_path, 20, 8, "labelled.tsv")
+    with pytest.raises(RunError, match="model is missing, and labelled cannot be predicted"):
+        finetune(more)
 
 
 def test_a_run_whose_recipe_names_the_test_file_is_continued(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, Restart, to_dict
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, RunError
 from bothways.files import explain_disk_errors, write_json
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
@@ -190,7 +190,7 @@ def update_extra_files(
         The result with the scores on the files that are given now.
 
     Raises:
-        ModelError: the seed's model folder is needed, but missing or damaged.
+        RunError, ModelError: the seed's model folder is needed, but missing or damaged.
         DiskError: predictions or scores could not be written.
     """
     extra, path = data.extra, result.folder / SCORES
@@ -202,7 +202,13 @@ def update_extra_files(
         if known.get(name) != digest or (name in extra.labelled and name not in further)
     ]
     if names:
-        say(f"{result.name}: predicts {', '.join(names)}, added or changed since it was trained")
+        listed = ", ".join(names)
+        if not result.model.is_dir():
+            raise RunError(
+                f"{result.model} is missing, and {listed} cannot be predicted without it. Put it "
+                f"back, or remove {result.folder} to train this seed again."
+            )
+        say(f"{result.name}: predicts {listed}, added or changed since it was trained")
         loaded = load_model(result.model)
         model, task = loaded.model.to(run.device.torch), task_of(loaded)
         model.shared.fast = config.kernels == "fast"
