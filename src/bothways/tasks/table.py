@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, ModelConfig
+from bothways.errors import RunError
 from bothways.tasks.catalogue import GLUE, task
 from bothways.tasks.extra_files import part_name
 from bothways.tasks.report import FinetuneResult
@@ -86,14 +87,24 @@ def rows_of(name: str, config: FinetuneConfig, result: FinetuneResult) -> list[R
         name: the task, as requested.
         config: its recipe, with all files of the declaration.
         result: the result of fine-tuning.
+
+    Raises:
+        RunError: some seeds were measured on a file that had another name then.
     """
     options, metric = config.task, result.metrics[0]
     measured = [part_name(f) for f in (options.dev, *options.measure)]
     predicted = [part_name(f) for f in (options.test or "test", *options.predict)]
     rows = []
     for i, file in enumerate(measured):
-        if i and file not in result.best.further:
+        lacking = [s for s in result.seeds if i and file not in s.further]
+        if len(lacking) == len(result.seeds):
             continue  # the file did not exist
+        if lacking:
+            raise RunError(
+                f"{lacking[0].folder} was measured on {', '.join(lacking[0].further) or 'no file'} "
+                f"in addition to dev, but not on {file}: it has been renamed since. Give the file "
+                "its old name, or remove that folder and run the command again."
+            )
         measurements = [s.further[file] if i else s.measurement for s in result.seeds]
         test = predicted[i] if i < len(predicted) else ""
         rows.append(
