@@ -81,6 +81,8 @@ def test_precision_and_recall_of_no_answer() -> None:
     rates = no_answer_rates(["", "", "x", "y"], [(), ("a",), (), ("b",)])
     assert rates == {"no_answer_precision": 0.5, "no_answer_recall": 0.5}
     assert set(no_answer_rates(["x"], [("x",)]).values()) == {0.0}
+    rates = no_answer_rates(["", None, None], [(), (), ("a",)])
+    assert rates == {"no_answer_precision": 1.0, "no_answer_recall": 0.5}
 
 
 QUESTIONS = st.lists(
@@ -128,6 +130,7 @@ def test_a_file_of_predictions(tmp_path: Path) -> None:
     assert found["f1"] == pytest.approx(100 * (1 + 2 / 3 + 1) / 4)
     assert (found["HasAns_total"], found["NoAns_total"]) == (2, 2)
     assert (found["HasAns_exact"], found["NoAns_exact"]) == (50.0, 50.0)
+    assert (found["no_answer_precision"], found["no_answer_recall"]) == (100.0, 50.0)
     assert "1 questions have no prediction and score 0 ('d')" in notes
     assert "1 predictions are for ids that are not in data.json" in notes
     for content, message in (

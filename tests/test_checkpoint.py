@@ -16,7 +16,7 @@ import pytest
 from bothways.config import FinetuneConfig, SearchOptions, to_dict
 from bothways.errors import ConfigError, DiskError
 from bothways.tasks import checkpoint as module
-from bothways.tasks import epochs
+from bothways.tasks import epochs, run_seed
 from bothways.tasks.checkpoint import FOLDER
 from bothways.tasks.finetune import finetune
 from bothways.training.engine import Trainer
@@ -100,11 +100,65 @@ def test_it_goes_on_to_the_bit(
 ) -> None:
     for moment in moments:
         interrupted(config, monkeypatch, moment)
-    # Records are of single steps here, and after the last of an epoch dev is measured.
-    done = sum(moments) - (sum(moments) % STEPS == 0 and sum(moments) // STEPS == EPOCHS)
+    done = sum(moments)
     assert steps_of(config, monkeypatch) == list(range(done, EPOCHS * STEPS))
     assert f"seed 0: continuing after step {done} of 36" in capsys.readouterr().out
     assert contents(config) == unbroken
+
+
+@pytest.mark.parametrize("records", [1, 5])
+def test_a_checkpoint_between_records(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, records: int
+) -> None:
+    """Records are averages over several steps; a checkpoint does not wait for the next one."""
+    monkeypatch.setattr(epochs, "_RECORDS", records)
+    whole = dataclasses.replace(config, run=str(tmp_path / "whole"), checkpoint_minutes=60.0)
+    finetune(whole)
+    for steps in (4, 5, 4, 14):
+        interrupted(config, monkeypatch, steps)
+    assert steps_of(config, monkeypatch) == list(range(27, EPOCHS * STEPS))
+    assert contents(config) == contents(whole)
+
+
+@pytest.mark.parametrize("epoch", [1, EPOCHS])
+@pytest.mark.parametrize("moment", ["predicting", "after the record"])
+def test_trained_epochs_are_kept_if_measuring_them_is_interrupted(
+    config: FinetuneConfig,
+    unbroken: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    epoch: int,
+    moment: str,
+) -> None:
+    measured, measure = [], epochs.SeedTraining._measure
+
+    def broken(*args: Any) -> Any:
+        measured.append(args)
+        if len(measured) < epoch:
+            return measure(*args)
+        if moment != "predicting":
+            measure(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(epochs.SeedTraining, "_measure", broken)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(config)
+    assert steps_of(config, monkeypatch) == list(range(epoch * STEPS, EPOCHS * STEPS))
+    assert contents(config) == unbroken
+
+
+def test_the_last_step_of_a_long_run_is_saved(
+    config: FinetuneConfig, unbroken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Predicting the files may take as long as training."""
+    interrupted(config, monkeypatch, 5)
+    later = dataclasses.replace(config, checkpoint_minutes=60.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_seed, "measure_extra_files", None)
+        with pytest.raises(TypeError):
+            finetune(later)
+    assert steps_of(later, monkeypatch) == []
+    assert contents(later) == unbroken
 
 
 @pytest.mark.parametrize(
@@ -139,7 +193,7 @@ from bothways.tasks.checkpoint import Checkpoint
 from bothways.tasks.finetune import finetune
 save, saved = Checkpoint.save, []
 def killed(*args):
-    if len(saved) == 14:
+    if len(saved) == 15:  # of step 14: one save more after measuring dev
         os.kill(os.getpid(), signal.SIGKILL)
     saved.append(args)
     return save(*args)

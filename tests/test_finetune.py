@@ -21,6 +21,7 @@ from bothways.config import (
     Restart,
     SearchOptions,
     TaskOptions,
+    digest,
 )
 from bothways.errors import (
     BothwaysError,
@@ -50,6 +51,7 @@ from finetuning_examples import (
     start_model,
     word_config,
     word_files,
+    word_task,
 )
 from model_examples import small_bert, small_config, small_tokenizer
 
@@ -222,6 +224,70 @@ def test_finished_seeds_are_kept_and_seeds_can_be_added(
     assert not math.isnan(more.std())
 
 
+def test_files_to_measure_and_predict_may_be_added_and_changed(
+    config: FinetuneConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No weight depends on them, so finished seeds are kept, and their models predict."""
+    labelled, unlabelled = tmp_path / "labelled.tsv", tmp_path / "unlabelled.tsv"
+    word_task(tmp_path, 30, 5, "labelled.tsv")
+    word_task(tmp_path, 10, 6, "unlabelled.tsv")
+    files = {"measure": (str(labelled),), "predict": (str(unlabelled),)}
+    more = dataclasses.replace(config, task=dataclasses.replace(config.task, **files))
+    less = dataclasses.replace(config, task=dataclasses.replace(config.task, test=None))
+    whole = finetune(dataclasses.replace(more, run=str(tmp_path / "whole")))
+    first = finetune(less)
+    seed, expected = first.best.folder, whole.best.folder
+    assert not (seed / "test_predictions.tsv").exists()
+
+    monkeypatch.setattr(jobs, "train_seed", None)
+    capsys.readouterr()
+    assert finetune(more).best.further == whole.best.further
+    shown = capsys.readouterr().out
+    assert "seed 0: predicts test, labelled, unlabelled, added or changed" in shown
+    for name in ("test", "labelled", "unlabelled"):
+        file = f"{name}_predictions.tsv"
+        assert (seed / file).read_bytes() == (expected / file).read_bytes()
+    records = [json.loads((folder / "metrics.json").read_text()) for folder in (seed, expected)]
+    assert {name for name in records[0] if records[0][name] != records[1][name]} <= {"seconds"}
+    report = json.loads((Path(config.run) / "report.json").read_text())
+    assert report["seeds"][0]["further"] == records[1]["further"]
+
+    times = {path: path.stat().st_mtime_ns for path in seed.iterdir()}
+    assert finetune(more).best.further == whole.best.further
+    assert finetune(less).best.further == {}
+    assert finetune(more).best.further == whole.best.further
+    assert times == {path: path.stat().st_mtime_ns for path in seed.iterdir()}
+    word_task(tmp_path, 20, 7, "labelled.tsv")
+    capsys.readouterr()
+    assert finetune(more).best.further != whole.best.further
+    assert "seed 0: predicts labelled, added" in capsys.readouterr().out
+    shutil.rmtree(first.best.model)
+    assert finetune(more).scores == first.scores, "nothing to predict"
+    word_task(tmp_path, 20, 8, "labelled.tsv")
+    with pytest.raises(RunError, match="model is missing, and labelled cannot be predicted"):
+        finetune(more)
+
+
+def test_a_run_whose_recipe_names_the_test_file_is_continued(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As runs of earlier versions do."""
+    first = finetune(config)
+    run, scores = Path(config.run) / "run.json", first.best.folder / "metrics.json"
+    record = json.loads(run.read_text())
+    record["recipe"] |= {"input.task.test": "0123", "input.task.measure[0]": "4567"}
+    run.write_text(json.dumps(record))
+    seed = json.loads(scores.read_text())
+    del seed["files"]
+    scores.write_text(json.dumps({**seed, "fingerprint": digest(record["recipe"])}))
+    monkeypatch.setattr(jobs, "train_seed", None)
+    assert finetune(config).scores == first.scores
+    assert finetune(config).scores == first.scores
+
+
 @pytest.mark.parametrize("moment", ["step", "save", "scores"])
 def test_an_interrupted_seed_ends_the_same(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -248,6 +314,19 @@ def test_an_interrupted_seed_ends_the_same(
         for root in (Path(config.run), tmp_path / "unbroken")
     ]
     assert names[0] == names[1]
+
+
+def test_a_precision_given_for_a_run_that_is_continued(
+    config: FinetuneConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finetune(config)
+    capsys.readouterr()
+    finetune(dataclasses.replace(config, precision="bf16"))
+    shown = capsys.readouterr().out
+    assert "bf16: requested" in shown
+    assert "precision: fp32 -> bf16" in shown
+    finetune(dataclasses.replace(config, precision="auto"))
+    assert "fp32: as when this run began" in capsys.readouterr().out
 
 
 def test_a_damaged_record_is_no_finished_seed(config: FinetuneConfig) -> None:

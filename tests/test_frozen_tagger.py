@@ -94,6 +94,27 @@ def test_all_rows_of_the_table_in_one_run(
         tag_by_features(dataclasses.replace(config, hidden=8))
 
 
+def test_another_precision_is_taken_and_told(
+    config: FeaturesConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = dataclasses.replace(config, layers=("last",), epochs=1)
+    tag_by_features(one)
+    kept = Path(config.run) / "features/dev"
+    first = np.load(kept / "layers.npy")
+    capsys.readouterr()
+    more = dataclasses.replace(one, seeds=(0, 1), precision="bf16")
+    tag_by_features(more)
+    shown = capsys.readouterr().out
+    assert "bf16: requested" in shown
+    assert "changed since this run began" in shown
+    assert "precision: fp32 -> bf16" in shown
+    assert "last seed 0: finished before, kept" in shown
+    assert not np.array_equal(np.load(kept / "layers.npy"), first)
+    tag_by_features(dataclasses.replace(one, precision="auto"))
+    assert "fp32: as when this run began" in capsys.readouterr().out
+    np.testing.assert_array_equal(np.load(kept / "layers.npy"), first)
+
+
 def test_features_are_the_hidden_states_of_first_pieces(config: FeaturesConfig) -> None:
     one = dataclasses.replace(config, layers=("last",), epochs=1, length=30)
     tag_by_features(one)

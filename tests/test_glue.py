@@ -260,6 +260,26 @@ def test_again_it_keeps_what_is_finished_and_trains_what_is_not(
         glue(dataclasses.replace(config_of(data, start, run), tasks=("cola", str(own))))
 
 
+def test_a_file_obtained_later_is_predicted_by_the_finished_models(
+    finished: Path, data: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = tmp_path / "data"
+    shutil.copytree(data, few)
+    for name in ("CoLA/test.tsv", "MNLI/dev_mismatched.tsv", "MNLI/test_mismatched.tsv"):
+        (few / name).unlink()
+    config = config_of(few, start, tmp_path / "run")
+    config = dataclasses.replace(config, tasks=("cola", "mnli"))
+    glue(config)
+    submission = tmp_path / "run/submission"
+    assert {path.name for path in submission.iterdir()} == {"MNLI-m.tsv"}
+
+    monkeypatch.setattr(jobs, "train_seed", None)
+    result = glue(dataclasses.replace(config, data=str(data)))
+    assert [row.file for row in result.rows] == ["dev", "dev_matched", "dev_mismatched"]
+    for name in ("CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"):
+        assert (submission / name).read_bytes() == (finished / "submission" / name).read_bytes()
+
+
 def test_a_task_asked_for_by_name_must_be_there(data: Path, start: Path, tmp_path: Path) -> None:
     config = config_of(data, start, tmp_path / "run")
     with pytest.raises(InputError, match=r"RTE/train\.tsv: there is no such file \(task rte\)"):

@@ -20,7 +20,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from bothways.config import FinetuneConfig, GlueConfig, SearchOptions, to_dict
-from bothways.errors import InputError, RunError
+from bothways.errors import ConfigError, InputError, RunError
 from bothways.tasks.finetune import finetune
 from bothways.tasks.glue import glue
 from finetuning_examples import start_model, word_config, word_files
@@ -165,12 +165,33 @@ def wait_for(run: Path, process: subprocess.Popen[str]) -> None:
 def test_a_pool_that_broke_before_all_was_handed_over(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def submit(*_: object, **__: object) -> None:
-        raise BrokenProcessPool
+    accepted, accept = [], ProcessPoolExecutor.submit
+
+    def submit(*args: Any) -> Any:
+        if accepted:
+            accepted[0].result()
+            raise BrokenProcessPool
+        accepted.append(accept(*args))
+        return accepted[0]
 
     monkeypatch.setattr(ProcessPoolExecutor, "submit", submit)
     with pytest.raises(RunError, match="fewer --jobs"):
         finetune(at(config, tmp_path / "run", jobs=2))
+
+
+def test_a_script_without_a_guard_is_told_of_it(config: FinetuneConfig, tmp_path: Path) -> None:
+    """Workers import the script, and must not fine-tune by that."""
+    script = tmp_path / "script.py"
+    script.write_text(RUN.replace('if __name__ == "__main__":', "if True:"))
+    asked = at(config, tmp_path / "run", jobs=2)
+    words = [sys.executable, str(script), json.dumps(to_dict(asked))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    assert done.returncode != 0
+    last = done.stderr.splitlines()[-1]
+    assert 'if __name__ == "__main__":' in last, done.stderr
+    assert ConfigError.__name__ in last
+    assert "memory" not in done.stderr
+    assert "another process is using" not in done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

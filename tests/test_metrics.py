@@ -36,6 +36,9 @@ def test_f1_of_more_classes_is_the_mean_over_all_of_them() -> None:
         ("f1",), classes(0, 0, 1, 1), classes(0, 0, 1, 0), ("a", "b", "never seen")
     )
     assert found.scores["f1"] == pytest.approx((4 / 5 + 2 / 3 + 0) / 3)
+    assert found.notes == ("f1 counts labels neither in data nor predictions as 0: 'never seen'",)
+    found = measure_classes(("f1",), classes(0, 2, 1), classes(0, 0, 1), ("a", "b", "predicted"))
+    assert not found.notes
 
 
 def test_a_collapsed_classifier_is_named() -> None:

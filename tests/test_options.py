@@ -46,6 +46,14 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Undecided:
+    """A switch that may be left open."""
+
+    on: bool | None = True
+    """A switch or nothing."""
+
+
+@dataclass(frozen=True)
 class Sample:
     """All kinds of fields."""
 
@@ -212,6 +220,10 @@ def test_switches_lists_and_spellings(tmp_path: Path) -> None:
     path = recipe(tmp_path, "name: y\n")
     assert line("--group.on", str(path)) == Sample(name="y", group=Group(0.25, True))
     assert line("--group.on", "False").group.on is False
+    for words, value in ((["null"], None), (["false"], False), ([], True)):
+        assert line("--on", *words, cls=Undecided).on is value
+    with pytest.raises(UsageError, match="unexpected 'null'"):
+        line("--group.on", "null")
     assert line("--numbers", "1", "-2", "--name=-").numbers == (1, -2)
     assert line("--numbers=1").numbers == (1,)
     assert line("--numbers", "[1, 2]").numbers == (1, 2)

@@ -83,6 +83,7 @@ def test_what_a_file_says_of_questions_without_answers(
         (b'{"data": ["\xff"]}', "a.json:1: is not UTF-8"),
         (b"[" * 100_000, "nested too deeply"),
         (b"[1]", "SQuAD's format"),
+        (b'{"data": ' + b"1" * 5000 + b"}", "a.json: holds a number of more than 4,300 digits"),
         (b'{"version": "1.1"}', "lacks the key 'data'; its keys are 'version'"),
         (b'{"data": {}}', "'data' is {}; it must be a list"),
         (b'{"data": []}', "has no questions"),

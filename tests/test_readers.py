@@ -58,6 +58,22 @@ def test_files_to_predict_need_no_label(tmp_path: Path) -> None:
     assert (rows.a, rows.b, rows.labels) == (["a"], ["b"], None)
 
 
+def test_a_last_line_of_tabs_is_an_example(tmp_path: Path) -> None:
+    """A file to predict gets as many answers as it has lines."""
+    rows = read_rows(write(tmp_path, "s1\ts2\na\tb\n\t\n\t\n\n \n"), PAIR, labelled=False)
+    assert (rows.a, rows.b, rows.lines) == (["a", "", ""], ["b", "", ""], [2, 3, 4])
+    objects = write(tmp_path, '{"s1": "a", "s2": "b"}\n\t\n', "x.jsonl")
+    assert read_rows(objects, PAIR, labelled=False).lines == [1]
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
+def test_a_line_with_too_long_a_text(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path, "sentence\n" + "x" * (2**20 + 1), f"x.{suffix}")
+    with pytest.raises(InputError, match="longer than 1 MiB, the limit for a text that") as refused:
+        read_rows(path, TaskOptions(), labelled=False)
+    assert "max_line_mib" not in str(refused.value)
+
+
 def test_json_labels(tmp_path: Path) -> None:
     labels = ["x", 3, 2.5, True]
     lines = [json.dumps({"label": label, "sentence": "t\tt"}) for label in labels]
@@ -306,4 +322,7 @@ def test_csv_has_real_quoting(tmp_path: Path) -> None:
     assert (rows.a, rows.broken) == (["one\n\ntwo"], [4])
     path.write_text('label,sentence\na,one\nb,"never closed\na,two\n')
     with pytest.raises(InputError, match=r"x\.csv:3: a quotation mark"):
+        read_rows(path, TaskOptions(), labelled=True)
+    path.write_text('label,sentence\na,one\nb,"' + "long\n" * 300_000 + '"\n')
+    with pytest.raises(InputError, match=r"x\.csv:3: holds a field longer than 1 MiB.*Break it up"):
         read_rows(path, TaskOptions(), labelled=True)

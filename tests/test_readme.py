@@ -31,6 +31,7 @@ from bothways.config import (
     VocabularyConfig,
 )
 from bothways.options import load_recipe, read_recipe
+from bothways.text_files import LONGEST_TEXT_MIB
 from bothways.tokenization import Tokenizer
 from bothways.tokenization.learning import ALPHABET, WIDE_ALPHABET
 from question_examples import question, squad_file
@@ -372,6 +373,7 @@ def test_defaults_that_the_documents_state() -> None:
             (ALPHABET, WIDE_ALPHABET) == (1000, 4000)
         ),
         "lines over 10 MiB": CorpusConfig((), "", "").max_line_mib == 10,
+        "may have 1 MiB": LONGEST_TEXT_MIB == 1,
         "`--checkpoint.minutes` (5)": PretrainConfig().checkpoint.minutes == 5,
         "512 unless you choose otherwise": SizeOptions().positions == 512,
         "`sentence` and the label in `label`": (

@@ -13,15 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from bothways.config import FinetuneConfig, Restart, SearchOptions, to_dict
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.model.folder import load_model
 from bothways.tasks import epochs, jobs
-from bothways.tasks.finetune import finetune
+from bothways.tasks.finetune import finetune, prepare
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.report import FinetuneResult, SearchResult, SeedResult
 from bothways.tasks.search import setting_name
+from bothways.training import runfolder
 from bothways.training.engine import Trainer
 from finetuning_examples import FAST, start_model, word_config, word_files
 
@@ -202,6 +204,25 @@ def test_search_and_single_run_do_not_share_a_folder(
     chosen = finetune(at(config, unbroken / "lr-0.003-batch-96-epochs-1"))
     assert chosen.scores
     assert finished(unbroken) == before
+
+
+def test_a_search_keeps_other_commands_out_until_its_result_is_collected(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lock_of_another_process(path: Path, **options: Any) -> FileLock:
+        return FileLock(path, **{**options, "is_singleton": False})
+
+    one = at(config, tmp_path / "run", search=SearchOptions(lr=(3e-3,)))
+    other_values = dataclasses.replace(one, search=SearchOptions(lr=(1e-3,)))
+    with jobs.SeedRunner(1) as runner:
+        prepared = prepare(one, runner)
+        with monkeypatch.context() as patch:
+            patch.setattr(runfolder, "FileLock", lock_of_another_process)
+            with pytest.raises(RunError, match=r"another process is using .*run; two would"):
+                prepare(other_values, runner)
+        assert prepared.result().scores
+        del prepared
+        prepare(other_values, runner)
 
 
 def result_of(run: Path, name: str, *scores: float, collapsed: int | None = None) -> FinetuneResult:

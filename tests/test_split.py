@@ -77,6 +77,39 @@ def test_json(tmp_path: Path, ending: str) -> None:
     assert len(dev) > 5
 
 
+@pytest.mark.parametrize("ending", ["json", "jsonl"])
+def test_by_a_key_inside_another(tmp_path: Path, ending: str) -> None:
+    items = [{"text": f"t {i}", "labels": {"real-label": i // 10}} for i in range(100)]
+    path = tmp_path / f"all.{ending}"
+    lines = [json.dumps(item) for item in items]
+    path.write_text("\n".join(lines) if ending == "jsonl" else json.dumps(items))
+    name = "labels.real-label"
+    split(SplitConfig(file=str(path), out=str(tmp_path / "o"), by=name, share=0.5))
+    sides = [
+        {json.loads(line)["labels"]["real-label"] for line in lines}
+        for lines in parts(tmp_path / "o", "jsonl")
+    ]
+    assert not sides[0] & sides[1]
+    assert sides[0] | sides[1] == set(range(10))
+    path.write_text(path.read_text().replace("real-label", "real_label"))
+    with pytest.raises(InputError, match=r"1: key 'labels\.real-label' is missing.*Did you mean"):
+        split(SplitConfig(file=str(path), out=str(tmp_path / "p"), by=name))
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.tsv", "text\tlabel\n"), ("a.json", "[]")])
+def test_a_file_without_examples(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=rf"{name}: has no examples"):
+        split(SplitConfig(file=str(tmp_path / name), out=str(tmp_path / "out")))
+
+
+def test_lines_of_tabs_are_not_lost(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    path.write_text(path.read_text() + "\t\t\t\n\n")
+    split(SplitConfig(file=str(path), out=str(tmp_path / "out")))
+    assert sum(map(len, parts(tmp_path / "out"))) == 403
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [

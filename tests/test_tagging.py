@@ -410,7 +410,9 @@ def test_predicting_a_file_from_the_command_line(
     assert capsys.readouterr().out.splitlines()[-1].split("\t")[1:4] == ["X", "3", "10"]
 
 
-def test_entities_of_a_text_with_their_characters(trained: Path) -> None:
+def test_entities_of_a_text_with_their_characters(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = load(trained / "run/seed-0/model")
     text = "w1, W50  w62. w3"
     found = model.tag(text)
@@ -433,6 +435,11 @@ def test_entities_of_a_text_with_their_characters(trained: Path) -> None:
     assert len(long.entities) > 90
     with pytest.raises(InputError, match="no word"):
         model.tag(" ")
+    # Lines without words are passed over.
+    folder = str(trained / "run/seed-0/model")
+    assert cli.main(["predict", folder, text, "\u200b", " ", text]) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert {line.split("\t")[0] for line in lines} == {"0", "3"}
 
 
 @pytest.mark.parametrize(

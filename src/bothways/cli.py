@@ -302,9 +302,9 @@ def _with_texts(config: Any) -> Any:
         return config
     if not config.texts and sys.stdin.isatty():
         raise UsageError("no text given; write texts after the model, or '-' to read lines.")
-    from bothways.text_files import LONGEST_TEXT_MIB, decode_lines
+    from bothways.text_files import decode_texts
 
-    stdin = decode_lines(sys.stdin.buffer, "standard input", max_line_mib=LONGEST_TEXT_MIB)
+    stdin = decode_texts(sys.stdin.buffer, "standard input")
     lines = [line for _, line in stdin]
     if not lines:
         raise InputError("no text given: standard input is empty.")

@@ -316,9 +316,11 @@ def _option_values(
     word: str, words: deque[str], field_type: FieldType, syntax: _Syntax
 ) -> list[str]:
     """Take the words that are values of an option."""
-    is_switch = field_type.inner is bool and not field_type.is_list
-    if is_switch and not (words and words[0].lower() in ("true", "false")):
-        return ["true"]
+    if field_type.inner is bool and not field_type.is_list:
+        is_value = words and (
+            words[0].lower() in ("true", "false") or (field_type.optional and words[0] == "null")
+        )
+        return [words.popleft() if is_value else "true"]
     values = [_next_value(word, words, syntax)]
     bracketed = values[0].startswith("[") and _sequence(values[0], word) is not None
     if field_type.is_list and not bracketed:

@@ -28,7 +28,13 @@ COMPRESSED = (".gz", ".xz", ".zst")
 """File name endings of compressed files."""
 SUFFIXES = (".txt", *(".txt" + ending for ending in COMPRESSED))
 LONGEST_TEXT_MIB = 1.0
-"""Limit for one text to label or embed: a novel. Encoding it takes a hundred times its size."""
+"""Limit for a line that a model is to label, embed or search for an answer: a novel. Encoding it
+takes a hundred times its size."""
+_BREAK_UP = ", the limit for a text that a model reads. Break it up, or remove it."
+_NO_TEXT = (
+    ", so this is most likely not text. Remove the line or the file, or break the line up "
+    "(`bothways corpus` accepts longer ones with --max_line_mib)."
+)
 
 BOM = b"\xef\xbb\xbf"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
@@ -65,6 +71,7 @@ def read_lines(
     *,
     max_line_mib: float = 10.0,
     on_read: Callable[[int], None] | None = None,
+    too_long: str = _NO_TEXT,
 ) -> Iterator[tuple[int, str]]:
     """Stream a file's lines.
 
@@ -72,6 +79,7 @@ def read_lines(
         path: plain text, or compressed if its name ends in ``.gz``, ``.xz`` or ``.zst``.
         max_line_mib: longest line accepted, in MiB of UTF-8; never more than this is held.
         on_read: called from time to time with the number of bytes on disk read so far.
+        too_long: the end of the message about a line that is too long: the reason and the remedy.
 
     Yields:
         Line number from 1, and the text without its line end (LF or CRLF) and without a byte
@@ -87,7 +95,8 @@ def read_lines(
         path.open("rb") as disk,
         decompressed(path, disk) as file,
     ):
-        for number, text in decode_lines(file, path, max_line_mib=max_line_mib):
+        limit = int(max_line_mib * 2**20)
+        for number, text in _decode_lines(file, path, limit, too_long):
             yield number, text
             if on_read and number % _LINES_PER_REPORT == 0:
                 on_read(bytes_read(disk))
@@ -100,14 +109,23 @@ def bytes_read(disk: BinaryIO) -> int:
     return disk.tell() if disk.seekable() else 0
 
 
-def decode_lines(
-    file: BinaryIO | BufferedIOBase, source: str | Path, *, max_line_mib: float
+def read_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """:func:`read_lines` for a file whose lines hold texts to label, to search for an answer or to
+    embed."""
+    return read_lines(path, max_line_mib=LONGEST_TEXT_MIB, too_long=_BREAK_UP)
+
+
+def decode_texts(file: BinaryIO, source: str) -> Iterator[tuple[int, str]]:
+    """:func:`read_texts` for an open file; ``source`` names it in messages."""
+    return _decode_lines(file, source, int(LONGEST_TEXT_MIB * 2**20), _BREAK_UP)
+
+
+def _decode_lines(
+    file: BinaryIO | BufferedIOBase, source: str | Path, limit: int, too_long: str
 ) -> Iterator[tuple[int, str]]:
-    """:func:`read_lines` for an open file; ``source`` names it in messages."""
-    limit = int(max_line_mib * 2**20)
     # Two bytes more than the limit leave room for CRLF.
     for number, line in enumerate(iter(partial(file.readline, limit + 2), b""), start=1):
-        yield number, decode_line(line, source, number, limit)
+        yield number, decode_line(line, source, number, limit, too_long)
 
 
 @contextlib.contextmanager
@@ -165,7 +183,9 @@ def _files_under(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     return files
 
 
-def decode_line(line: bytes, path: str | Path, number: int, limit: int) -> str:
+def decode_line(
+    line: bytes, path: str | Path, number: int, limit: int, too_long: str = _NO_TEXT
+) -> str:
     """Decode one line.
 
     Args:
@@ -173,13 +193,14 @@ def decode_line(line: bytes, path: str | Path, number: int, limit: int) -> str:
         path: the file, for messages.
         number: of the line, from 1.
         limit: longest line accepted, in bytes.
+        too_long: as for :func:`read_lines`.
 
     Raises:
         InputError: the line is too long, is not UTF-8, or has a NUL character.
     """
     body = line.removesuffix(b"\n").removesuffix(b"\r")
     if len(body) > limit:
-        raise line_too_long(path, number, limit)
+        raise line_too_long(path, number, limit, too_long)
     if number == 1:
         if body.startswith(UTF16_BOMS):
             raise utf16_error(path)
@@ -205,14 +226,12 @@ def decode_line(line: bytes, path: str | Path, number: int, limit: int) -> str:
     return text
 
 
-def line_too_long(path: str | Path, number: int, limit: int) -> InputError:
+def line_too_long(
+    path: str | Path, number: int, limit: int, too_long: str = _NO_TEXT
+) -> InputError:
     """The error for a line of more than ``limit`` bytes."""
     return InputError(
-        f"the line is longer than {limit / 2**20:g} MiB, so this is most likely not text. "
-        "Remove the line or the file, or break the line up (`bothways corpus` accepts longer "
-        "ones with --max_line_mib).",
-        path=path,
-        line=number,
+        f"the line is longer than {limit / 2**20:g} MiB{too_long}", path=path, line=number
     )
 
 

@@ -38,6 +38,7 @@ from bothways.tasks.embeddings import (
     embed_texts,
     write_vectors,
 )
+from bothways.tasks.entities import has_words
 from bothways.tasks.kinds import task_of
 from bothways.tasks.predict import (
     Prediction,
@@ -49,7 +50,7 @@ from bothways.tasks.predict import (
 )
 from bothways.tasks.schemes import OUTSIDE
 from bothways.tasks.submission import submission_rows
-from bothways.text_files import LONGEST_TEXT_MIB, read_lines
+from bothways.text_files import read_texts
 from bothways.training.precision import choose_precision
 from bothways.training.runtime import set_threads
 from bothways.use import Model, load, to_device
@@ -142,7 +143,7 @@ def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
     entities."""
     lines = ["text\ttype\tstart\tend\tprobability\tcharacters"]
     for number, text in enumerate(texts):
-        if not text.strip():  # blank lines have no words
+        if not has_words(model.loaded, text):  # a blank line
             continue
         tagged = model.tag(text)
         rows = [(e.type, e.start, e.end, e.probability, e.text) for e in tagged.entities]
@@ -166,7 +167,7 @@ def answer(config: AnswerConfig) -> list[str]:
     """Lines for `bothways answer`: probability, position and text of each answer."""
     context = config.context
     if config.file is not None:
-        lines = read_lines(Path(config.file), max_line_mib=LONGEST_TEXT_MIB)
+        lines = read_texts(Path(config.file))
         context = "\n".join(line for _, line in lines)
     if not (context or "").strip():
         raise InputError("the text to search for an answer is empty.", path=config.file)
@@ -204,7 +205,7 @@ def embed(config: EmbedConfig) -> str:
     model = _open(config.model, config.device)
     texts = config.texts
     if config.file is not None:
-        lines = read_lines(Path(config.file), max_line_mib=LONGEST_TEXT_MIB)
+        lines = read_texts(Path(config.file))
         texts = tuple(text for _, text in lines)
     if not texts:
         raise InputError("no text to embed; the file is empty.", path=config.file)

@@ -109,9 +109,16 @@ def choose_threshold(odds: Scores, answered: Scores, unanswered: Scores) -> floa
     return float(candidates[np.abs(candidates).argmin()])
 
 
-def no_answer_rates(answers: Sequence[str], gold: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Precision and recall of giving no answer; 0 where undefined."""
-    predicted_none = np.array([not answer for answer in answers])
+def no_answer_rates(
+    answers: Sequence[str | None], gold: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Precision and recall of giving no answer; 0 where undefined.
+
+    Args:
+        answers: as predicted; empty for "no answer", None for a question without a prediction.
+        gold: the answers of each question; empty if it has none.
+    """
+    predicted_none = np.array([answer == "" for answer in answers])
     gold_none = np.array([not texts for texts in gold])
     right = float((predicted_none & gold_none).sum())
     return {
@@ -147,17 +154,20 @@ def score_file(
     unknown = len(answer_of.keys() - set(rows.ids))
     if unknown:
         notes.append(f"{unknown:,} predictions are for ids that are not in {rows.path.name}")
-    answers = [answer_of.get(id, "") for id in rows.ids]
+    answers = [answer_of.get(id) for id in rows.ids]
     v2 = rows.some_unanswerable
-    scores = score_answers(answers, rows.gold, convention=convention, no_answer=v2)
-    predicted = np.array([id in answer_of for id in rows.ids])
+    texts = [answer or "" for answer in answers]
+    scores = score_answers(texts, rows.gold, convention=convention, no_answer=v2)
+    predicted = np.array([answer is not None for answer in answers])
     scores = AnswerScores(scores.exact * predicted, scores.f1 * predicted)
     if not v2:
         return {"exact_match": _percent(scores.exact), "f1": _percent(scores.f1)}, notes
     return _by_answerable(scores, answers, rows), notes
 
 
-def _by_answerable(scores: AnswerScores, answers: list[str], rows: Questions) -> dict[str, float]:
+def _by_answerable(
+    scores: AnswerScores, answers: Sequence[str | None], rows: Questions
+) -> dict[str, float]:
     """Scores over all questions, those with answers, and those without."""
     unanswerable = np.array([not texts for texts in rows.gold])
     groups = {

@@ -14,7 +14,7 @@ import torch
 from bothways.files import explain_disk_errors, new_folder
 from bothways.tasks.examples import TaskBatch
 from bothways.tasks.metrics import Measurement
-from bothways.training.engine import Trainer
+from bothways.training.engine import Stats, Trainer
 from bothways.training.pruned_embedding import PrunedEmbedding
 from bothways.training.ranks import SINGLE_PROCESS
 from bothways.training.shards import gather
@@ -29,13 +29,20 @@ class Progress:
 
     Attributes:
         step: steps done.
-        measured: dev scores after each finished epoch.
+        measured: dev scores after each epoch that is trained and measured.
+        recent: statistics of the steps since the last record.
         seconds: spent by earlier processes, up to the checkpoint.
     """
 
     step: int = 0
     measured: list[Measurement] = field(default_factory=list)
+    recent: list[Stats] = field(default_factory=list)
     seconds: float = 0.0
+
+    @property
+    def recorded(self) -> int:
+        """The step of the last record."""
+        return self.step - len(self.recent)
 
 
 class Checkpoint:
@@ -54,7 +61,7 @@ class Checkpoint:
 
     def problem(self) -> str:
         """Why training cannot continue from the checkpoint; empty if it can or there is none."""
-        if not self._path.exists():
+        if not self.exists():
             return ""
         if damage := verify_checkpoint(self._path):
             return f"its checkpoint is damaged ({'; '.join(damage)})"
@@ -64,7 +71,7 @@ class Checkpoint:
 
     def restore(self, trainer: Trainer[TaskBatch], rows: PrunedEmbedding | None) -> Progress | None:
         """Load the saved state, if there is one; the embedding table must be pruned."""
-        if not self._path.exists():
+        if not self.exists():
             return None
         restored, tensors = read_state(self._path)
         with torch.no_grad():
@@ -74,11 +81,16 @@ class Checkpoint:
             rows.set_state(tensors, restored.extra["decayed"])
         self._seconds_before = restored.extra["seconds"]
         measured = [Measurement.from_record(record) for record in restored.extra["measured"]]
-        return Progress(restored.step, measured, self._seconds_before)
+        recent = restored.extra.get("recent", [])  # older ones were saved at records only
+        return Progress(restored.step, measured, recent, self._seconds_before)
 
     def due(self) -> bool:
         """Whether it is time to save."""
         return time.monotonic() - self._saved >= self._interval
+
+    def exists(self) -> bool:
+        """Whether there is one."""
+        return self._path.exists()
 
     def save(
         self, trainer: Trainer[TaskBatch], rows: PrunedEmbedding | None, progress: Progress
@@ -92,6 +104,7 @@ class Checkpoint:
         extra = {
             "key": self._key,
             "measured": [measurement.record() for measurement in progress.measured],
+            "recent": [{k: float(v) for k, v in stats.items()} for stats in progress.recent],
             "seconds": self._seconds_before + time.monotonic() - self._started,
         }
         if rows is not None:

@@ -119,6 +119,12 @@ def tag_text(
     return Tagged(whole, tuple(words), tuple(spans), tuple(tags), probabilities, tuple(entities))
 
 
+def has_words(loaded: Loaded, text: str) -> bool:
+    """Whether a tagger finds a word in a text; white space and invisible characters are none."""
+    spaces = task_of(loaded).options.tagging.spaces
+    return bool(text.strip() and _words(loaded.tokenizer, text, spaces=spaces)[1])
+
+
 def _words(
     tokenizer: Tokenizer, text: str | Sequence[str], *, spaces: bool
 ) -> tuple[str, list[tuple[int, int]]]:

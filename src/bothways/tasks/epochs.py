@@ -87,84 +87,81 @@ class SeedTraining:
             DivergenceError: training diverged; the message names the run.
             DiskError: records or a checkpoint could not be written.
         """
-        done, steps_per_epoch = self.progress.step, self.steps_per_epoch
+        progress, done = self.progress, self.progress.step
         outputs = np.zeros((0, self.data.task.outputs), np.float32)
         title = f"{self.data.task.name} {self.restart.name}"
         folder, bar = self.run.folder / self.restart.folder, self.run.alone
         with (
             _naming_run(self.restart),
-            Monitor(folder, self.total, title, done=done, bar=bar) as monitor,
+            Monitor(folder, self.total, title, done=progress.recorded, bar=bar) as monitor,
         ):
             if done:
                 monitor.say(
                     f"{self.restart.name}: continuing after step {done:,} of {self.total:,}"
                 )
-            for epoch in range(done // steps_per_epoch, self.config.epochs):
-                start, end = epoch * steps_per_epoch, (epoch + 1) * steps_per_epoch
-                stats = self._train_epoch(epoch, max(done - start, 0), monitor)
+            for epoch in range(len(progress.measured), self.config.epochs):
+                end = (epoch + 1) * self.steps_per_epoch
+                self._train_epoch(epoch, monitor)
                 with self.pruned.full_table(end) if self.pruned else contextlib.nullcontext():
-                    outputs = self._measure(epoch, stats, monitor)
-                if epoch + 1 < self.config.epochs:
-                    self._finish_step(end)
+                    outputs = self._measure(epoch, monitor)
+                if epoch + 1 < self.config.epochs and self.checkpoint.due():
+                    self._save()
             if self.pruned:
                 self.pruned.restore(self.total)
-        return self.progress, outputs
+        return progress, outputs
 
-    def _train_epoch(self, epoch: int, first: int, monitor: Monitor) -> dict[str, float]:
-        """Train one pass over the data, from the epoch's step ``first``.
-
-        Returns:
-            Mean statistics since the last record.
-        """
+    def _train_epoch(self, epoch: int, monitor: Monitor) -> None:
+        """Train what is left of one pass over the data, without the record of its last step."""
         examples, trainer = self.data.train.examples, self.trainer
         steps = step_batches(
             len(examples), self.config.batch, seed=self.restart.order_seed, epoch=epoch
         )
         record_every = max(1, self.total // _RECORDS)
         positions, device = self.model.config.positions, self.model.device
-        recent: list[Stats] = []
+        progress = self.progress
 
         def make_micro_batches(i: int) -> list[TaskBatch]:
             parts = cut_by_tokens(steps[i], examples.lengths, TRAIN_TOKENS)
             batches = [examples.batch(part, max_positions=positions) for part in parts]
             return batches if device.type == "cpu" else [batch.to(device) for batch in batches]
 
-        remaining = range(first, len(steps))
+        remaining = range(progress.step - epoch * len(steps), len(steps))
         ahead = 0 if device.type == "cpu" else 2  # on a CPU, training itself uses all cores
         prepared = run_ahead(make_micro_batches, remaining, ahead=ahead, device=device)
         for i, micro_batches in zip(remaining, prepared, strict=True):
             step = epoch * len(steps) + i
             loss = task_loss(self.data.task.loss, examples.count_targets(steps[i]))
-            recent.append(trainer.step(step, micro_batches, loss))
-            if (step + 1) % record_every == 0 and i + 1 < len(steps):
+            progress.recent.append(trainer.step(step, micro_batches, loss))
+            progress.step = step + 1
+            if progress.step % record_every == 0 and i + 1 < len(steps):
                 trainer.check()
-                monitor.log(step + 1, _means(recent))
-                recent.clear()
-                self._finish_step(step + 1)
+                monitor.log(progress.step, _means(progress.recent))
+                progress.recent.clear()
+            # Predicting the other files may take long, so the last step is saved in any long run.
+            last = progress.step == self.total
+            if self.checkpoint.due() or (last and self.checkpoint.exists()):
+                self._save()
         trainer.check()
-        return _means(recent)
 
-    def _measure(self, epoch: int, stats: dict[str, float], monitor: Monitor) -> Outputs:
+    def _measure(self, epoch: int, monitor: Monitor) -> Outputs:
         """Measure dev, and record the scores with the last statistics of training."""
         task, dev = self.data.task, self.data.dev
         outputs = predict_outputs(self.model, dev.examples, dtype=self.run.precision.dtype)
         measurement = task.measure(dev, task.decode(dev, outputs))
         self.progress.measured.append(measurement)
         scores = {f"dev_{k}": v for k, v in measurement.scores.items()}
-        monitor.log((epoch + 1) * self.steps_per_epoch, {"epoch": epoch + 1, **stats, **scores})
+        stats = _means(self.progress.recent)
+        self.progress.recent.clear()
+        monitor.log(self.progress.step, {"epoch": epoch + 1, **stats, **scores})
         shown = ", ".join(f"{k} {v:.4f}" for k, v in measurement.scores.items())
         notes = "".join(f" ({note})" for note in measurement.notes)
         monitor.say(f"{self.restart.name} epoch {epoch + 1}: dev {shown}{notes}")
         return outputs
 
-    def _finish_step(self, step: int) -> None:
-        """Note that a step is done, and save a checkpoint if one is due.
-
-        Called only after its statistics were logged, so that the records of a continued run have
-        no gap."""
-        self.progress.step = step
-        if self.checkpoint.due():
-            self.checkpoint.save(self.trainer, self.pruned, self.progress)
+    def _save(self) -> None:
+        """Save a checkpoint, unless training has diverged."""
+        self.trainer.check()
+        self.checkpoint.save(self.trainer, self.pruned, self.progress)
 
 
 def _means(records: list[Stats]) -> dict[str, float]:

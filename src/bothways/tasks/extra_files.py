@@ -1,13 +1,14 @@
-"""Files of a task other than train, dev and test: more to measure on, more to predict.
+"""Files of a task other than train and dev: to measure on, or to predict.
 
 MNLI has two dev and two test files, and many data sets come with the labels of their test file. A
-model is chosen on ``task.dev`` alone; the scores on these files are only reported.
+model is chosen on ``task.dev`` alone; the scores on these files are only reported. So they may be
+added or replaced when a run is finished.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,17 +38,15 @@ class ExtraFiles:
     """Further files of a task, encoded.
 
     Attributes:
-        measured: labelled files by name (:func:`part_name`).
-        predicted: unlabelled files by name.
+        parts: the files by name: ``test``, and those of ``task.measure`` and ``task.predict`` as
+            :func:`part_name` calls them.
+        labelled: the names of ``task.measure``.
+        digests: of the files' contents, by name.
     """
 
-    measured: dict[str, Part[Any]] = field(default_factory=dict)
-    predicted: dict[str, Part[Any]] = field(default_factory=dict)
-
-    @property
-    def parts(self) -> list[Part[Any]]:
-        """All files."""
-        return [*self.measured.values(), *self.predicted.values()]
+    parts: dict[str, Part[Any]] = field(default_factory=dict)
+    labelled: tuple[str, ...] = ()
+    digests: dict[str, str] = field(default_factory=dict)
 
 
 def check_files(options: TaskOptions) -> None:
@@ -80,18 +79,32 @@ def check_files(options: TaskOptions) -> None:
             )
 
 
+EXTRA_INPUTS = ("input.task.test", "input.task.measure", "input.task.predict")
+"""Digests of these files in run.json, which earlier versions made part of the recipe."""
+
+
+def training_digests(options: TaskOptions) -> dict[str, str]:
+    """A short digest of the contents of the files that a model depends on, for run.json."""
+    return {"task.train": _digest(options.train), "task.dev": _digest(options.dev)}
+
+
 def file_digests(options: TaskOptions) -> dict[str, str]:
     """A short digest of the contents of each file of a task, for run.json."""
-    files = {"train": options.train, "dev": options.dev, "test": options.test}
+    files = {"task.test": options.test or ""}
     for option, names in (("measure", options.measure), ("predict", options.predict)):
-        files |= {f"{option}[{i}]": name for i, name in enumerate(names)}
-    return {f"task.{option}": sha256(Path(f))[:16] if f else "" for option, f in files.items()}
+        files |= {f"task.{option}[{i}]": name for i, name in enumerate(names)}
+    digests = {option: _digest(file) for option, file in files.items()}
+    return {**training_digests(options), **digests}
+
+
+def _digest(file: str) -> str:
+    return sha256(Path(file))[:16] if file else ""
 
 
 def read_extra_files(
     task: Task[Any, Any], options: TaskOptions, encode: Callable[[Any], Part[Any]]
 ) -> ExtraFiles:
-    """Read and encode ``task.measure`` and ``task.predict``.
+    """Read and encode ``task.test``, ``task.measure`` and ``task.predict``.
 
     Args:
         task: the task, with labels and metrics decided.
@@ -101,26 +114,30 @@ def read_extra_files(
     Raises:
         InputError, LengthError: as for the other files.
     """
-
-    def read(names: tuple[str, ...], *, labelled: bool) -> dict[str, Part[Any]]:
-        return {
-            part_name(name): encode(task.read(Path(name), task.options, labelled=labelled))
-            for name in names
-        }
-
-    return ExtraFiles(
-        measured=read(options.measure, labelled=True),
-        predicted=read(options.predict, labelled=False),
-    )
+    files = {"test": options.test} if options.test else {}
+    files |= {part_name(file): file for file in (*options.measure, *options.predict)}
+    labelled = tuple(part_name(file) for file in options.measure)
+    parts = {
+        name: encode(task.read(Path(file), task.options, labelled=name in labelled))
+        for name, file in files.items()
+    }
+    return ExtraFiles(parts, labelled, {name: _digest(file) for name, file in files.items()})
 
 
 def measure_extra_files(
-    extra: ExtraFiles, task: Task[Any, Any], model: Bert, folder: Path, *, dtype: torch.dtype
+    extra: ExtraFiles,
+    names: Iterable[str],
+    task: Task[Any, Any],
+    model: Bert,
+    folder: Path,
+    *,
+    dtype: torch.dtype,
 ) -> dict[str, Measurement]:
-    """Predict all files into ``NAME_predictions.tsv`` and measure the labelled ones.
+    """Predict files into ``NAME_predictions.tsv`` and measure the labelled ones.
 
     Args:
         extra: the files.
+        names: those to predict.
         task: after tuning on dev.
         model: trained.
         folder: where predictions are written.
@@ -130,9 +147,10 @@ def measure_extra_files(
         The measurements of the labelled files by name.
     """
     measurements = {}
-    for name, part in (extra.measured | extra.predicted).items():
+    for name in names:
+        part = extra.parts[name]
         predictions = task.decode(part, predict_outputs(model, part.examples, dtype=dtype))
         write_predictions(folder / f"{name}_predictions.tsv", task, part, predictions)
-        if name in extra.measured:
+        if name in extra.labelled:
             measurements[name] = task.measure(part, predictions)
     return measurements

@@ -6,8 +6,9 @@ data, the new layer and dropout, unless the first two have seeds of their own.
 
 A run folder holds ``run.json``, ``report.json``, ``report.html`` and ``seed-N/`` with the model
 folder, scores (``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again
-keeps finished seeds; an interrupted seed continues from its checkpoint, or starts again if it had
-none yet, with the same result. The model saved is that of the last epoch: within a seed nothing is
+keeps finished seeds, whose models measure and predict files that were added or changed since; an
+interrupted seed continues from its checkpoint, or starts again if it had none yet, with the same
+result. The model saved is that of the last epoch: within a seed nothing is
 selected on dev except the threshold of "no answer", for questions that may have none. A search
 (:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
 """
@@ -23,23 +24,21 @@ from bothways.errors import ConfigError
 from bothways.model.folder import Loaded, load_model
 from bothways.model.varlen import describe_attention
 from bothways.tasks.console import line_printer
-from bothways.tasks.extra_files import file_digests
+from bothways.tasks.extra_files import EXTRA_INPUTS, training_digests
 from bothways.tasks.jobs import PendingSeed, SeedJob, SeedRunner
 from bothways.tasks.report import FinetuneResult, SeedResult
-from bothways.tasks.run_seed import keeps_head, read_seed
+from bothways.tasks.run_seed import keeps_head, read_seed, update_extra_files
 from bothways.tasks.run_setup import (
     OpenedRun,
     check_required,
     model_digest,
     open_run_with_precision,
-    recorded_precision,
 )
 from bothways.tasks.runpage import write_reports
 from bothways.tasks.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
 from bothways.tasks.task_files import FinetuningData, load_data
 from bothways.training.device import choose_device
 from bothways.training.precision import Choice, choose_precision
-from bothways.training.runfolder import changed_numerics
 from bothways.training.runtime import set_threads, threads_phrase
 
 # Narrower encoders learn little at learning rates below _LOW_RATE (EXPERIMENTS.md, section 9).
@@ -92,7 +91,7 @@ def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedRun:
     for name, setting in setting_configs(config).items():
         own_run = _open_run(setting, loaded, keep_head, say, precision=run.precision)
         settings[name] = _prepare_setting(setting, loaded, data, own_run, runner, say)
-    return PreparedSearch(Path(config.run), settings, config.search.select, say)
+    return PreparedSearch(Path(config.run), settings, config.search.select, say, run.lock)
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,8 @@ class PreparedSetting:
         for restart in self.config.restarts:
             if restart in self.finished:
                 self.say(f"{restart.name}: finished before, kept")
-                seeds.append(self.finished[restart])
+                seed = self.finished[restart]
+                seeds.append(update_extra_files(self.config, self.data, self.run, seed, self.say))
             else:
                 seeds.append(self.pending[restart].result())
         task, dev = self.data.task, self.data.dev
@@ -180,7 +180,7 @@ def _open_run(
             f"jobs is {config.jobs}, but a GPU trains one run at a time; leave jobs out."
         )
     numerics = {"device": device.name, "threads": threads, "kernels": config.kernels}
-    inputs = file_digests(config.located().task)
+    inputs = training_digests(config.located().task)
     inputs["model"] = model_digest(loaded, weights=not config.from_scratch, head=keep_head)
     searches = config.search.enabled
     run, choice = open_run_with_precision(
@@ -189,16 +189,9 @@ def _open_run(
         verb=SEARCH_VERB if searches else "finetune",
         inputs=inputs,
         numerics=numerics,
-        without=SEARCHED if searches else (),
+        say=say,
+        without=(*EXTRA_INPUTS, *(SEARCHED if searches else ())),
     )
-    if not run.new and config.precision != "auto":  # it may differ from the recorded one
-        choice = recorded_precision(config.precision)
-    changed = changed_numerics(run, {"precision": choice.name, **numerics})
-    if changed and not run.new:
-        say(
-            "changed since this run began; finished seeds are kept, the others may differ in their "
-            f"last bits: {'; '.join(changed)}"
-        )
     return OpenedRun(
         run.folder,
         digest(run.record["recipe"]),

@@ -138,13 +138,16 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     loaded = load_model(config.model)
     layers = {choice: chosen_layers(choice, loaded.model.config.layers) for choice in config.layers}
     task, parts = _load(config, loaded)
-    run, precision = _open_run(config, loaded)
+    run, precision = _open_run(config, loaded, say)
     folder, fingerprint = run.folder, digest(run.record["recipe"])
     say(f"{task.name}: {len(parts['train'].rows):,} training sentences, {precision.reason}")
     notes = tuple(note for part in parts.values() for note in part.notes)
     for note in notes:
         say(note)
-    files = _add_features(parts, loaded, folder / "features", fingerprint, precision.dtype, say)
+    key = fingerprint
+    if precision.name != run.resolved["precision"]:
+        key = f"{fingerprint}-{precision.name}"
+    files = _add_features(parts, loaded, folder / "features", key, precision.dtype, say)
     metric = task.metrics[0]
     dev: dict[str, list[float]] = {choice: [] for choice in config.layers}
     test: dict[str, list[float]] = {c: [] for c in config.layers} if "test" in files else {}
@@ -205,7 +208,9 @@ def _add_features(
     return files
 
 
-def _open_run(config: FeaturesConfig, loaded: Loaded) -> tuple[Run, Choice]:
+def _open_run(
+    config: FeaturesConfig, loaded: Loaded, say: Callable[[str], None]
+) -> tuple[Run, Choice]:
     """Create or continue the run folder; files and encoder count by content."""
     return open_run_with_precision(
         config,
@@ -213,6 +218,7 @@ def _open_run(config: FeaturesConfig, loaded: Loaded) -> tuple[Run, Choice]:
         verb="features",
         inputs={**file_digests(config.task), "model": model_digest(loaded, weights=True)},
         numerics={"threads": set_threads(config.threads)},
+        say=say,
     )
 
 

@@ -11,14 +11,16 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing.synchronize import Event
 from types import TracebackType
 
 from bothways.config import FinetuneConfig, Restart, TaskOptions
-from bothways.errors import RunError
+from bothways.errors import BothwaysError, ConfigError, RunError
 from bothways.model.folder import Loaded, load_model
 from bothways.tasks.report import SeedResult
 from bothways.tasks.run_seed import train_seed
@@ -57,16 +59,23 @@ class PendingSeed:
         job: what was submitted.
         future: its result in the process pool. None without a pool: :meth:`result` then trains
             the job, so call it once.
+        broken: makes the error to raise if the pool broke before the job was done.
     """
 
-    def __init__(self, job: SeedJob, future: Future[SeedResult] | None):
-        self._job, self._future = job, future
+    def __init__(
+        self,
+        job: SeedJob,
+        future: Future[SeedResult] | None,
+        broken: Callable[[SeedJob], BothwaysError],
+    ):
+        self._job, self._future, self._broken = job, future, broken
 
     def result(self) -> SeedResult:
         """Wait for the job, or train it now.
 
         Raises:
             RunError: the worker process was killed.
+            ConfigError: no worker process could start.
             BothwaysError: as :func:`bothways.tasks.run_seed.train_seed`.
         """
         if self._future is None:
@@ -74,7 +83,7 @@ class PendingSeed:
         try:
             return self._future.result()
         except BrokenProcessPool:
-            raise _worker_killed(self._job) from None
+            raise self._broken(self._job) from None
 
 
 class SeedRunner:
@@ -89,13 +98,22 @@ class SeedRunner:
 
     Args:
         processes: 1 trains in this process.
+
+    Raises:
+        ConfigError: a worker process that imports the running script has come to its call of
+            fine-tuning.
     """
 
     def __init__(self, processes: int):
         self._pool: ProcessPoolExecutor | None = None
         if processes > 1:
+            if getattr(multiprocessing.current_process(), "_inheriting", False):
+                raise _script_without_guard()
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(processes, context, initializer=_exit_with_parent)
+            self._worker_started = context.Event()
+            self._pool = ProcessPoolExecutor(
+                processes, context, initializer=_start_worker, initargs=(self._worker_started,)
+            )
 
     @property
     def parallel(self) -> bool:
@@ -124,25 +142,37 @@ class SeedRunner:
 
         Raises:
             RunError: a worker process was killed earlier, so the pool accepts no more jobs.
+            ConfigError: no worker process could start.
         """
         if self._pool is None:
-            return PendingSeed(job, None)
+            return PendingSeed(job, None, self._broken)
         try:
             future = self._pool.submit(_train_in_worker, job.config, job.run, job.restart)
         except BrokenProcessPool:
-            raise _worker_killed(job) from None
-        return PendingSeed(job, future)
+            raise self._broken(job) from None
+        return PendingSeed(job, future, self._broken)
+
+    def _broken(self, job: SeedJob) -> BothwaysError:
+        """Why the pool broke."""
+        if not self._worker_started.is_set():
+            return _script_without_guard()
+        return RunError(
+            f"{job.run.folder / job.restart.folder}: a worker process was killed, perhaps because "
+            "memory ran out. Finished seeds are kept; run the same command again with fewer --jobs."
+        )
 
 
-def _worker_killed(job: SeedJob) -> RunError:
-    return RunError(
-        f"{job.run.folder / job.restart.folder}: a worker process was killed, perhaps because "
-        "memory ran out. Finished seeds are kept; run the same command again with fewer --jobs."
+def _script_without_guard() -> ConfigError:
+    return ConfigError(
+        "jobs: no worker process could start. Each first imports the script that is running, so "
+        'the script must start fine-tuning below `if __name__ == "__main__":`; or leave jobs out.'
     )
 
 
-def _exit_with_parent() -> None:
-    """Make this worker exit silently at Ctrl-C, and when its parent process ends."""
+def _start_worker(started: Event) -> None:
+    """Report that this worker has started, and make it exit silently at Ctrl-C, and when its parent
+    process ends."""
+    started.set()
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     parent = multiprocessing.parent_process()
     assert parent is not None

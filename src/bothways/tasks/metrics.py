@@ -1,9 +1,9 @@
 """Scores of predictions, by scikit-learn and SciPy.
 
 An undefined score is reported as 0.0 with a note that gives the reason: Pearson and Spearman for
-constant predictions (or gold scores), F1 without a positive prediction or example. Matthews is 0.0
-for constant predictions by definition. A model that predicts one class for every example is noted
-as collapsed.
+constant predictions (or gold scores), F1 without a positive prediction or example, also that of a
+single label in the mean over several. Matthews is 0.0 for constant predictions by definition. A
+model that predicts one class for every example is noted as collapsed.
 """
 
 from __future__ import annotations
@@ -107,6 +107,11 @@ def measure_classes(
         notes.append(f"collapsed: {labels[predicted[0]]!r} for all {len(gold):,} examples")
     if "f1" in metrics and len(labels) == 2 and not (predicted == 1).any() and not gold.any():
         notes.append(f"f1 is undefined (no {labels[1]!r} in data or predictions); reported as 0")
+    if "f1" in metrics and len(labels) > 2:
+        found = {*gold.tolist(), *predicted.tolist()}
+        if absent := [name for i, name in enumerate(labels) if i not in found]:
+            names = ", ".join(map(repr, absent[:5])) + (" ..." if len(absent) > 5 else "")
+            notes.append(f"f1 counts labels neither in data nor predictions as 0: {names}")
     return Measurement(scores, tuple(notes), collapsed)
 
 

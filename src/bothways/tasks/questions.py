@@ -8,6 +8,7 @@ Unused keys, such as ``plausible_answers``, are ignored.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -133,6 +134,9 @@ def read_json_file(path: Path) -> Any:
         raise InputError("is not UTF-8; convert it.", path=path, line=line) from None
     except json.JSONDecodeError as error:
         raise InputError(f"is not JSON ({error.msg}).", path=path, line=error.lineno) from None
+    except ValueError:  # Python reads no whole number that is longer
+        limit = sys.get_int_max_str_digits()
+        raise InputError(f"holds a number of more than {limit:,} digits.", path=path) from None
     except RecursionError:
         raise InputError("is nested too deeply to be a file of questions.", path=path) from None
 

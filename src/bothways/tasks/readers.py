@@ -7,8 +7,9 @@ marks may hold commas, line breaks and doubled quotation marks. JSONL has one ob
 a list of objects; a key of a nested object is written with dots (``labels.label``).
 
 All are UTF-8, with or without a byte order mark, with LF or CRLF. Blank lines at the end are
-ignored. An empty text is an example like any other (files to predict need one answer per line); how
-many there are is reported, and a column in which every text is empty is refused.
+ignored, but a line of tabs is a row of a TSV file whose columns are empty. An empty text is an
+example like any other (files to predict need one answer per line); how many there are is reported,
+and a column in which every text is empty is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, NoReturn
 
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
-from bothways.text_files import LONGEST_TEXT_MIB, read_lines
+from bothways.text_files import LONGEST_TEXT_MIB, read_lines, read_texts
 
 Line = tuple[int, str]
 Values = Iterator[tuple[int, list[str]]]
@@ -153,14 +154,18 @@ def broken_note(path: Path, lines: Sequence[int]) -> list[str]:
     return [f"{path.name}: {len(lines):,} broken lines were left out: {numbers}"]
 
 
-def text_lines(path: Path) -> list[Line]:
+def text_lines(path: Path, *, tabs: bool = False) -> list[Line]:
     """The lines of a UTF-8 file with their numbers from 1, without blank lines at the end.
+
+    Args:
+        path: the file.
+        tabs: tabs separate columns, so a line of tabs is not blank.
 
     Raises:
         InputError: no such file, no text in it, broken UTF-8, a NUL, or an enormous line.
     """
-    lines = list(read_lines(path, max_line_mib=LONGEST_TEXT_MIB))
-    while lines and not lines[-1][1].strip():
+    lines = list(read_texts(path))
+    while lines and not lines[-1][1].strip() and not (tabs and "\t" in lines[-1][1]):
         lines.pop()
     if not lines:
         raise InputError("is empty; it needs one example per line.", path=path)
@@ -181,6 +186,7 @@ def listed(names: Sequence[str], limit: int = 12) -> str:
 
 # A JSON list may be a single line, and is read into memory whole.
 _LONGEST_LIST_MIB = 1024.0
+_NO_LIST = ", too long a list to be read at once. Write one object per line, in a .jsonl file."
 _NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."
 
 
@@ -188,7 +194,7 @@ _NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Conver
 
 
 def _tsv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
-    records = ((number, line.split("\t")) for number, line in text_lines(path))
+    records = ((number, line.split("\t")) for number, line in text_lines(path, tabs=True))
     hint = (
         "tab-separated columns where line 1 has {}; a text may not hold tabs or line breaks, and "
         "quotation marks do not protect them."
@@ -216,6 +222,13 @@ def _csv_records(path: Path) -> Values:
                 return
             yield start, values
     except csv.Error as error:
+        if "field limit" in str(error):
+            raise InputError(
+                f"holds a field longer than {LONGEST_TEXT_MIB:g} MiB, the limit for a text that a "
+                "model reads. Break it up, or close the quotation mark that opens it.",
+                path=path,
+                line=start,
+            ) from None
         raise InputError(
             f"a quotation mark opens or closes a field where none should ({error}). A field that "
             "holds one must be in quotation marks, with each quotation mark inside written twice.",
@@ -339,7 +352,8 @@ def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         InputError: the file is not such a list; the line is named.
     """
-    text = "\n".join(line for _, line in read_lines(path, max_line_mib=_LONGEST_LIST_MIB))
+    lines = read_lines(path, max_line_mib=_LONGEST_LIST_MIB, too_long=_NO_LIST)
+    text = "\n".join(line for _, line in lines)
     decoder = json.JSONDecoder()
     position = _skip_space(text, 0)
     line = 1 + text.count("\n", 0, position)
@@ -417,23 +431,33 @@ def _json_values(
 ) -> list[str]:
     values = []
     for name in names:
-        holder, key = item, name
-        while key not in holder and "." in key and isinstance(holder.get(key.split(".")[0]), dict):
-            group, _, key = key.partition(".")
-            holder = holder[group]
-        if holder.get(key) is None:
-            problem = "is null" if key in holder else "is missing"
-            raise InputError(
-                f"key {name!r} {problem}; the keys are {listed(list(holder))}."
-                f"{did_you_mean(key, holder) if key not in holder else ''}",
-                path=path,
-                line=number,
-            )
-        value, as_text = holder[key], _json_label if name == options.label else json_text
+        value = json_value(item, name, path, number)
+        as_text = _json_label if name == options.label else json_text
         if isinstance(value, list) and name in options.choices:
             value = json.dumps(value)
         values.append(as_text(value, name, path, number))
     return values
+
+
+def json_value(item: dict[str, Any], name: str, path: Path, number: int) -> Any:
+    """The value of a key, or of a dotted key of nested objects.
+
+    Raises:
+        InputError: there is none, or it is null.
+    """
+    holder, key = item, name
+    while key not in holder and "." in key and isinstance(holder.get(key.split(".")[0]), dict):
+        group, _, key = key.partition(".")
+        holder = holder[group]
+    if holder.get(key) is None:
+        problem = "is null" if key in holder else "is missing"
+        raise InputError(
+            f"key {name!r} {problem}; the keys are {listed(list(holder))}."
+            f"{did_you_mean(key, holder) if key not in holder else ''}",
+            path=path,
+            line=number,
+        )
+    return holder[key]
 
 
 def json_text(value: Any, name: str, path: Path, number: int) -> str:

@@ -10,20 +10,21 @@ import dataclasses
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, Restart, to_dict
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, RunError
 from bothways.files import explain_disk_errors, write_json
-from bothways.model.folder import Loaded, save_model
+from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
 from bothways.tasks.checkpoint import FOLDER as CHECKPOINT
 from bothways.tasks.checkpoint import Checkpoint
 from bothways.tasks.epochs import SeedTraining
 from bothways.tasks.extra_files import measure_extra_files
-from bothways.tasks.kinds import has_head_for
-from bothways.tasks.predict import predict_outputs, write_predictions
+from bothways.tasks.kinds import has_head_for, task_of
+from bothways.tasks.predict import write_predictions
 from bothways.tasks.report import SeedResult
 from bothways.tasks.run_setup import OpenedRun
 from bothways.tasks.runpage import DEV_REPORT, describe
@@ -107,23 +108,20 @@ def train_seed(
     task = data.task.tuned(data.dev, outputs)
     predictions = task.decode(data.dev, outputs)
     measurement = task.measure(data.dev, predictions)
-    extra = measure_extra_files(data.extra, task, model, folder, dtype=dtype)
+    extra = data.extra
+    further = measure_extra_files(extra, extra.parts, task, model, folder, dtype=dtype)
     result = SeedResult(
         restart.seed,
         measurement,
         folder,
         round(progress.seconds + time.monotonic() - start, 2),
-        extra,
+        further,
         order=restart.order,
         head=restart.head,
     )
     save_model(folder / "model", model, loaded.tokenizer, _about(config, task, run, result))
     write_predictions(folder / "dev_predictions.tsv", task, data.dev, predictions)
     write_json(folder / DEV_REPORT, describe(task, data.dev, predictions))
-    if data.test is not None:
-        outputs = predict_outputs(model, data.test.examples, dtype=dtype)
-        predictions = task.decode(data.test, outputs)
-        write_predictions(folder / "test_predictions.tsv", task, data.test, predictions)
     scores = {
         "fingerprint": run.fingerprint,
         "precision": run.precision.name,
@@ -132,6 +130,7 @@ def train_seed(
         "kernels": config.kernels,
         "epochs": [epoch.scores for epoch in progress.measured],
         **result.record(),
+        "files": extra.digests,
     }
     write_json(folder / SCORES, scores)  # written last: it marks the seed as finished
     checkpoint.remove()
@@ -175,6 +174,50 @@ def read_seed(folder: Path, restart: Restart, fingerprint: str) -> SeedResult | 
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return result if same else None
+
+
+def update_extra_files(
+    config: FinetuneConfig,
+    data: FinetuningData,
+    run: OpenedRun,
+    result: SeedResult,
+    say: Callable[[str], None],
+) -> SeedResult:
+    """Bring a finished seed up to date with the files to measure on and to predict: those that are
+    new or have changed since are predicted and measured with its model.
+
+    Returns:
+        The result with the scores on the files that are given now.
+
+    Raises:
+        RunError, ModelError: the seed's model folder is needed, but missing or damaged.
+        DiskError: predictions or scores could not be written.
+    """
+    extra, path = data.extra, result.folder / SCORES
+    record = json.loads(path.read_text(encoding="utf-8"))
+    known, further = record.get("files", {}), dict(result.further)
+    names = [
+        name
+        for name, digest in extra.digests.items()
+        if known.get(name) != digest or (name in extra.labelled and name not in further)
+    ]
+    if names:
+        listed = ", ".join(names)
+        if not result.model.is_dir():
+            raise RunError(
+                f"{result.model} is missing, and {listed} cannot be predicted without it. Put it "
+                f"back, or remove {result.folder} to train this seed again."
+            )
+        say(f"{result.name}: predicts {listed}, added or changed since it was trained")
+        loaded = load_model(result.model)
+        model, task = loaded.model.to(run.device.torch), task_of(loaded)
+        model.shared.fast = config.kernels == "fast"
+        dtype = run.precision.dtype
+        further |= measure_extra_files(extra, names, task, model, result.folder, dtype=dtype)
+        scores = {name: measurement.record() for name, measurement in further.items()}
+        files = {**known, **{name: extra.digests[name] for name in names}}
+        write_json(path, {**record, "further": scores, "files": files})
+    return dataclasses.replace(result, further={name: further[name] for name in extra.labelled})
 
 
 def _about(

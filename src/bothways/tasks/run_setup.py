@@ -20,7 +20,7 @@ from bothways.errors import ConfigError
 from bothways.model.folder import Loaded
 from bothways.training.device import Device
 from bothways.training.precision import Choice
-from bothways.training.runfolder import Run, RunLock, open_run
+from bothways.training.runfolder import Run, RunLock, changed_numerics, open_run
 
 
 @dataclass(frozen=True)
@@ -91,18 +91,21 @@ def open_run_with_precision(
     verb: str,
     inputs: Mapping[str, str],
     numerics: Mapping[str, Any],
+    say: Callable[[str], None],
     without: Collection[str] = (),
 ) -> tuple[Run, Choice]:
     """Create or continue a run folder.
 
     Args:
         config: names the folder.
-        choose: chooses the precision, perhaps by a measurement; called for a new run only.
+        choose: chooses the precision, perhaps by a measurement; called for a new run, and if one is
+            requested, which may differ from the recorded one.
         verb, inputs, without: as for :func:`bothways.training.runfolder.open_run`.
         numerics: what is recorded next to the precision, because it may change rounding.
+        say: called with what changed since the run began.
 
     Returns:
-        The run folder, and the precision chosen now or recorded when the run began.
+        The run folder, and the precision requested or chosen now, or recorded when the run began.
     """
     choose_once = cache(choose)
 
@@ -110,9 +113,16 @@ def open_run_with_precision(
         return {"precision": choose_once().name, **numerics}
 
     run = open_run(config.run, config, verb=verb, inputs=inputs, resolve=resolve, without=without)
-    return run, choose_once() if run.new else recorded_precision(run.resolved["precision"])
-
-
-def recorded_precision(name: Any) -> Choice:
-    """The precision of a run that is continued."""
-    return Choice(name, f"{name}: as when this run began")
+    if run.new:
+        return run, choose_once()
+    if config.precision != "auto":
+        choice = choose_once()
+    else:
+        recorded = run.resolved["precision"]
+        choice = Choice(recorded, f"{recorded}: as when this run began")
+    if changed := changed_numerics(run, {"precision": choice.name, **numerics}):
+        say(
+            "changed since this run began; finished seeds are kept, the others may differ in their "
+            f"last bits: {'; '.join(changed)}"
+        )
+    return run, choice

@@ -17,6 +17,7 @@ from bothways.config import FinetuneConfig
 from bothways.errors import DivergenceError
 from bothways.tasks.report import FinetuneResult, SearchResult, setting_value
 from bothways.tasks.runpage import write_search_reports
+from bothways.training.runfolder import RunLock
 
 SEARCH_VERB = "finetune search"
 """The verb in run.json of a search's folder."""
@@ -38,12 +39,14 @@ class PreparedSearch:
         settings: the prepared settings, by name.
         select: the rule that chooses one: ``mean`` or ``best``.
         say: called with lines of progress.
+        lock: keeps other commands out of the search's folder.
     """
 
     folder: Path
     settings: Mapping[str, PreparedRun]
     select: str
     say: Callable[[str], None]
+    lock: RunLock | None = None
 
     def result(self) -> FinetuneResult:
         """Collect the results of all settings, write the reports, and choose a setting.

@@ -14,7 +14,14 @@ from pathlib import Path
 from bothways.config import SplitConfig
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_text
-from bothways.tasks.readers import did_you_mean, json_items, json_object, listed, text_lines
+from bothways.tasks.readers import (
+    did_you_mean,
+    json_items,
+    json_object,
+    json_value,
+    listed,
+    text_lines,
+)
 
 _TABLES = (".tsv", ".txt")
 _JSON = (".jsonl", ".json")
@@ -51,6 +58,8 @@ def split(options: SplitConfig) -> list[str]:
             header = line + "\n"
         else:
             splits["train" if _in_train(key, options.share) else "dev"].append(line)
+    if not any(splits.values()):
+        raise InputError("has no examples.", path=path)
     for name, lines in splits.items():
         if not lines:
             raise InputError(f"no example would go to {name}; change --share.", path=path)
@@ -68,7 +77,7 @@ def _in_train(key: str, share: float) -> bool:
 
 def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | None, str]]:
     """Each example as (key to hash, line), after (None, line) of the column names, if any."""
-    lines = [line for _, line in text_lines(path)]
+    lines = [line for _, line in text_lines(path, tabs=True)]
     column = None
     names = lines[0].split("\t")
     if options.by is not None and options.header:
@@ -105,12 +114,5 @@ def _objects(path: Path, options: SplitConfig) -> Iterator[tuple[str, str]]:
     else:
         items = ((n, i, json.dumps(i, ensure_ascii=False)) for n, i in json_items(path))
     for number, item, line in items:
-        key = line if options.by is None else item.get(options.by)
-        if key is None:
-            raise InputError(
-                f"key {options.by!r} is missing; the keys are {listed(list(item))}."
-                f"{did_you_mean(options.by or '', item)}",
-                path=path,
-                line=number,
-            )
+        key = line if options.by is None else json_value(item, options.by, path, number)
         yield str(key), line.encode("utf-8", "backslashreplace").decode()

@@ -24,20 +24,18 @@ class FinetuningData:
     Attributes:
         task: the task, with labels and metrics decided.
         train, dev: labelled files.
-        test: the unlabelled test file, if there is one.
-        extra: more files to measure on and to predict.
+        extra: the other files, to measure on and to predict.
     """
 
     task: Task[Any, Any]
     train: Part[Any]
     dev: Part[Any]
-    test: Part[Any] | None
     extra: ExtraFiles = field(default_factory=ExtraFiles)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was cut or empty in each file, as sentences."""
-        parts = [self.train, self.dev, *([self.test] if self.test else []), *self.extra.parts]
+        parts = (self.train, self.dev, *self.extra.parts.values())
         return tuple(note for part in parts for note in part.notes)
 
 
@@ -54,7 +52,6 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> FinetuningData:
     task = kind.define(options, train)
     check_segments(loaded.model, pair=task.pair)
     dev = task.read(Path(options.dev), task.options, labelled=True)
-    test = task.read(Path(options.test), task.options, labelled=False) if options.test else None
 
     def encode(rows: Any) -> Part[Any]:
         return task.encode(loaded.tokenizer, rows, length=config.length)
@@ -68,4 +65,4 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> FinetuningData:
             f"{config.model} does not suit this text"
         )
         encoded = replace(encoded, notes=(*encoded.notes, note))
-    return FinetuningData(task, encoded, encode(dev), None if test is None else encode(test), extra)
+    return FinetuningData(task, encoded, encode(dev), extra)

@@ -38,6 +38,8 @@ from bothways.tasks.report_panels import (
 from bothways.tasks.task import Outputs, Part, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
+_LARGEST_SCORE = float(np.finfo(np.float32).max)
+
 
 class TextTask(Task[Rows, Outputs]):
     """The base of classification and regression: one row of outputs per text or pair."""
@@ -325,6 +327,13 @@ def _score(rows: Rows, i: int) -> float:
     if not math.isfinite(value):
         raise InputError(
             f"the score {text!r} is not a finite number (write 3.5, not 3,5).",
+            path=rows.path,
+            line=rows.lines[i],
+        )
+    if abs(value) > _LARGEST_SCORE:
+        raise InputError(
+            f"the score {text!r} is too large; training computes with scores up to "
+            f"{_LARGEST_SCORE:.3g}. Divide all scores by the same number.",
             path=rows.path,
             line=rows.lines[i],
         )

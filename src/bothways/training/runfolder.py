@@ -97,8 +97,9 @@ def open_run(
         resolve: makes the choices that are made once (steps of a clock, precision), for run.json.
             Called by every process, and only for a new run: an existing one has them on record.
         ranks: the processes of the run.
-        without: recipe fields that are not compared or recorded, by dotted name: those that a
-            search varies, or that have no effect.
+        without: recipe fields that are not compared or recorded, by dotted name (that of a list
+            without its index): those that a search varies, those that have no effect, and inputs
+            that earlier versions recorded.
 
     Raises:
         ConfigError: no folder was given.
@@ -219,8 +220,8 @@ def _refuse_other(
 ) -> None:
     if record["verb"] != verb:
         raise RunError(f"{folder} holds a run of `{record['verb']}`; choose another run folder.")
-    # Earlier versions recorded options that had no effect.
-    existing = {name: value for name, value in record["recipe"].items() if name not in without}
+    # Earlier versions recorded options without effect, and files that no result depended on.
+    existing = {k: v for k, v in record["recipe"].items() if k.partition("[")[0] not in without}
     lines = [
         f"  {key}: {existing.get(key)} in the folder, {recipe.get(key)} requested"
         for key in sorted({*existing, *recipe})
