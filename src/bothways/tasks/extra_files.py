@@ -20,7 +20,7 @@ from bothways.files import sha256
 from bothways.model.heads import Bert
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import predict_outputs, write_predictions
-from bothways.tasks.task import Part, Task
+from bothways.tasks.task import EncodedFile, Task
 
 # Suffixes that name a format. Other dots belong to the file's name: eng.testa, eng.testb.
 _ENDINGS = (".tsv", ".txt", ".csv", ".json", ".jsonl", ".conll")
@@ -41,11 +41,11 @@ class ExtraFiles:
         predicted: unlabelled files by name.
     """
 
-    measured: dict[str, Part[Any]] = field(default_factory=dict)
-    predicted: dict[str, Part[Any]] = field(default_factory=dict)
+    measured: dict[str, EncodedFile[Any]] = field(default_factory=dict)
+    predicted: dict[str, EncodedFile[Any]] = field(default_factory=dict)
 
     @property
-    def parts(self) -> list[Part[Any]]:
+    def files(self) -> list[EncodedFile[Any]]:
         """All files."""
         return [*self.measured.values(), *self.predicted.values()]
 
@@ -89,7 +89,7 @@ def file_digests(options: TaskOptions) -> dict[str, str]:
 
 
 def read_extra_files(
-    task: Task[Any, Any], options: TaskOptions, encode: Callable[[Any], Part[Any]]
+    task: Task[Any, Any], options: TaskOptions, encode: Callable[[Any], EncodedFile[Any]]
 ) -> ExtraFiles:
     """Read and encode ``task.measure`` and ``task.predict``.
 
@@ -102,7 +102,7 @@ def read_extra_files(
         InputError, LengthError: as for the other files.
     """
 
-    def read(names: tuple[str, ...], *, labelled: bool) -> dict[str, Part[Any]]:
+    def read(names: tuple[str, ...], *, labelled: bool) -> dict[str, EncodedFile[Any]]:
         return {
             part_name(name): encode(task.read(Path(name), task.options, labelled=labelled))
             for name in names
@@ -130,9 +130,9 @@ def measure_extra_files(
         The measurements of the labelled files by name.
     """
     measurements = {}
-    for name, part in (extra.measured | extra.predicted).items():
-        predictions = task.decode(part, predict_outputs(model, part.examples, dtype=dtype))
-        write_predictions(folder / f"{name}_predictions.tsv", task, part, predictions)
+    for name, file in (extra.measured | extra.predicted).items():
+        predictions = task.decode(file, predict_outputs(model, file.examples, dtype=dtype))
+        write_predictions(folder / f"{name}_predictions.tsv", task, file, predictions)
         if name in extra.measured:
-            measurements[name] = task.measure(part, predictions)
+            measurements[name] = task.measure(file, predictions)
     return measurements
