@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from bothways.arrays import bounds
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples, encode_examples
@@ -246,7 +247,7 @@ def encode_choices(
         [context for context, options in zip(contexts, choices, strict=True) for _ in options],
         [choice for options in choices for choice in options],
         length=length,
-        items=np.cumsum([0, *map(len, choices)]),
+        items=bounds([len(each) for each in choices]),
     )
 
 
