@@ -25,7 +25,7 @@ from bothways.tasks.catalogue import task as declared
 from bothways.tasks.choice import ChoiceRows, ChoiceTask
 from bothways.tasks.finetune import finetune
 from bothways.tasks.predict import evaluate_file, predict_choices, predict_outputs
-from bothways.tasks.task import Part
+from bothways.tasks.task import EncodedFile
 from bothways.use import Model
 from model_examples import small_bert, small_config, small_tokenizer
 
@@ -89,7 +89,9 @@ def read(
     return ChoiceTask.read(path, options, labelled=labelled)
 
 
-def encoded(rows: ChoiceRows, options: TaskOptions = LISTS, length: int = 24) -> Part[ChoiceRows]:
+def encoded(
+    rows: ChoiceRows, options: TaskOptions = LISTS, length: int = 24
+) -> EncodedFile[ChoiceRows]:
     return ChoiceTask.define(options, rows).encode(TOKENIZER, rows, length=length)
 
 

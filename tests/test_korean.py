@@ -12,7 +12,7 @@ import pytest
 from bothways.tasks.catalogue import task as declared
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.readers import Rows
-from bothways.tasks.task import Part
+from bothways.tasks.task import EncodedFile
 from bothways.tokenization import Tokenizer
 from bothways.tokenization.learning import learn_vocabulary
 
@@ -69,7 +69,7 @@ def test_korean_files(
 def test_labels_of_korean_tasks(tokenizer: Tokenizer, shared_data: Callable[[str], Path]) -> None:
     """All three classes of XNLI are equally common; scores of KLUE-STS lie in 0 to 5."""
 
-    def part(name: str, file: str) -> Part[Rows]:
+    def part(name: str, file: str) -> EncodedFile[Rows]:
         options = declared(name).task
         kind = KINDS[options.kind]
         rows = kind.read(shared_data(file), options, labelled=True)

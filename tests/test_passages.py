@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bothways.config import SpanOptions
 from bothways.errors import InputError, LengthError
 from bothways.model.batch import IGNORE
-from bothways.tasks.passages import PassagePart, encode_questions
+from bothways.tasks.passages import PassageFile, encode_questions
 from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
 
@@ -43,12 +43,12 @@ def asked(passage: str, *answers: tuple[str, int], question: str = "a") -> Quest
 
 def encode(
     rows: Questions, length: int = 64, tokenizer: str = "uncased", **options: object
-) -> PassagePart:
+) -> PassageFile:
     chosen = SpanOptions(**options)  # type: ignore[arg-type]
     return encode_questions(TOKENIZERS[tokenizer], rows, chosen, length=length)
 
 
-def texts_at_targets(part: PassagePart) -> list[str]:
+def texts_at_targets(part: PassageFile) -> list[str]:
     """The characters at the target of each window; empty for [CLS] and for no target."""
     found = []
     passage = part.rows.passages[0]
@@ -81,7 +81,7 @@ def test_what_is_trained_on_is_the_answer(
     assert found == answer
 
 
-def covered(part: PassagePart) -> set[int]:
+def covered(part: PassageFile) -> set[int]:
     first, end = part.passage_bounds[0]
     spans = zip(part.starts[first:end].tolist(), part.ends[first:end].tolist(), strict=True)
     return {at for start, stop in spans for at in range(start, stop)}

@@ -23,7 +23,7 @@ from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
 from bothways.tasks.finetune import finetune
 from bothways.tasks.kinds import task_of
-from bothways.tasks.passages import PassagePart
+from bothways.tasks.passages import PassageFile
 from bothways.tasks.predict import encode_file, evaluate_file, predict_outputs
 from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tasks.spans import Answer, RankedAnswers, SpanTask, best_spans, span_scores
@@ -497,7 +497,7 @@ def test_folders_of_transformers_answer(tmp_path: Path) -> None:
         tmp_path / "q.json", [{"context": "w2", "qas": [{"id": "a", "question": "w1"}]}]
     )
     task, part = encode_file(load_model(tmp_path / "m"), path, labelled=False)
-    assert isinstance(part, PassagePart)
+    assert isinstance(part, PassageFile)
     outputs = np.zeros((len(part.examples.read_positions), 2), np.float32)
     assert task.final_answers(task.decode(part, outputs)) == ["w2"]
 

@@ -23,7 +23,7 @@ from bothways.tasks.entities import split_words
 from bothways.tasks.finetune import finetune
 from bothways.tasks.predict import evaluate_file
 from bothways.tasks.schemes import entity_spans
-from bothways.tasks.tagging import TaggedPart, TaggingTask
+from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.words import encode_sentences
 from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
 from bothways.use import load
@@ -50,7 +50,7 @@ def encode(
     *,
     tokenizer: Tokenizer = TOKENIZER,
     length: int = 16,
-) -> tuple[TaggingTask, TaggedPart]:
+) -> tuple[TaggingTask, TaggedFile]:
     """A training file's task, and the file as the model reads it."""
     path = folder / "train.conll"
     path.write_text(content)
@@ -59,12 +59,12 @@ def encode(
     return task, task.encode(tokenizer, rows, length=length)
 
 
-def perfect(task: TaggingTask, part: TaggedPart) -> np.ndarray:
+def perfect(task: TaggingTask, part: TaggedFile) -> np.ndarray:
     """Outputs that say what the targets are."""
     return np.eye(task.outputs, dtype=np.float32)[part.examples.gold]
 
 
-def shown(tokenizer: Tokenizer, part: TaggedPart) -> list[tuple[str, str]]:
+def shown(tokenizer: Tokenizer, part: TaggedFile) -> list[tuple[str, str]]:
     """The pieces of each window, and those of them that are read."""
     examples, found = part.examples, []
     for n in range(len(examples)):
@@ -383,7 +383,7 @@ def test_it_learns_and_writes_what_it_measured(trained: Path) -> None:
     gold = read_sentences(trained / "dev.conll", TaggingOptions(), labelled=True)
     assert (written.words, written.documents) == (gold.words, gold.documents)
     task = TaggingTask(TaskOptions(kind="tagging", labels=("O", "B-X", "I-X"), metrics=("f1",)))
-    part = TaggedPart(gold, None, encoded=None)  # type: ignore[arg-type]
+    part = TaggedFile(gold, None, encoded=None)  # type: ignore[arg-type]
     assert written.tags is not None
     assert task.measure(part, written.tags).scores["f1"] == found.scores["f1"]
 

@@ -12,7 +12,7 @@ from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.readers import Rows
-from bothways.tasks.task import Part
+from bothways.tasks.task import EncodedFile
 from bothways.tasks.texts import TextTask, check_columns
 
 REGRESSION = TaskOptions(kind="regression")
@@ -30,12 +30,12 @@ def define_task(options: TaskOptions, train: Rows) -> TextTask:
     return task
 
 
-def part(task: TextTask, *labels: str) -> Part[Rows]:
+def part(task: TextTask, *labels: str) -> EncodedFile[Rows]:
     """Labelled examples of one token each."""
     own, count = rows(*labels), len(labels)
     tokens, segments = np.zeros(count, np.int32), np.zeros(count, np.int8)
     examples = Examples.of_sequences(tokens, segments, np.arange(count + 1))
-    return Part(own, examples.with_targets(task.targets(own)))
+    return EncodedFile(own, examples.with_targets(task.targets(own)))
 
 
 def test_labels_are_found_and_sorted() -> None:

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bothways import arrays
 from bothways.errors import InputError, LengthError
 
 IGNORE = -100
@@ -253,7 +254,7 @@ def collate(
     tokens: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], *, max_positions: int
 ) -> Inputs:
     """Build :class:`Inputs` from lists of ids, one list per sequence."""
-    bounds = np.cumsum([0, *map(len, tokens)]).astype(np.int64)
+    bounds = arrays.bounds([len(row) for row in tokens])
     flat_tokens = np.fromiter((t for row in tokens for t in row), np.int64, int(bounds[-1]))
     flat_segments = np.fromiter((s for row in segments for s in row), np.int64, int(bounds[-1]))
     return flat_inputs(flat_tokens, flat_segments, bounds, max_positions=max_positions)

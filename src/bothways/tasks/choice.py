@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from bothways.arrays import bounds
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples, encode_examples
@@ -38,7 +39,7 @@ from bothways.tasks.readers import (
     read_values,
 )
 from bothways.tasks.report_panels import ExampleScores, Mistake
-from bothways.tasks.task import Outputs, Part, Task
+from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
 Probabilities = list[NDArray[np.float64]]
@@ -120,7 +121,9 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
             )
         return cls(replace(options, metrics=("accuracy",)))
 
-    def encode(self, tokenizer: Tokenizer, rows: ChoiceRows, *, length: int) -> Part[ChoiceRows]:
+    def encode(
+        self, tokenizer: Tokenizer, rows: ChoiceRows, *, length: int
+    ) -> EncodedFile[ChoiceRows]:
         """The longer of a context and a choice is cut first."""
         targets = None if rows.labels is None else self._targets(rows)
         examples = encode_choices(tokenizer, rows.contexts, rows.choices, length=length)
@@ -134,7 +137,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
             )
         if empty := sum(not text.strip() for text in rows.contexts):
             notes.append(f"{rows.path.name}: {empty:,} of {len(rows):,} examples have no context")
-        return Part(rows, examples, (*notes, *broken_note(rows.path, rows.broken)))
+        return EncodedFile(rows, examples, (*notes, *broken_note(rows.path, rows.broken)))
 
     def _targets(self, rows: ChoiceRows) -> NDArray[np.int64]:
         assert rows.labels is not None, "the file was read without labels"
@@ -156,47 +159,49 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         numbers = [str(i) for i in range(choices)]
         return [*self.options.labels[:choices]] if self.options.labels else numbers
 
-    def decode(self, part: Part[ChoiceRows], outputs: Outputs) -> Probabilities:
+    def decode(self, file: EncodedFile[ChoiceRows], outputs: Outputs) -> Probabilities:
         """Probabilities of each example's choices, float64 [K]."""
-        return choice_probabilities(part.examples, outputs)
+        return choice_probabilities(file.examples, outputs)
 
-    def measure(self, part: Part[ChoiceRows], predictions: Probabilities) -> Measurement:
+    def measure(self, file: EncodedFile[ChoiceRows], predictions: Probabilities) -> Measurement:
         """How often the most probable choice is right."""
-        return self._measure(part, _most_probable(predictions))
+        return self._measure(file, _most_probable(predictions))
 
-    def baseline(self, train: Part[ChoiceRows], dev: Part[ChoiceRows]) -> Measurement:
+    def baseline(self, train: EncodedFile[ChoiceRows], dev: EncodedFile[ChoiceRows]) -> Measurement:
         """Always the choice number that is most often right in the training file."""
         number = np.bincount(train.examples.gold[:, 0]).argmax()
         return self._measure(dev, np.minimum(number, np.diff(dev.examples.items) - 1))
 
-    def _measure(self, part: Part[ChoiceRows], predicted: NDArray[Any]) -> Measurement:
-        names = self._names(max(map(len, part.rows.choices)))
-        return measure_classes(self.metrics, predicted, part.examples.gold[:, 0], names)
+    def _measure(self, file: EncodedFile[ChoiceRows], predicted: NDArray[Any]) -> Measurement:
+        names = self._names(max(map(len, file.rows.choices)))
+        return measure_classes(self.metrics, predicted, file.examples.gold[:, 0], names)
 
-    def errors(self, part: Part[ChoiceRows], predictions: Probabilities) -> list[Mistake]:
+    def errors(self, file: EncodedFile[ChoiceRows], predictions: Probabilities) -> list[Mistake]:
         """Wrong choices, the most confident first."""
         mistakes = []
         for n, (row, gold) in enumerate(
-            zip(predictions, part.examples.gold[:, 0].tolist(), strict=True)
+            zip(predictions, file.examples.gold[:, 0].tolist(), strict=True)
         ):
-            choices, best = part.rows.choices[n], int(row.argmax())
+            choices, best = file.rows.choices[n], int(row.argmax())
             if best == gold:
                 continue
             note = f"probability {row[best]:.3f}, of the right one {row[gold]:.3f}"
-            context = ((self.options.text_a, part.rows.contexts[n]),)
+            context = ((self.options.text_a, file.rows.contexts[n]),)
             confidence = float(row[best])
             mistakes.append(Mistake(n, context, choices[gold], choices[best], confidence, note))
         return mistakes
 
-    def example_scores(self, part: Part[ChoiceRows], predictions: Probabilities) -> ExampleScores:
+    def example_scores(
+        self, file: EncodedFile[ChoiceRows], predictions: Probabilities
+    ) -> ExampleScores:
         """Whether the choice is right."""
-        right = _most_probable(predictions) == part.examples.gold[:, 0]
+        right = _most_probable(predictions) == file.examples.gold[:, 0]
         return ExampleScores("accuracy", right.astype(np.float64))
 
-    def table(self, part: Part[ChoiceRows], predictions: Probabilities) -> list[list[str]]:
+    def table(self, file: EncodedFile[ChoiceRows], predictions: Probabilities) -> list[list[str]]:
         """index, prediction, gold if known, and a probability for each choice; empty cells fill up
         rows with fewer choices."""
-        gold = part.rows.labels
+        gold = file.rows.labels
         most_choices = max(map(len, predictions))
         header = ["index", "prediction", *(["gold"] if gold else [])]
         rows = [[*header, *(f"p({name})" for name in self._names(most_choices))]]
@@ -242,7 +247,7 @@ def encode_choices(
         [context for context, options in zip(contexts, choices, strict=True) for _ in options],
         [choice for options in choices for choice in options],
         length=length,
-        items=np.cumsum([0, *map(len, choices)]),
+        items=bounds([len(each) for each in choices]),
     )
 
 

@@ -103,11 +103,11 @@ def tag_text(
     if not words:
         raise InputError("the text has no word to tag.")
     sentences = Sentences(Path("text"), [words], [[0] * len(words)], documents=[0])
-    part = task.encode(loaded.tokenizer, sentences, length=choose_length(loaded, length))
-    outputs = outputs_of(loaded, task, part.examples, dtype=dtype)
-    (tags,) = task.decode(part, outputs)
+    encoded = task.encode(loaded.tokenizer, sentences, length=choose_length(loaded, length))
+    outputs = outputs_of(loaded, task, encoded.examples, dtype=dtype)
+    (tags,) = task.decode(encoded, outputs)
     row_probabilities = softmax(outputs.astype(np.float64), axis=-1).max(-1)
-    rows = encoded_sentences(part).sentences[0].row_of_words(len(words))
+    rows = encoded_sentences(encoded).sentences[0].row_of_words(len(words))
     probabilities = tuple(row_probabilities[rows].tolist())
     entities = []
     for entity_type, first, last in entity_spans(tags) if task.learned_scheme != "none" else []:

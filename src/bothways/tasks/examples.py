@@ -24,6 +24,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from bothways import arrays
 from bothways.errors import LengthError
 from bothways.model.batch import Inputs, SelectedPositions, flat_inputs, move
 from bothways.randomness import Purpose, permutation
@@ -159,15 +160,16 @@ class Examples:
 
     def inputs(self, indices: NDArray[np.int64], *, max_positions: int) -> Inputs:
         """The sequences of these items, in this order, as a flat batch."""
-        sequences = _concatenated_ranges(self.items[indices], self.items[indices + 1])
+        sequences = arrays.ranges(self.items[indices], self.items[indices + 1])
         lengths = np.diff(self.bounds)[sequences]
-        at = _concatenated_ranges(self.bounds[sequences], self.bounds[sequences + 1])
-        bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        return flat_inputs(self.tokens[at], self.segments[at], bounds, max_positions=max_positions)
+        at = arrays.ranges(self.bounds[sequences], self.bounds[sequences + 1])
+        return flat_inputs(
+            self.tokens[at], self.segments[at], arrays.bounds(lengths), max_positions=max_positions
+        )
 
     def batch(self, indices: NDArray[np.int64], *, max_positions: int) -> TaskBatch:
         """These items with the tokens that are read, and their targets if they have any."""
-        rows = _concatenated_ranges(self.rows[indices], self.rows[indices + 1])
+        rows = arrays.ranges(self.rows[indices], self.rows[indices + 1])
         counts = np.diff(self.rows)[indices]
         shift = np.cumsum([0, *self.lengths[indices][:-1]]) - self.bounds[self.items[indices]]
         at = self.read_positions[rows] + np.repeat(shift, counts)
@@ -177,7 +179,7 @@ class Examples:
         return TaskBatch(
             self.inputs(indices, max_positions=max_positions),
             torch.from_numpy(at),
-            np.cumsum([0, *counts]),
+            arrays.bounds(counts),
             torch.from_numpy(targets),
         )
 
@@ -227,7 +229,7 @@ def encode_examples(
         lengths.extend(len(e.tokens) for e in encodings)
         cut.extend(e.cut > 0 for e in encodings)
     items = np.arange(len(a) + 1) if items is None else items
-    bounds = np.cumsum([0, *lengths], dtype=np.int64)
+    bounds = arrays.bounds(lengths)
     return Examples(
         np.concatenate(tokens),
         np.concatenate(segments),
@@ -334,14 +336,6 @@ def cut_by_tokens(
     if start < len(indices):
         parts.append(indices[start:])
     return parts
-
-
-def _concatenated_ranges(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """starts[0] ... ends[0] - 1, starts[1] ... ends[1] - 1, and so on."""
-    counts = ends - starts
-    before = np.cumsum(counts) - counts
-    ranges: NDArray[np.int64] = np.arange(counts.sum()) + np.repeat(starts - before, counts)
-    return ranges
 
 
 def _flatten(rows: list[list[int]], dtype: Any) -> NDArray[Any]:

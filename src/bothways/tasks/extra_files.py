@@ -21,7 +21,7 @@ from bothways.files import sha256
 from bothways.model.heads import Bert
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import predict_outputs, write_predictions
-from bothways.tasks.task import Part, Task
+from bothways.tasks.task import EncodedFile, Task
 
 # Suffixes that name a format. Other dots belong to the file's name: eng.testa, eng.testb.
 _ENDINGS = (".tsv", ".txt", ".csv", ".json", ".jsonl", ".conll")
@@ -38,13 +38,13 @@ class ExtraFiles:
     """Further files of a task, encoded.
 
     Attributes:
-        parts: the files by name: ``test``, and those of ``task.measure`` and ``task.predict`` as
+        files: by name: ``test``, and those of ``task.measure`` and ``task.predict`` as
             :func:`part_name` calls them.
         labelled: the names of ``task.measure``.
         digests: of the files' contents, by name.
     """
 
-    parts: dict[str, Part[Any]] = field(default_factory=dict)
+    files: dict[str, EncodedFile[Any]] = field(default_factory=dict)
     labelled: tuple[str, ...] = ()
     digests: dict[str, str] = field(default_factory=dict)
 
@@ -102,7 +102,7 @@ def _digest(file: str) -> str:
 
 
 def read_extra_files(
-    task: Task[Any, Any], options: TaskOptions, encode: Callable[[Any], Part[Any]]
+    task: Task[Any, Any], options: TaskOptions, encode: Callable[[Any], EncodedFile[Any]]
 ) -> ExtraFiles:
     """Read and encode ``task.test``, ``task.measure`` and ``task.predict``.
 
@@ -114,14 +114,14 @@ def read_extra_files(
     Raises:
         InputError, LengthError: as for the other files.
     """
-    files = {"test": options.test} if options.test else {}
-    files |= {part_name(file): file for file in (*options.measure, *options.predict)}
-    labelled = tuple(part_name(file) for file in options.measure)
-    parts = {
-        name: encode(task.read(Path(file), task.options, labelled=name in labelled))
-        for name, file in files.items()
+    paths = {"test": options.test} if options.test else {}
+    paths |= {part_name(path): path for path in (*options.measure, *options.predict)}
+    labelled = tuple(part_name(path) for path in options.measure)
+    files = {
+        name: encode(task.read(Path(path), task.options, labelled=name in labelled))
+        for name, path in paths.items()
     }
-    return ExtraFiles(parts, labelled, {name: _digest(file) for name, file in files.items()})
+    return ExtraFiles(files, labelled, {name: _digest(path) for name, path in paths.items()})
 
 
 def measure_extra_files(
@@ -148,9 +148,9 @@ def measure_extra_files(
     """
     measurements = {}
     for name in names:
-        part = extra.parts[name]
-        predictions = task.decode(part, predict_outputs(model, part.examples, dtype=dtype))
-        write_predictions(folder / f"{name}_predictions.tsv", task, part, predictions)
+        file = extra.files[name]
+        predictions = task.decode(file, predict_outputs(model, file.examples, dtype=dtype))
+        write_predictions(folder / f"{name}_predictions.tsv", task, file, predictions)
         if name in extra.labelled:
-            measurements[name] = task.measure(part, predictions)
+            measurements[name] = task.measure(file, predictions)
     return measurements

@@ -33,7 +33,7 @@ from bothways.tasks.layer_cache import cached_layers, chosen_layers
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.predict import check_length, write_predictions
 from bothways.tasks.run_setup import check_required, model_digest, open_run_with_precision
-from bothways.tasks.tagging import TaggedPart, TaggingTask
+from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.task import Outputs
 from bothways.training.monitor import Monitor
 from bothways.training.optimizer import make_optimizer
@@ -65,22 +65,22 @@ class FeatureFile:
     """A file of the task with the hidden states of its words.
 
     Attributes:
-        part: the file, encoded.
+        tagged: the file, encoded.
         layers: float16 [R, L + 1, H].
     """
 
-    part: TaggedPart
+    tagged: TaggedFile
     layers: NDArray[np.float16]
 
     def inputs(self, sentences: NDArray[np.int64], layers: slice) -> tuple[torch.Tensor, list[int]]:
         """The words of these sentences, float32 [T, layers, H], and the sentences' lengths."""
-        rows = self.part.encoded.rows
+        rows = self.tagged.encoded.rows
         states = [self.layers[rows[s] : rows[s + 1], layers] for s in sentences]
         return torch.from_numpy(np.concatenate(states)).float(), [len(x) for x in states]
 
     def targets(self, sentences: NDArray[np.int64]) -> torch.Tensor:
         """The tags of the words of these sentences, int64 [T]."""
-        rows, gold = self.part.encoded.rows, self.part.examples.gold
+        rows, gold = self.tagged.encoded.rows, self.tagged.examples.gold
         return torch.from_numpy(np.concatenate([gold[rows[s] : rows[s + 1]] for s in sentences]))
 
 
@@ -137,17 +137,17 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     say = line_printer()
     loaded = load_model(config.model)
     layers = {choice: chosen_layers(choice, loaded.model.config.layers) for choice in config.layers}
-    task, parts = _load(config, loaded)
+    task, tagged = _load(config, loaded)
     run, precision = _open_run(config, loaded, say)
     folder, fingerprint = run.folder, digest(run.record["recipe"])
-    say(f"{task.name}: {len(parts['train'].rows):,} training sentences, {precision.reason}")
-    notes = tuple(note for part in parts.values() for note in part.notes)
+    say(f"{task.name}: {len(tagged['train'].rows):,} training sentences, {precision.reason}")
+    notes = tuple(note for file in tagged.values() for note in file.notes)
     for note in notes:
         say(note)
     key = fingerprint
     if precision.name != run.resolved["precision"]:
         key = f"{fingerprint}-{precision.name}"
-    files = _add_features(parts, loaded, folder / "features", key, precision.dtype, say)
+    files = _add_features(tagged, loaded, folder / "features", key, precision.dtype, say)
     metric = task.metrics[0]
     dev: dict[str, list[float]] = {choice: [] for choice in config.layers}
     test: dict[str, list[float]] = {c: [] for c in config.layers} if "test" in files else {}
@@ -170,7 +170,7 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     return FeaturesResult(folder, task.name, metric, dev, test, notes)
 
 
-def _load(config: FeaturesConfig, loaded: Loaded) -> tuple[TaggingTask, dict[str, TaggedPart]]:
+def _load(config: FeaturesConfig, loaded: Loaded) -> tuple[TaggingTask, dict[str, TaggedFile]]:
     """The task and its encoded files, by name."""
     check_length(loaded.model, config.length)
     options = config.task
@@ -186,7 +186,7 @@ def _load(config: FeaturesConfig, loaded: Loaded) -> tuple[TaggingTask, dict[str
 
 
 def _add_features(
-    parts: dict[str, TaggedPart],
+    tagged: dict[str, TaggedFile],
     loaded: Loaded,
     folder: Path,
     fingerprint: str,
@@ -195,16 +195,16 @@ def _add_features(
 ) -> dict[str, FeatureFile]:
     """The files with their hidden states, which are computed unless the folder has them."""
     files = {}
-    for name, part in parts.items():
+    for name, file in tagged.items():
         layers = cached_layers(
             folder / name,
             loaded.model,
-            part.examples,
+            file.examples,
             fingerprint=fingerprint,
             dtype=dtype,
             say=say,
         )
-        files[name] = FeatureFile(part, layers)
+        files[name] = FeatureFile(file, layers)
     return files
 
 
@@ -256,7 +256,7 @@ class TaggerTraining:
     ):
         self.config, self.task, self.files, self.layers = config, task, files, layers
         self.seed, self.folder, self.name = seed, folder, f"{choice} seed {seed}"
-        self.sentences = len(files["train"].part.rows)
+        self.sentences = len(files["train"].tagged.rows)
         self.steps_per_epoch = -(-self.sentences // config.batch)
         self.total_steps = self.steps_per_epoch * config.epochs
         self.model = FeatureTagger(
@@ -334,17 +334,17 @@ class TaggerTraining:
 
     def _measure(self, name: str) -> Measurement:
         """Write the predictions for a file, and measure them."""
-        part = self.files[name].part
-        predictions = self.task.decode(part, self._outputs(self.files[name]))
-        write_predictions(self.folder / f"{name}_predictions.conll", self.task, part, predictions)
-        return self.task.measure(part, predictions)
+        file = self.files[name].tagged
+        predictions = self.task.decode(file, self._outputs(self.files[name]))
+        write_predictions(self.folder / f"{name}_predictions.conll", self.task, file, predictions)
+        return self.task.measure(file, predictions)
 
     @torch.inference_mode()
     def _outputs(self, file: FeatureFile) -> Outputs:
         """The outputs for all words of a file, float32 [R, C]; sentences of similar length are
         computed together."""
         self.model.eval()
-        rows = file.part.encoded.rows
+        rows = file.tagged.encoded.rows
         outputs = np.zeros((int(rows[-1]), self.model.output.out_features), dtype=np.float32)
         lengths = np.diff(rows)
         order = np.argsort(-lengths, kind="stable")

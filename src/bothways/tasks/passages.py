@@ -17,7 +17,7 @@ from bothways.errors import InputError, LengthError
 from bothways.model.batch import IGNORE
 from bothways.tasks.examples import Examples, SequenceBuilder
 from bothways.tasks.questions import GoldAnswer, Questions
-from bothways.tasks.task import Part
+from bothways.tasks.task import EncodedFile
 from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -47,7 +47,7 @@ class TokenizedText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassagePart(Part[Questions]):
+class PassageFile(EncodedFile[Questions]):
     """A file of questions, encoded.
 
     Attributes:
@@ -66,7 +66,7 @@ class PassagePart(Part[Questions]):
 
 def encode_questions(
     tokenizer: Tokenizer, rows: Questions, options: SpanOptions, *, length: int
-) -> PassagePart:
+) -> PassageFile:
     """Encode questions with their passages, cut into windows; with targets if they have answers.
 
     The target of a window is the first answer's first and last token among the window's tokens, or
@@ -96,7 +96,7 @@ def encode_questions(
     if located is not None:
         examples = examples.with_targets(np.array(windows.targets, np.int64))
     notes = [*_notes(rows, examples, cut), *(located.notes() if located else ())]
-    return PassagePart(
+    return PassageFile(
         rows,
         examples,
         tuple(notes),

@@ -27,7 +27,7 @@ from bothways.tasks.metrics import Measurement
 from bothways.tasks.questions import Questions
 from bothways.tasks.readers import listed
 from bothways.tasks.spans import Answer, SpanTask
-from bothways.tasks.task import Outputs, Part, Task, read_outputs
+from bothways.tasks.task import EncodedFile, Outputs, Task, read_outputs
 from bothways.tasks.texts import ClassificationTask, TextTask
 from bothways.tokenization.normalization import check_texts
 
@@ -173,8 +173,8 @@ def answer_question(
         )
     check_segments(loaded.model, pair=True)
     rows = Questions(Path("question"), [passage], ["1"], [question], [0])
-    part = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
-    predictions = task.decode(part, outputs_of(loaded, task, part.examples, dtype=dtype))
+    file = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
+    predictions = task.decode(file, outputs_of(loaded, task, file.examples, dtype=dtype))
     (final,) = task.final_answers(predictions)
     return sorted(predictions[0].answers, key=lambda answer: answer.text != final)
 
@@ -245,7 +245,7 @@ def encode_file(
     labelled: bool,
     options: TaskOptions | None = None,
     length: int | None = None,
-) -> tuple[Task[Any, Any], Part[Any]]:
+) -> tuple[Task[Any, Any], EncodedFile[Any]]:
     """Read and encode a file for a model folder's task.
 
     Args:
@@ -264,8 +264,8 @@ def encode_file(
     rows = task.read(Path(path), task.options, labelled=labelled)
     # A folder may leave things open, such as metrics; they are decided here, as in training.
     task = type(task).define(task.options, rows)
-    part = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
-    return task, replace(part, notes=(*notes, *part.notes))
+    file = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
+    return task, replace(file, notes=(*notes, *file.notes))
 
 
 def task_for_file(
@@ -375,26 +375,28 @@ def evaluate_file(
     Raises:
         ModelError, InputError: see :func:`encode_file`.
     """
-    task, part = encode_file(loaded, path, labelled=True, options=options, length=length)
-    outputs = outputs_of(loaded, task, part.examples, dtype=dtype)
-    measured = task.measure(part, task.decode(part, outputs))
-    return replace(measured, notes=(*measured.notes, *part.notes))
+    task, file = encode_file(loaded, path, labelled=True, options=options, length=length)
+    outputs = outputs_of(loaded, task, file.examples, dtype=dtype)
+    measured = task.measure(file, task.decode(file, outputs))
+    return replace(measured, notes=(*measured.notes, *file.notes))
 
 
-def write_predictions(path: Path, task: Task[Any, Any], part: Part[Any], predictions: Any) -> None:
+def write_predictions(
+    path: Path, task: Task[Any, Any], file: EncodedFile[Any], predictions: Any
+) -> None:
     """Write predictions in the task's formats: a TSV file with a header, one line per example, and
     any formats of the task's kind.
 
     Args:
         path: any old file is replaced.
         task: whose predictions they are.
-        part: the file predicted.
+        file: the file predicted.
         predictions: as the task decodes them.
 
     Raises:
         DiskError: it could not be written.
     """
-    task.write(path, part, predictions)
+    task.write(path, file, predictions)
 
 
 def check_pairs(loaded: Loaded, *, pair: bool) -> None:

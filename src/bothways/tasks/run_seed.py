@@ -109,7 +109,7 @@ def train_seed(
     predictions = task.decode(data.dev, outputs)
     measurement = task.measure(data.dev, predictions)
     extra = data.extra
-    further = measure_extra_files(extra, extra.parts, task, model, folder, dtype=dtype)
+    further = measure_extra_files(extra, extra.files, task, model, folder, dtype=dtype)
     result = SeedResult(
         restart.seed,
         measurement,

@@ -26,7 +26,7 @@ from bothways.tasks.report_panels import (
     panel_record,
     worst,
 )
-from bothways.tasks.task import Part, Task
+from bothways.tasks.task import EncodedFile, Task
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.plots import Curves, draw_panels, draw_scatter
 from bothways.training.runfolder import read_run
@@ -36,22 +36,22 @@ DEV_REPORT, REPORT, PAGE = "dev_report.json", "report.json", "report.html"
 Points = list[tuple[float, float]]
 
 
-def describe(task: Task[Any, Any], part: Part[Any], predictions: Any) -> dict[str, Any]:
+def describe(task: Task[Any, Any], file: EncodedFile[Any], predictions: Any) -> dict[str, Any]:
     """What a report shows about predictions for a labelled file, as JSON-able data.
 
     Returns:
         ``panels``, with scores by length if the task measures single examples; ``errors``, the
         worst ones; and ``errors_total``, how many there were.
     """
-    panels = list(task.panels(part, predictions))
-    scores = task.example_scores(part, predictions)
+    panels = list(task.panels(file, predictions))
+    scores = task.example_scores(file, predictions)
     if scores is not None and len(scores.values):
-        examples = part.examples
+        examples = file.examples
         lengths = np.bincount(
             examples.owners, weights=examples.lengths, minlength=len(scores.values)
         )
         panels.append(length_panel(lengths.astype(np.int64), scores))
-    errors = task.errors(part, predictions)
+    errors = task.errors(file, predictions)
     return {
         "panels": [panel_record(panel) for panel in panels],
         "errors_total": len(errors),

@@ -32,10 +32,10 @@ from bothways.tasks.answers import (
     sum_in_order,
 )
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.passages import PassagePart, encode_questions
+from bothways.tasks.passages import PassageFile, encode_questions
 from bothways.tasks.questions import Questions, read_questions
 from bothways.tasks.report_panels import ExampleScores, Mistake, Panel, confusion_panel
-from bothways.tasks.task import Outputs, Part, Task
+from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
 METRICS = ("f1", "exact_match")
@@ -129,7 +129,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             )
         return cls(replace(options, metrics=metrics, spans=spans))
 
-    def encode(self, tokenizer: Tokenizer, rows: Questions, *, length: int) -> PassagePart:
+    def encode(self, tokenizer: Tokenizer, rows: Questions, *, length: int) -> PassageFile:
         """In overlapping windows of the passage."""
         if rows.some_unanswerable and not self.no_answer:
             assert rows.answers is not None
@@ -150,26 +150,26 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             part = replace(part, notes=(*part.notes, note))
         return part
 
-    def decode(self, part: Part[Questions], outputs: Outputs) -> list[RankedAnswers]:
+    def decode(self, file: EncodedFile[Questions], outputs: Outputs) -> list[RankedAnswers]:
         """The best answers to each question."""
-        assert isinstance(part, PassagePart)
-        bounds = np.searchsorted(part.examples.owners, np.arange(len(part.rows) + 1))
+        assert isinstance(file, PassageFile)
+        bounds = np.searchsorted(file.examples.owners, np.arange(len(file.rows) + 1))
         return [
-            self._answer(part, outputs, q, range(bounds[q], bounds[q + 1]))
-            for q in range(len(part.rows))
+            self._answer(file, outputs, q, range(bounds[q], bounds[q + 1]))
+            for q in range(len(file.rows))
         ]
 
     def _answer(
-        self, part: PassagePart, outputs: Outputs, question: int, windows: range
+        self, file: PassageFile, outputs: Outputs, question: int, windows: range
     ) -> RankedAnswers:
         """The best answers over the windows of a question."""
         options = self.options.spans
         scores, tokens, null_scores = [], [], []
         for n in windows:
-            cls = int(part.examples.rows[n])
-            first, end = cls + part.passage_bounds[n]
+            cls = int(file.examples.rows[n])
+            first, end = cls + file.passage_bounds[n]
             scores.append(
-                span_scores(outputs[first:end], part.best[first:end], options.answer_length)
+                span_scores(outputs[first:end], file.best[first:end], options.answer_length)
             )
             tokens.append(np.arange(first, end))
             null_scores.append(float(outputs[cls].astype(np.float64).sum()))
@@ -177,12 +177,12 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         piece, length = best_spans(scores_PL, options.n_best * _CANDIDATES_PER_ANSWER)
         first_token = np.concatenate(tokens)[piece]
         candidates = zip(
-            part.starts[first_token].tolist(),
-            part.ends[first_token + length].tolist(),
+            file.starts[first_token].tolist(),
+            file.ends[first_token + length].tolist(),
             scores_PL[piece, length].tolist(),
             strict=True,
         )
-        passage = part.rows.passages[part.rows.passage_of[question]]
+        passage = file.rows.passages[file.rows.passage_of[question]]
         kept: dict[str, tuple[int, int, float]] = {}
         for start, end, score in candidates:
             if len(kept) < options.n_best:
@@ -207,59 +207,61 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         threshold = self.options.spans.threshold if threshold is None else threshold
         return ["" if self.no_answer and p.null_odds > threshold else p.best for p in predictions]
 
-    def tuned(self, part: Part[Questions], outputs: Outputs) -> Self:
+    def tuned(self, file: EncodedFile[Questions], outputs: Outputs) -> Self:
         """The same task with the threshold for which F1 is highest."""
         options = self.options.spans
         if not (self.no_answer and options.tune):
             return self
-        predictions = self.decode(part, outputs)
+        predictions = self.decode(file, outputs)
         threshold = choose_threshold(
             np.array([answered.null_odds for answered in predictions]),
-            self._scores(part, [answered.best for answered in predictions]).f1,
-            self._scores(part, ["" for _ in predictions]).f1,
+            self._scores(file, [answered.best for answered in predictions]).f1,
+            self._scores(file, ["" for _ in predictions]).f1,
         )
         return type(self)(
             replace(self.options, spans=replace(options, threshold=round(threshold, 6)))
         )
 
-    def _scores(self, part: Part[Questions], texts: list[str]) -> AnswerScores:
+    def _scores(self, file: EncodedFile[Questions], texts: list[str]) -> AnswerScores:
         convention = self.options.spans.convention
-        return score_answers(texts, part.rows.gold, convention=convention, no_answer=self.no_answer)
+        return score_answers(texts, file.rows.gold, convention=convention, no_answer=self.no_answer)
 
-    def measure(self, part: Part[Questions], predictions: list[RankedAnswers]) -> Measurement:
+    def measure(
+        self, file: EncodedFile[Questions], predictions: list[RankedAnswers]
+    ) -> Measurement:
         """F1 and exact match as in the official scripts, as fractions."""
-        measured = self._measure(part, self.final_answers(predictions))
+        measured = self._measure(file, self.final_answers(predictions))
         if not self.no_answer or not self.options.spans.threshold:
             return measured
-        untuned = self._measure(part, self.final_answers(predictions, 0.0)).scores
+        untuned = self._measure(file, self.final_answers(predictions, 0.0)).scores
         at_zero = ", ".join(f"{name} {value:.4f}" for name, value in untuned.items())
         note = f"no-answer threshold {self.options.spans.threshold:.3f}; at 0: {at_zero}"
         return replace(measured, notes=(*measured.notes, note))
 
-    def _measure(self, part: Part[Questions], texts: list[str]) -> Measurement:
-        by_question = self._scores(part, texts)
+    def _measure(self, file: EncodedFile[Questions], texts: list[str]) -> Measurement:
+        by_question = self._scores(file, texts)
         scores = {
             "f1": sum_in_order(by_question.f1) / len(texts),
             "exact_match": sum_in_order(by_question.exact) / len(texts),
-            **no_answer_rates(texts, part.rows.gold),
+            **no_answer_rates(texts, file.rows.gold),
         }
         collapsed = len(texts) > 1 and len(set(texts)) == 1
         notes = (f"collapsed: {texts[0]!r} for all {len(texts):,} questions",) if collapsed else ()
         return Measurement({name: scores[name] for name in self.metrics}, notes, collapsed)
 
-    def baseline(self, train: Part[Questions], dev: Part[Questions]) -> Measurement:  # noqa: ARG002
+    def baseline(self, train: EncodedFile[Questions], dev: EncodedFile[Questions]) -> Measurement:  # noqa: ARG002
         """No answer to any question."""
         return self._measure(dev, [""] * len(dev.rows))
 
-    def panels(self, part: Part[Questions], predictions: list[RankedAnswers]) -> list[Panel]:
+    def panels(self, file: EncodedFile[Questions], predictions: list[RankedAnswers]) -> list[Panel]:
         """Scores by the question's first word and by the length of the answer; and confusions of
         answer with no answer, if questions may have none."""
-        texts, gold = self.final_answers(predictions), part.rows.gold
-        scores = self._scores(part, texts)
+        texts, gold = self.final_answers(predictions), file.rows.gold
+        scores = self._scores(file, texts)
         panels = []
         if self.options.spans.convention == "squad":  # Korean question words seldom come first
             first_words = [
-                "".join(text.lower().split()[:1]).strip(punctuation) for text in part.rows.texts
+                "".join(text.lower().split()[:1]).strip(punctuation) for text in file.rows.texts
             ]
             common = [word for word, _ in Counter(first_words).most_common(_SHOWN_WORDS)]
             groups = [word if word in common else "others" for word in first_words]
@@ -274,10 +276,12 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             panels.append(confusion_panel(predicted_none, gold_none, ("answer", "no answer")))
         return panels
 
-    def errors(self, part: Part[Questions], predictions: list[RankedAnswers]) -> list[Mistake]:
+    def errors(
+        self, file: EncodedFile[Questions], predictions: list[RankedAnswers]
+    ) -> list[Mistake]:
         """Answers without an exact match; first those with a high probability and a low F1."""
-        texts, rows = self.final_answers(predictions), part.rows
-        scores = self._scores(part, texts)
+        texts, rows = self.final_answers(predictions), file.rows
+        scores = self._scores(file, texts)
         mistakes = []
         for q in np.flatnonzero(scores.exact < 1).tolist():
             answer = next((a for a in predictions[q].answers if a.text == texts[q]), None)
@@ -294,33 +298,37 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         return mistakes
 
     def example_scores(
-        self, part: Part[Questions], predictions: list[RankedAnswers]
+        self, file: EncodedFile[Questions], predictions: list[RankedAnswers]
     ) -> ExampleScores:
         """The F1 of each question."""
-        return ExampleScores("f1", self._scores(part, self.final_answers(predictions)).f1)
+        return ExampleScores("f1", self._scores(file, self.final_answers(predictions)).f1)
 
-    def table(self, part: Part[Questions], predictions: list[RankedAnswers]) -> list[list[str]]:
+    def table(
+        self, file: EncodedFile[Questions], predictions: list[RankedAnswers]
+    ) -> list[list[str]]:
         """id, prediction, gold answers if known, probability; runs of white space become one
         space."""
-        has_gold = part.rows.answers is not None
+        has_gold = file.rows.answers is not None
         rows = [["id", "prediction", *(["gold"] if has_gold else []), "probability"]]
         for q, (answered, text) in enumerate(
             zip(predictions, self.final_answers(predictions), strict=True)
         ):
-            gold = [" | ".join(map(_one_line, part.rows.gold[q]))] if has_gold else []
+            gold = [" | ".join(map(_one_line, file.rows.gold[q]))] if has_gold else []
             probability = next((a.probability for a in answered.answers if a.text == text), 0.0)
-            rows.append([_one_line(part.rows.ids[q]), _one_line(text), *gold, f"{probability:.6f}"])
+            rows.append([_one_line(file.rows.ids[q]), _one_line(text), *gold, f"{probability:.6f}"])
         return rows
 
-    def write(self, path: Path, part: Part[Questions], predictions: list[RankedAnswers]) -> None:
+    def write(
+        self, path: Path, file: EncodedFile[Questions], predictions: list[RankedAnswers]
+    ) -> None:
         """SQuAD's official format, an object of question id to answer, and next to it files with
         the n best answers and, if questions may have none, the odds of no answer. If ``path`` is a
         .tsv file, the table is written to it and these files next to it, under names that end in
         ``_predictions``."""
         answers, n_best, null_odds = _answer_files(path)
         if path.suffix == ".tsv":
-            super().write(path, part, predictions)
-        ids = part.rows.ids
+            super().write(path, file, predictions)
+        ids = file.rows.ids
         write_json(answers, dict(zip(ids, self.final_answers(predictions), strict=True)))
         best = {id: [_record(a) for a in p.answers] for id, p in zip(ids, predictions, strict=True)}
         write_json(n_best, best)

@@ -34,7 +34,7 @@ from bothways.tasks.schemes import (
     score_entities,
     write_tags,
 )
-from bothways.tasks.task import Outputs, Part, Task
+from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.words import EncodedSentences, WordPieces, encode_sentences
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -43,7 +43,7 @@ _ENTITY_METRICS = ("f1", "precision", "recall", "accuracy")
 
 
 @dataclass(frozen=True)
-class TaggedPart(Part[Sentences]):
+class TaggedFile(EncodedFile[Sentences]):
     """A file of sentences, encoded.
 
     Attributes:
@@ -103,7 +103,7 @@ class TaggingTask(Task[Sentences, Tags]):
         task = cls(replace(options, labels=labels, tagging=tagging))
         return cls(replace(task.options, metrics=_choose_metrics(task)))
 
-    def encode(self, tokenizer: Tokenizer, rows: Sentences, *, length: int) -> TaggedPart:
+    def encode(self, tokenizer: Tokenizer, rows: Sentences, *, length: int) -> TaggedFile:
         """In windows that show the document around each sentence; nothing is cut."""
         options = self.options.tagging
         with_document = options.context == "document" and rows.has_documents
@@ -118,7 +118,7 @@ class TaggingTask(Task[Sentences, Tags]):
         if rows.tags is not None:
             examples = examples.with_targets(self._targets(rows, encoded))
         notes = self._notes(rows, encoded, length)
-        return TaggedPart(rows, examples, notes, encoded=encoded)
+        return TaggedFile(rows, examples, notes, encoded=encoded)
 
     def _targets(self, rows: Sentences, encoded: EncodedSentences) -> NDArray[np.int64]:
         """The gold label of each word that is read, int64 [rows], as a place in :attr:`labels`."""
@@ -190,13 +190,13 @@ class TaggingTask(Task[Sentences, Tags]):
             )
         return tuple(notes)
 
-    def decode(self, part: Part[Sentences], outputs: Outputs) -> Tags:
+    def decode(self, file: EncodedFile[Sentences], outputs: Outputs) -> Tags:
         """The tags of every sentence's words, in the scheme of the file, or of the training file
         if the file has no tags."""
-        encoded, best = encoded_sentences(part), outputs.argmax(-1)
-        scheme = self.written_scheme if part.rows.scheme in (None, "none") else part.rows.scheme
+        encoded, best = encoded_sentences(file), outputs.argmax(-1)
+        scheme = self.written_scheme if file.rows.scheme in (None, "none") else file.rows.scheme
         predictions = []
-        for s, (sentence, words) in enumerate(zip(encoded.sentences, part.rows.words, strict=True)):
+        for s, (sentence, words) in enumerate(zip(encoded.sentences, file.rows.words, strict=True)):
             rows = slice(*encoded.rows[s : s + 2])
             row_tags = [self.labels[i] for i in best[rows]]
             predictions.append(
@@ -210,9 +210,9 @@ class TaggingTask(Task[Sentences, Tags]):
         write = self.options.tagging.write
         return self.learned_scheme if write == "train" else write
 
-    def measure(self, part: Part[Sentences], predictions: Tags) -> Measurement:
+    def measure(self, file: EncodedFile[Sentences], predictions: Tags) -> Measurement:
         """Entity scores and the accuracy of single tags, both as conlleval computes them."""
-        gold = part.rows.tags
+        gold = file.rows.tags
         assert gold is not None, "the file was read without tags"
         pairs = Counter(
             (predicted_tag, gold_tag)
@@ -233,7 +233,7 @@ class TaggingTask(Task[Sentences, Tags]):
             notes.insert(0, f"collapsed: {predicted_tags.pop()!r} for all {pairs.total():,} words")
         return Measurement({m: scores[m] for m in self.metrics}, tuple(notes), collapsed)
 
-    def baseline(self, train: Part[Sentences], dev: Part[Sentences]) -> Measurement:
+    def baseline(self, train: EncodedFile[Sentences], dev: EncodedFile[Sentences]) -> Measurement:
         """The most common tag of the training file for every word."""
         assert train.rows.tags is not None
         counts = Counter(tag for tags in train.rows.tags for tag in tags)
@@ -241,9 +241,9 @@ class TaggingTask(Task[Sentences, Tags]):
         constant = [[most_common] * len(words) for words in dev.rows.words]
         return Measurement(self.measure(dev, constant).scores)
 
-    def panels(self, part: Part[Sentences], predictions: Tags) -> list[Panel]:
+    def panels(self, file: EncodedFile[Sentences], predictions: Tags) -> list[Panel]:
         """Scores of each entity type, or of each tag if tags mark no entities."""
-        gold = part.rows.tags
+        gold = file.rows.tags
         assert gold is not None, "the file was read without tags"
         if self.learned_scheme == "none":
             by_type = _scores_by_tag(predictions, gold)
@@ -255,14 +255,14 @@ class TaggingTask(Task[Sentences, Tags]):
         header = ("type", "precision", "recall", "f1", "predicted", "in the data")
         return [Panel("Scores by type", header, rows)]
 
-    def errors(self, part: Part[Sentences], predictions: Tags) -> list[Mistake]:
+    def errors(self, file: EncodedFile[Sentences], predictions: Tags) -> list[Mistake]:
         """Sentences with a wrong tag; those with the most wrong entities (or tags) first."""
-        gold = part.rows.tags
+        gold = file.rows.tags
         assert gold is not None, "the file was read without tags"
         space = " " if self.options.tagging.spaces else ""
         mistakes = []
         for s, (words, predicted_tags, gold_tags) in enumerate(
-            zip(part.rows.words, predictions, gold, strict=True)
+            zip(file.rows.words, predictions, gold, strict=True)
         ):
             expected = self._describe_tags(words, gold_tags, space)
             predicted = self._describe_tags(words, predicted_tags, space)
@@ -283,17 +283,19 @@ class TaggingTask(Task[Sentences, Tags]):
             for t, start, end in entity_spans(tags)
         ]
 
-    def example_scores(self, part: Part[Sentences], predictions: Tags) -> ExampleScores | None:
+    def example_scores(
+        self, file: EncodedFile[Sentences], predictions: Tags
+    ) -> ExampleScores | None:
         """The share of right tags in each sentence."""
-        assert part.rows.tags is not None, "the file was read without tags"
-        sentences = zip(predictions, part.rows.tags, strict=True)
+        assert file.rows.tags is not None, "the file was read without tags"
+        sentences = zip(predictions, file.rows.tags, strict=True)
         right = [np.mean([p == g for p, g in zip(*tags, strict=True)]) for tags in sentences]
         return ExampleScores("accuracy of tags", np.array(right, dtype=np.float64))
 
-    def table(self, part: Part[Sentences], predictions: Tags) -> list[list[str]]:
+    def table(self, file: EncodedFile[Sentences], predictions: Tags) -> list[list[str]]:
         """A CoNLL file: word, tag in the file if it has one, predicted tag; with the file's
         separator, blank lines and -DOCSTART- lines, without its other columns."""
-        rows, lines = part.rows, []
+        rows, lines = file.rows, []
         file_tags, document = rows.tags or rows.unchecked_tags, 0
         for s, words in enumerate(rows.words):
             if rows.documents[s] != document:
@@ -306,10 +308,10 @@ class TaggingTask(Task[Sentences, Tags]):
         return lines[:-1]
 
 
-def encoded_sentences(part: Part[Sentences]) -> EncodedSentences:
+def encoded_sentences(file: EncodedFile[Sentences]) -> EncodedSentences:
     """The encoded sentences of a file that a tagging task encoded."""
-    assert isinstance(part, TaggedPart), "a tagging task encoded it"
-    return part.encoded
+    assert isinstance(file, TaggedFile), "a tagging task encoded it"
+    return file.encoded
 
 
 def _find_labels(train: Sentences, learn: Scheme) -> tuple[str, ...]:

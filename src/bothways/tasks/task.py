@@ -49,7 +49,7 @@ P = TypeVar("P")
 
 
 @dataclass(frozen=True)
-class Part(Generic[R]):
+class EncodedFile(Generic[R]):
     """A file of a task, encoded.
 
     Attributes:
@@ -128,7 +128,7 @@ class Task(ABC, Generic[R, P]):
         """
 
     @abstractmethod
-    def encode(self, tokenizer: Tokenizer, rows: R, *, length: int) -> Part[R]:
+    def encode(self, tokenizer: Tokenizer, rows: R, *, length: int) -> EncodedFile[R]:
         """Encode rows as token sequences, with targets if they are labelled.
 
         Raises:
@@ -137,54 +137,54 @@ class Task(ABC, Generic[R, P]):
         """
 
     @abstractmethod
-    def decode(self, part: Part[R], outputs: Outputs) -> P:
+    def decode(self, file: EncodedFile[R], outputs: Outputs) -> P:
         """Predictions from the head's outputs [R, C]."""
 
     @abstractmethod
-    def measure(self, part: Part[R], predictions: P) -> Measurement:
+    def measure(self, file: EncodedFile[R], predictions: P) -> Measurement:
         """Scores of predictions for a labelled file."""
 
     @abstractmethod
-    def baseline(self, train: Part[R], dev: Part[R]) -> Measurement:
+    def baseline(self, train: EncodedFile[R], dev: EncodedFile[R]) -> Measurement:
         """Scores on dev of a constant prediction, such as the majority class."""
 
     @abstractmethod
-    def table(self, part: Part[R], predictions: P) -> list[list[str]]:
+    def table(self, file: EncodedFile[R], predictions: P) -> list[list[str]]:
         """Predictions as rows of text under a header, one row per example, for TSV files."""
 
-    def write(self, path: Path, part: Part[R], predictions: P) -> None:
+    def write(self, path: Path, file: EncodedFile[R], predictions: P) -> None:
         """Write predictions: a TSV file with a header and a line per example. A kind may write a
         format of its own as well, or instead if the suffix of the path requests it.
 
         Args:
             path: the file to write or replace.
-            part: the file predicted.
+            file: the file predicted.
             predictions: from :meth:`decode`.
 
         Raises:
             DiskError: it could not be written.
         """
-        lines = ["\t".join(row) for row in self.table(part, predictions)]
+        lines = ["\t".join(row) for row in self.table(file, predictions)]
         write_text(path, "\n".join(lines) + "\n")
 
     def output_files(self, path: Path) -> tuple[Path, ...]:
         """The files that :meth:`write` may write or replace."""
         return (path,)
 
-    def tuned(self, part: Part[R], outputs: Outputs) -> Self:  # noqa: ARG002
+    def tuned(self, file: EncodedFile[R], outputs: Outputs) -> Self:  # noqa: ARG002
         """The task with what is tuned on dev after training, such as a threshold."""
         return self
 
-    def panels(self, part: Part[R], predictions: P) -> list[Panel]:  # noqa: ARG002
+    def panels(self, file: EncodedFile[R], predictions: P) -> list[Panel]:  # noqa: ARG002
         """Tables of the report on predictions for a labelled file, such as a confusion matrix."""
         return []
 
-    def errors(self, part: Part[R], predictions: P) -> list[Mistake]:  # noqa: ARG002
+    def errors(self, file: EncodedFile[R], predictions: P) -> list[Mistake]:  # noqa: ARG002
         """The examples of a labelled file that were predicted wrongly; the report ranks them by
         weight and shows the worst."""
         return []
 
-    def example_scores(self, part: Part[R], predictions: P) -> ExampleScores | None:  # noqa: ARG002
+    def example_scores(self, file: EncodedFile[R], predictions: P) -> ExampleScores | None:  # noqa: ARG002
         """A metric for every example of a labelled file, which a report averages by length; None
         if the kind has no such metric."""
         return None

@@ -11,7 +11,7 @@ from bothways.model.folder import Loaded
 from bothways.tasks.extra_files import ExtraFiles, check_files, read_extra_files
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.predict import check_length, check_segments
-from bothways.tasks.task import Part, Task
+from bothways.tasks.task import EncodedFile, Task
 
 # A larger share of [UNK] means that the vocabulary is for another language or script.
 _MANY_UNKNOWN = 0.05
@@ -28,15 +28,15 @@ class FinetuningData:
     """
 
     task: Task[Any, Any]
-    train: Part[Any]
-    dev: Part[Any]
+    train: EncodedFile[Any]
+    dev: EncodedFile[Any]
     extra: ExtraFiles = field(default_factory=ExtraFiles)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was cut or empty in each file, as sentences."""
-        parts = (self.train, self.dev, *self.extra.parts.values())
-        return tuple(note for part in parts for note in part.notes)
+        files = (self.train, self.dev, *self.extra.files.values())
+        return tuple(note for file in files for note in file.notes)
 
 
 def load_data(config: FinetuneConfig, loaded: Loaded) -> FinetuningData:
@@ -53,7 +53,7 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> FinetuningData:
     check_segments(loaded.model, pair=task.pair)
     dev = task.read(Path(options.dev), task.options, labelled=True)
 
-    def encode(rows: Any) -> Part[Any]:
+    def encode(rows: Any) -> EncodedFile[Any]:
         return task.encode(loaded.tokenizer, rows, length=config.length)
 
     extra = read_extra_files(task, options, encode)

@@ -35,7 +35,7 @@ from bothways.tasks.report_panels import (
     confusion_panel,
     scatter_panel,
 )
-from bothways.tasks.task import Outputs, Part, Task
+from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)
@@ -57,7 +57,7 @@ class TextTask(Task[Rows, Outputs]):
         check_columns(options)
         return read_rows(path, options, labelled=labelled)
 
-    def encode(self, tokenizer: Tokenizer, rows: Rows, *, length: int) -> Part[Rows]:
+    def encode(self, tokenizer: Tokenizer, rows: Rows, *, length: int) -> EncodedFile[Rows]:
         """With the longer text of a pair cut first, or cut into windows."""
         targets = None if rows.labels is None else self.targets(rows)
         examples = self.examples(tokenizer, rows.a, rows.b, length=length)
@@ -74,7 +74,7 @@ class TextTask(Task[Rows, Outputs]):
             )
         if rows.empty:
             notes.append(f"{rows.path.name}: {rows.empty:,} of {len(rows):,} examples have no text")
-        return Part(rows, examples, (*notes, *broken_note(rows.path, rows.broken)))
+        return EncodedFile(rows, examples, (*notes, *broken_note(rows.path, rows.broken)))
 
     def examples(
         self, tokenizer: Tokenizer, a: Sequence[str], b: Sequence[str] | None, *, length: int
@@ -96,17 +96,17 @@ class TextTask(Task[Rows, Outputs]):
         """The target of each example, [N]."""
         raise NotImplementedError
 
-    def gold(self, part: Part[Rows]) -> NDArray[Any]:
+    def gold(self, file: EncodedFile[Rows]) -> NDArray[Any]:
         """The target of each text, [N], however many windows it has."""
-        return part.examples.gold[part.examples.first_items]
+        return file.examples.gold[file.examples.first_items]
 
     def pooled(self, examples: Examples, outputs: Outputs) -> Outputs:
         """The outputs for each text, float32 [N, C], from those for all windows."""
         return pool_windows(outputs, examples, self.options.windows)
 
-    def decode(self, part: Part[Rows], outputs: Outputs) -> Outputs:
+    def decode(self, file: EncodedFile[Rows], outputs: Outputs) -> Outputs:
         """The outputs for each text, float32 [N, C]."""
-        return self.pooled(part.examples, outputs)
+        return self.pooled(file.examples, outputs)
 
 
 class ClassificationTask(TextTask):
@@ -153,11 +153,11 @@ class ClassificationTask(TextTask):
                 )
         return np.array([class_of[label] for label in rows.labels], dtype=np.int64)
 
-    def measure(self, part: Part[Rows], predictions: Outputs) -> Measurement:
+    def measure(self, file: EncodedFile[Rows], predictions: Outputs) -> Measurement:
         """Measures the most probable labels."""
-        return self._measure(predictions.argmax(-1), self.gold(part))
+        return self._measure(predictions.argmax(-1), self.gold(file))
 
-    def baseline(self, train: Part[Rows], dev: Part[Rows]) -> Measurement:
+    def baseline(self, train: EncodedFile[Rows], dev: EncodedFile[Rows]) -> Measurement:
         """The majority class of the training file for every example."""
         gold = self.gold(dev)
         return self._measure(np.full(len(gold), np.bincount(self.gold(train)).argmax()), gold)
@@ -165,9 +165,9 @@ class ClassificationTask(TextTask):
     def _measure(self, predicted: NDArray[Any], gold: NDArray[Any]) -> Measurement:
         return measure_classes(self.metrics, predicted, gold, self.labels)
 
-    def table(self, part: Part[Rows], predictions: Outputs) -> list[list[str]]:
+    def table(self, file: EncodedFile[Rows], predictions: Outputs) -> list[list[str]]:
         """index, prediction, gold if known, and a probability for each label."""
-        gold = part.rows.labels
+        gold = file.rows.labels
         header = ["index", "prediction", *(["gold"] if gold else [])]
         rows = [[*header, *(f"p({label})" for label in self.labels)]]
         for i, row in enumerate(softmax(predictions.astype(np.float64), axis=-1)):
@@ -176,18 +176,18 @@ class ClassificationTask(TextTask):
             rows.append([str(i), self.labels[int(row.argmax())], *label, *cells])
         return rows
 
-    def panels(self, part: Part[Rows], predictions: Outputs) -> list[Panel]:
+    def panels(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Panel]:
         """A confusion matrix and a calibration table."""
-        predicted, gold = predictions.argmax(-1), self.gold(part)
+        predicted, gold = predictions.argmax(-1), self.gold(file)
         probabilities = softmax(predictions.astype(np.float64), axis=-1).max(-1)
         return [
             confusion_panel(predicted, gold, self.labels),
             calibration_panel(probabilities, predicted == gold),
         ]
 
-    def errors(self, part: Part[Rows], predictions: Outputs) -> list[Mistake]:
+    def errors(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Mistake]:
         """Wrong labels, the most confident first."""
-        predicted, gold = predictions.argmax(-1), self.gold(part)
+        predicted, gold = predictions.argmax(-1), self.gold(file)
         probabilities = softmax(predictions.astype(np.float64), axis=-1)
         mistakes = []
         for n in np.flatnonzero(predicted != gold).tolist():
@@ -195,12 +195,12 @@ class ClassificationTask(TextTask):
             of_right = float(probabilities[n, gold[n]])
             note = f"probability {confidence:.3f}, of the right one {of_right:.3f}"
             labels = self.labels[gold[n]], self.labels[predicted[n]]
-            mistakes.append(Mistake(n, self.named_texts(part.rows, n), *labels, confidence, note))
+            mistakes.append(Mistake(n, self.named_texts(file.rows, n), *labels, confidence, note))
         return mistakes
 
-    def example_scores(self, part: Part[Rows], predictions: Outputs) -> ExampleScores:
+    def example_scores(self, file: EncodedFile[Rows], predictions: Outputs) -> ExampleScores:
         """Whether the label is right."""
-        right = predictions.argmax(-1) == self.gold(part)
+        right = predictions.argmax(-1) == self.gold(file)
         return ExampleScores("accuracy", right.astype(np.float64))
 
 
@@ -229,37 +229,37 @@ class RegressionTask(TextTask):
         """
         return np.array([_score(rows, i) for i in range(len(rows))], dtype=np.float32)
 
-    def measure(self, part: Part[Rows], predictions: Outputs) -> Measurement:
+    def measure(self, file: EncodedFile[Rows], predictions: Outputs) -> Measurement:
         """Measures the scores, unrounded."""
-        return measure_scores(self.metrics, predictions[:, 0], self.gold(part))
+        return measure_scores(self.metrics, predictions[:, 0], self.gold(file))
 
-    def baseline(self, train: Part[Rows], dev: Part[Rows]) -> Measurement:
+    def baseline(self, train: EncodedFile[Rows], dev: EncodedFile[Rows]) -> Measurement:
         """The mean score of the training file for every example."""
         gold = self.gold(dev)
         mean = np.full(len(gold), self.gold(train).mean(), np.float32)
         return measure_scores(self.metrics, mean, gold)
 
-    def table(self, part: Part[Rows], predictions: Outputs) -> list[list[str]]:
+    def table(self, file: EncodedFile[Rows], predictions: Outputs) -> list[list[str]]:
         """index, prediction, and gold if known."""
-        gold = part.rows.labels
+        gold = file.rows.labels
         rows = [["index", "prediction", *(["gold"] if gold else [])]]
         for i, value in enumerate(predictions[:, 0].tolist()):
             gold_score = [f"{float(gold[i]):.6g}"] if gold else []
             rows.append([str(i), f"{value:.6g}", *gold_score])
         return rows
 
-    def panels(self, part: Part[Rows], predictions: Outputs) -> list[Panel]:
+    def panels(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Panel]:
         """A scatter plot of predicted over gold scores."""
-        return [scatter_panel(predictions[:, 0], self.gold(part))]
+        return [scatter_panel(predictions[:, 0], self.gold(file))]
 
-    def errors(self, part: Part[Rows], predictions: Outputs) -> list[Mistake]:
+    def errors(self, file: EncodedFile[Rows], predictions: Outputs) -> list[Mistake]:
         """Every score with an error, the largest error first."""
-        gold = self.gold(part)
+        gold = self.gold(file)
         errors = np.abs(predictions[:, 0] - gold).tolist()
         return [
             Mistake(
                 n,
-                self.named_texts(part.rows, n),
+                self.named_texts(file.rows, n),
                 f"{gold[n]:.6g}",
                 f"{predictions[n, 0]:.4g}",
                 errors[n],
@@ -268,9 +268,9 @@ class RegressionTask(TextTask):
             for n in np.flatnonzero(errors).tolist()
         ]
 
-    def example_scores(self, part: Part[Rows], predictions: Outputs) -> ExampleScores:
+    def example_scores(self, file: EncodedFile[Rows], predictions: Outputs) -> ExampleScores:
         """The absolute error of each score."""
-        errors = np.abs(predictions[:, 0].astype(np.float64) - self.gold(part))
+        errors = np.abs(predictions[:, 0].astype(np.float64) - self.gold(file))
         return ExampleScores("mean absolute error", errors)
 
 

@@ -17,6 +17,7 @@ from itertools import accumulate, groupby
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.arrays import bounds
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
@@ -71,7 +72,7 @@ class EncodedSentences:
     @cached_property
     def rows(self) -> Indices:
         """int64 [S + 1]; sentence s has the rows ``rows[s]:rows[s + 1]``."""
-        return np.cumsum([0, *(len(s.first_piece) for s in self.sentences)], dtype=np.int64)
+        return bounds([len(s.first_piece) for s in self.sentences])
 
 
 @dataclass(frozen=True)
