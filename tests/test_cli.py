@@ -113,6 +113,19 @@ def test_help_imports_no_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_threads_that_wait_sleep_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set before torch is imported, and only where the user has not decided."""
+    for given in ({}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "active"}):
+        for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+            monkeypatch.setenv(name, "")  # restored afterwards, whatever is set below
+            monkeypatch.delenv(name)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        assert cli.main(["--version"]) == 0
+        now = {n: os.environ[n] for n in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY") if n in os.environ}
+        assert now == (given or {"GOMP_SPINCOUNT": "1000"})
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     from importlib.metadata import version
 

@@ -97,6 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0, 1 after an error, 2 after an invalid command line, 130 after an
         interruption.
     """
+    _limit_spinning()
     try:
         try:
             with _processes():
@@ -122,6 +123,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bothways: error: {error.filename}: {error.strerror}.", file=sys.stderr)
         return 1
     return status
+
+
+def _limit_spinning() -> None:
+    """Let OpenMP's threads sleep soon when they wait for one another, unless the environment says
+    how they wait.
+
+    By default they spin for milliseconds. Where other programs keep the cores busy, that takes the
+    time from the very thread that is waited for: a step in two threads was 20 times slower
+    (benchmarks/2026-11-22-spinning.md). The variable is read when torch is imported.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def _dispatch(argv: Sequence[str]) -> int:
