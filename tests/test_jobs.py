@@ -49,6 +49,7 @@ def weights(run: Path) -> dict[str, np.ndarray]:
 
 def test_processes_compute_what_one_computes(config: FinetuneConfig, tmp_path: Path) -> None:
     alone = finetune(at(config, tmp_path / "alone"))
+    before = {process.pid for process in multiprocessing.active_children()}  # of other tests
     shared = finetune(at(config, tmp_path / "shared", jobs=2))
     assert shared.scores == alone.scores
     ours, theirs = weights(tmp_path / "shared"), weights(tmp_path / "alone")
@@ -59,7 +60,7 @@ def test_processes_compute_what_one_computes(config: FinetuneConfig, tmp_path: P
         assert (tmp_path / "shared/seed-2" / file).read_bytes() == (
             tmp_path / "alone/seed-2" / file
         ).read_bytes()
-    assert not multiprocessing.active_children()
+    assert {process.pid for process in multiprocessing.active_children()} <= before
 
 
 @pytest.mark.slow
