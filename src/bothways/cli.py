@@ -130,7 +130,7 @@ def _limit_spinning() -> None:
     how they wait.
 
     By default they spin for milliseconds. Where other programs keep the cores busy, that takes the
-    time from the very thread that is waited for: a step in two threads was 20 times slower
+    time from the very thread that is waited for: steps in two threads were over ten times slower
     (benchmarks/2026-11-22-spinning.md). The variable is read when torch is imported.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
