@@ -33,8 +33,8 @@ from transformers import (
 )
 
 from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
+from bothways.finetuning.finetune import finetune
 from bothways.tasks.catalogue import task as declared_task
-from bothways.tasks.finetune import finetune
 from bothways.training.schedules import learning_rate
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "rte", "wnli")

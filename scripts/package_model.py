@@ -4,7 +4,7 @@ Weights rounded to bf16 take half the space; bothways reads them as fp32. A mode
 pre-trained without dropout gets the paper's 0.1 in its config.json, for fine-tuning. An existing
 README.md is kept.
 
-    python scripts/package_model.py runs/mini-en/model src/bothways/models/mini-en
+    python scripts/package_model.py runs/mini-en/model src/bothways/shipped/mini-en
 """
 
 from __future__ import annotations

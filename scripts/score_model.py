@@ -21,14 +21,14 @@ from typing import Any
 
 from bothways.config import FinetuneConfig, SplitConfig
 from bothways.files import sha256, write_json, write_text
+from bothways.finetuning.finetune import finetune
+from bothways.finetuning.report import SeedResult
+from bothways.finetuning.run_setup import model_digest
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
 from bothways.model.priming import prime_first_layer
 from bothways.options import load_recipe
 from bothways.tasks.catalogue import task as declared_task
-from bothways.tasks.finetune import finetune
-from bothways.tasks.report import SeedResult
-from bothways.tasks.run_setup import model_digest
 from bothways.tasks.split import split
 from bothways.training.runfolder import versions
 

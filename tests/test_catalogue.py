@@ -13,9 +13,9 @@ import bothways
 from bothways import cli
 from bothways.config import FinetuneConfig, to_dict
 from bothways.errors import ConfigError
+from bothways.finetuning.extra_files import part_name
 from bothways.options import parse
 from bothways.tasks.catalogue import GLUE, declared, recipe_of, show_tasks, task, task_files
-from bothways.tasks.extra_files import part_name
 from bothways.tasks.kinds import KINDS
 
 # Where the shared data has a task's files, and what its files are called there.

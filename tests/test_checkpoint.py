@@ -15,10 +15,10 @@ import pytest
 
 from bothways.config import FinetuneConfig, SearchOptions, to_dict
 from bothways.errors import ConfigError, DiskError
-from bothways.tasks import checkpoint as module
-from bothways.tasks import epochs, run_seed
-from bothways.tasks.checkpoint import FOLDER
-from bothways.tasks.finetune import finetune
+from bothways.finetuning import checkpoint as module
+from bothways.finetuning import epochs, run_seed
+from bothways.finetuning.checkpoint import FOLDER
+from bothways.finetuning.finetune import finetune
 from bothways.training.engine import Trainer
 from finetuning_examples import FAST, start_model, word_config, word_files
 
@@ -189,8 +189,8 @@ def test_a_kill_costs_what_came_after_the_checkpoint(
     code = """
 import json, os, signal, sys
 from bothways.config import FinetuneConfig, from_dict
-from bothways.tasks.checkpoint import Checkpoint
-from bothways.tasks.finetune import finetune
+from bothways.finetuning.checkpoint import Checkpoint
+from bothways.finetuning.finetune import finetune
 save, saved = Checkpoint.save, []
 def killed(*args):
     if len(saved) == 15:  # of step 14: one save more after measuring dev

@@ -324,7 +324,7 @@ def test_corpus_report_and_finetune_table_are_printed(
     for text in ("train documents", "1,234", "min 2, max 5,000", "0.00123", "a [b] c", "True"):
         assert text in shown
     result = types.SimpleNamespace(table=lambda: "accuracy 0.9")
-    stand_in(monkeypatch, "bothways.tasks.finetune", "finetune", lambda _: result)
+    stand_in(monkeypatch, "bothways.finetuning.finetune", "finetune", lambda _: result)
     assert cli.main(["finetune"]) == 0
     assert capsys.readouterr().out == "accuracy 0.9\n"
 

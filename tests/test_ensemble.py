@@ -16,12 +16,12 @@ from scipy.special import log_softmax, softmax
 from bothways import cli
 from bothways.config import FinetuneConfig, SearchOptions, TaskOptions
 from bothways.errors import ModelError
+from bothways.finetuning.finetune import finetune
 from bothways.model.folder import load_model, save_model
-from bothways.tasks.ensemble import Ensemble, combine, load_ensemble
+from bothways.prediction.ensemble import Ensemble, combine, load_ensemble
+from bothways.prediction.predict import encode_file, evaluate_file, outputs_of, predict_outputs
 from bothways.tasks.examples import Examples
-from bothways.tasks.finetune import finetune
 from bothways.tasks.kinds import task_of
-from bothways.tasks.predict import encode_file, evaluate_file, outputs_of, predict_outputs
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.use import load
 from finetuning_examples import pair_scores, start_model, word_config, word_files
@@ -184,7 +184,7 @@ def test_models_that_do_not_go_together(run: Path, tmp_path: Path) -> None:
 
 def test_tuned_numbers_are_averaged(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a threshold; here a stand-in, for no field of texts is a number."""
-    from bothways.tasks import ensemble
+    from bothways.prediction import ensemble
 
     @dataclasses.dataclass(frozen=True)
     class Tuned:

@@ -31,17 +31,17 @@ from bothways.errors import (
     ModelError,
     RunError,
 )
+from bothways.finetuning import epochs, jobs
+from bothways.finetuning import run_seed as module
+from bothways.finetuning.finetune import advice, finetune
+from bothways.finetuning.report import FinetuneResult, SeedResult
+from bothways.finetuning.run_seed import new_model
+from bothways.finetuning.run_setup import model_digest
+from bothways.finetuning.task_files import load_data
 from bothways.model.folder import load_model, save_model
-from bothways.tasks import epochs, jobs
-from bothways.tasks import run_seed as module
-from bothways.tasks.finetune import advice, finetune
+from bothways.prediction.predict import evaluate_file, predict_texts
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.predict import evaluate_file, predict_texts
-from bothways.tasks.report import FinetuneResult, SeedResult
-from bothways.tasks.run_seed import new_model
-from bothways.tasks.run_setup import model_digest
 from bothways.tasks.task import task_loss
-from bothways.tasks.task_files import load_data
 from bothways.tasks.texts import ClassificationTask
 from bothways.training.engine import Trainer
 from finetuning_examples import (

@@ -13,13 +13,13 @@ from torch import nn
 
 from bothways.config import LAYER_CHOICES, FeaturesConfig, OptimizerOptions, TaskOptions
 from bothways.errors import ConfigError, DiskError, InputError, RunError
+from bothways.finetuning import frozen_tagger
+from bothways.finetuning.frozen_tagger import PAPER, tag_by_features
+from bothways.finetuning.layer_cache import chosen_layers
 from bothways.model.folder import save_model
 from bothways.model.heads import Bert
 from bothways.model.recurrent import BiLSTM, FeatureTagger, LayerSum
 from bothways.model.shared import Shared
-from bothways.tasks import frozen_tagger
-from bothways.tasks.frozen_tagger import PAPER, tag_by_features
-from bothways.tasks.layer_cache import chosen_layers
 from bothways.use import load
 from model_examples import small_config, small_tokenizer
 
@@ -82,11 +82,11 @@ def test_all_rows_of_the_table_in_one_run(
     def refuse(*_: object) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr("bothways.tasks.layer_cache._compute", refuse)
+    monkeypatch.setattr("bothways.finetuning.layer_cache._compute", refuse)
     monkeypatch.setattr(frozen_tagger.TaggerTraining, "_step", refuse)
     assert tag_by_features(config).dev == result.dev
     monkeypatch.undo()
-    monkeypatch.setattr("bothways.tasks.layer_cache._compute", refuse)
+    monkeypatch.setattr("bothways.finetuning.layer_cache._compute", refuse)
     more = dataclasses.replace(config, seeds=(0, 1), layers=("last",))
     assert len(tag_by_features(more).dev["last"]) == 2
     monkeypatch.undo()

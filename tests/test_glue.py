@@ -16,22 +16,22 @@ from sklearn.metrics import accuracy_score, f1_score
 from bothways import cli
 from bothways.config import GlueConfig, TaskOptions
 from bothways.errors import ConfigError, InputError, ModelError
+from bothways.finetuning import glue as module
+from bothways.finetuning import jobs
+from bothways.finetuning.extra_files import file_digests
+from bothways.finetuning.finetune import finetune
+from bothways.finetuning.glue import glue
+from bothways.finetuning.report import SeedResult
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
-from bothways.tasks import glue as module
-from bothways.tasks import jobs
-from bothways.tasks.catalogue import recipe_of, task
-from bothways.tasks.extra_files import file_digests
-from bothways.tasks.finetune import finetune
-from bothways.tasks.glue import glue
-from bothways.tasks.predict import (
+from bothways.prediction.predict import (
     encode_file,
     evaluate_file,
     match_labels,
     outputs_of,
     predict_texts,
 )
-from bothways.tasks.report import SeedResult
+from bothways.tasks.catalogue import recipe_of, task
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97

@@ -21,8 +21,8 @@ from safetensors.numpy import load_file
 
 from bothways.config import FinetuneConfig, GlueConfig, SearchOptions, to_dict
 from bothways.errors import ConfigError, InputError, RunError
-from bothways.tasks.finetune import finetune
-from bothways.tasks.glue import glue
+from bothways.finetuning.finetune import finetune
+from bothways.finetuning.glue import glue
 from finetuning_examples import start_model, word_config, word_files
 
 SEEDS = (0, 1, 2)
@@ -85,7 +85,7 @@ def test_errors_come_through(config: FinetuneConfig, tmp_path: Path) -> None:
     code = (
         "import sys, json\n"
         "from bothways.config import FinetuneConfig, from_dict\n"
-        "from bothways.tasks import finetune as module\n"
+        "from bothways.finetuning import finetune as module\n"
         "from bothways.errors import InputError\n"
         "read = module.load_data\n"
         "def spoil(config, loaded):\n"
@@ -133,7 +133,7 @@ def test_glue_gives_all_tasks_at_once(config: FinetuneConfig, tmp_path: Path) ->
 RUN = """
 import json, signal, sys
 from bothways.config import FinetuneConfig, from_dict
-from bothways.tasks.finetune import finetune
+from bothways.finetuning.finetune import finetune
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     finetune(from_dict(FinetuneConfig, json.loads(sys.argv[1])))

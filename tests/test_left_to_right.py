@@ -24,12 +24,12 @@ from bothways.config import (
     TaskOptions,
 )
 from bothways.errors import ConfigError, ModelError
+from bothways.finetuning.finetune import finetune
 from bothways.model.batch import collate
 from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
+from bothways.prediction.predict import evaluate_file, predict_texts
 from bothways.pretraining.run import pretrain
-from bothways.tasks.finetune import finetune
-from bothways.tasks.predict import evaluate_file, predict_texts
 from bothways.use import Model, load
 from bothways.verbs import evaluate_pretraining
 from finetuning_examples import VOCABULARY, word_config, word_task

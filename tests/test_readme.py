@@ -55,7 +55,7 @@ DOCUMENTS = [
     *GUIDE,
     "benchmarks/README.md",
     "results/README.md",
-    "src/bothways/models/mini-en/README.md",
+    "src/bothways/shipped/mini-en/README.md",
 ]
 
 # Added to the commands of a verb, behind what README gives. (With --start, sizes are not read.)

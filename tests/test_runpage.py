@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from bothways import page
 from bothways.config import FinetuneConfig, SearchOptions, TaskOptions
-from bothways.tasks.finetune import finetune
+from bothways.finetuning.finetune import finetune
 from bothways.tasks.report_panels import (
     ExampleScores,
     Mistake,

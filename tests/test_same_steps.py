@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from bothways.config import FinetuneConfig, OptimizerOptions
+from bothways.finetuning.finetune import finetune
 from bothways.tasks.examples import step_batches
-from bothways.tasks.finetune import finetune
 from bothways.training.schedules import learning_rate
 from finetuning_examples import start_model, word_config, word_files
 

@@ -17,12 +17,12 @@ from filelock import FileLock
 
 from bothways.config import FinetuneConfig, Restart, SearchOptions, to_dict
 from bothways.errors import ConfigError, DivergenceError, RunError
+from bothways.finetuning import epochs, jobs
+from bothways.finetuning.finetune import finetune, prepare
+from bothways.finetuning.report import FinetuneResult, SearchResult, SeedResult
+from bothways.finetuning.search import setting_name
 from bothways.model.folder import load_model
-from bothways.tasks import epochs, jobs
-from bothways.tasks.finetune import finetune, prepare
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.report import FinetuneResult, SearchResult, SeedResult
-from bothways.tasks.search import setting_name
 from bothways.training import runfolder
 from bothways.training.engine import Trainer
 from finetuning_examples import FAST, start_model, word_config, word_files
@@ -143,7 +143,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from bothways.config import FinetuneConfig, from_dict
-from bothways.tasks.finetune import finetune
+from bothways.finetuning.finetune import finetune
 from bothways.training.engine import Trainer
 import json
 step, steps = Trainer.step, []

@@ -19,10 +19,10 @@ from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
 from bothways.doctor import diagnose
 from bothways.errors import ModelError
+from bothways.finetuning.finetune import finetune
 from bothways.model.folder import load_model
 from bothways.model.weight_files import WEIGHTS
 from bothways.shipped import DEFAULT, SHIPPED, model_folder
-from bothways.tasks.finetune import finetune
 from bothways.tokenization import Tokenizer
 from bothways.use import load
 from finetuning_examples import word_config, word_files

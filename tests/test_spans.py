@@ -19,12 +19,12 @@ import bothways as bw
 from bothways import cli
 from bothways.config import FinetuneConfig, OptimizerOptions, SpanOptions, TaskOptions
 from bothways.errors import ConfigError, InputError, ModelError
+from bothways.finetuning.finetune import finetune
 from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
-from bothways.tasks.finetune import finetune
+from bothways.prediction.predict import encode_file, evaluate_file, predict_outputs
 from bothways.tasks.kinds import task_of
 from bothways.tasks.passages import PassageFile
-from bothways.tasks.predict import encode_file, evaluate_file, predict_outputs
 from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tasks.spans import Answer, RankedAnswers, SpanTask, best_spans, span_scores
 from model_examples import padded, small_config, small_tokenizer

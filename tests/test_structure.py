@@ -15,12 +15,14 @@ import bothways
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
     {"errors", "shipped"},
-    {"arrays", "files", "page", "config", "randomness"},
+    {"arrays", "files", "page", "console", "config", "randomness"},
     {"text_files"},
     {"options", "tokenization"},
     {"corpus", "model"},
     {"training"},
     {"pretraining", "tasks"},
+    {"prediction"},
+    {"finetuning"},
     {"use", "doctor", "bench", "extend"},
     {"demo", "verbs"},
     {"reproduce"},

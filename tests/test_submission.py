@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from bothways.errors import RunError
+from bothways.finetuning.report import SeedResult
+from bothways.finetuning.submission import write_submission
 from bothways.tasks.catalogue import task
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.report import SeedResult
-from bothways.tasks.submission import write_submission
 
 
 def finished(folder: Path, **predictions: str) -> SeedResult:

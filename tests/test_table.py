@@ -9,10 +9,10 @@ import pytest
 
 from bothways.config import FinetuneConfig, ModelConfig
 from bothways.errors import RunError
+from bothways.finetuning.report import FinetuneResult, SeedResult
+from bothways.finetuning.table import average, markdown, record, rows_of, settings
 from bothways.tasks.catalogue import GLUE, task
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.report import FinetuneResult, SeedResult
-from bothways.tasks.table import average, markdown, record, rows_of, settings
 
 
 def result_of(config: FinetuneConfig, scores: list[float], further: float = 0.5) -> FinetuneResult:

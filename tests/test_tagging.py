@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from bothways import cli
 from bothways.config import FinetuneConfig, OptimizerOptions, TaggingOptions, TaskOptions
 from bothways.errors import ConfigError, InputError, LengthError, ModelError
+from bothways.finetuning.finetune import finetune
 from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
+from bothways.prediction.entities import split_words
+from bothways.prediction.predict import evaluate_file
 from bothways.tasks.conll import read_sentences
-from bothways.tasks.entities import split_words
-from bothways.tasks.finetune import finetune
-from bothways.tasks.predict import evaluate_file
 from bothways.tasks.schemes import entity_spans
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.words import encode_sentences

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from bothways.corpus.store import TokenStore as TokenStore
     from bothways.doctor import diagnose as diagnose
     from bothways.errors import BothwaysError as BothwaysError
+    from bothways.finetuning.finetune import finetune as finetune
     from bothways.options import load_recipe as load_recipe
     from bothways.pretraining.run import pretrain as pretrain
     from bothways.tasks.catalogue import task as task
-    from bothways.tasks.finetune import finetune as finetune
     from bothways.tokenization.learning import learn_vocabulary as learn_vocabulary
     from bothways.tokenization.tokenizer import Tokenizer as Tokenizer
     from bothways.tokenization.vocabulary import learn_from_files as learn_from_files

@@ -18,15 +18,15 @@ from bothways.errors import InputError, ModelError
 from bothways.model.batch import Inputs, SelectedPositions, collate
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
-from bothways.tasks.embeddings import (
+from bothways.prediction.embeddings import (
     Combine,
     Long,
     TokenVectors,
     embed_texts,
 )
-from bothways.tasks.ensemble import load_ensemble
-from bothways.tasks.entities import Tagged, tag_text
-from bothways.tasks.predict import (
+from bothways.prediction.ensemble import load_ensemble
+from bothways.prediction.entities import Tagged, tag_text
+from bothways.prediction.predict import (
     Prediction,
     answer_question,
     check_segments,
@@ -63,7 +63,7 @@ def load(folder: str | Path, *others: str | Path, device: DeviceName = "auto") -
         folder: a model folder, or the name of a bundled model; or a run folder of
             :func:`bothways.finetune`, for the ensemble of the models of all seeds.
         others: further models of an ensemble, whose task predictions are averaged
-            (:mod:`bothways.tasks.ensemble`). For everything else the first model is used.
+            (:mod:`bothways.prediction.ensemble`). For everything else the first model is used.
         device: ``auto`` uses a GPU if torch finds one.
 
     Raises:

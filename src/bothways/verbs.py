@@ -27,20 +27,15 @@ from bothways.config import (
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, ModelError, StoreError
 from bothways.files import write_text
+from bothways.finetuning.submission import submission_rows
 from bothways.model.folder import Loaded, load_model, save_model
-from bothways.pretraining.evaluation import measure_store
-from bothways.pretraining.instances import store_problem
-from bothways.shipped import model_folder
-from bothways.tasks.answers import score_file
-from bothways.tasks.catalogue import task as declared_task
-from bothways.tasks.embeddings import (
+from bothways.prediction.embeddings import (
     check_format,
     embed_texts,
     write_vectors,
 )
-from bothways.tasks.entities import has_words
-from bothways.tasks.kinds import task_of
-from bothways.tasks.predict import (
+from bothways.prediction.entities import has_words
+from bothways.prediction.predict import (
     Prediction,
     encode_file,
     evaluate_file,
@@ -48,8 +43,13 @@ from bothways.tasks.predict import (
     predict_choices,
     write_predictions,
 )
+from bothways.pretraining.evaluation import measure_store
+from bothways.pretraining.instances import store_problem
+from bothways.shipped import model_folder
+from bothways.tasks.answers import score_file
+from bothways.tasks.catalogue import task as declared_task
+from bothways.tasks.kinds import task_of
 from bothways.tasks.schemes import OUTSIDE
-from bothways.tasks.submission import submission_rows
 from bothways.text_files import read_texts
 from bothways.training.precision import choose_precision
 from bothways.training.runtime import set_threads

@@ -33,10 +33,10 @@ from bothways.demo.harvest import harvest, write_corpus
 from bothways.demo.labelled import follows_task, package_task, split_documents
 from bothways.errors import RunError
 from bothways.files import write_json, write_text
+from bothways.finetuning.finetune import finetune
+from bothways.finetuning.report import FinetuneResult
 from bothways.pretraining.run import PretrainResult, pretrain
 from bothways.shipped import DEFAULT
-from bothways.tasks.finetune import finetune
-from bothways.tasks.report import FinetuneResult
 from bothways.tokenization.learning import learn_vocabulary
 from bothways.use import load
 

@@ -18,13 +18,13 @@ from bothways.config import (
 )
 from bothways.errors import ConfigError, InputError
 from bothways.files import sha256
+from bothways.finetuning.extra_files import check_files, file_digests
 from bothways.reproduce.changes import changed
 from bothways.reproduce.columns import BoundColumn
 from bothways.reproduce.scales import TASKS, Scale, TaskSource
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import Table
 from bothways.tasks.catalogue import task as declared_task
-from bothways.tasks.extra_files import check_files, file_digests
 
 _DESCRIPTIONS = {
     "glue": "GLUE's folder with MRPC, SST-2 ...",

@@ -19,6 +19,7 @@ from bothways.config import (
     ReproduceConfig,
     TaskOptions,
 )
+from bothways.console import table_text
 from bothways.model.cost import training_cost
 from bothways.reproduce.execute import Ledger, blocked, to_compute
 from bothways.reproduce.grid import Grid
@@ -26,7 +27,6 @@ from bothways.reproduce.heldout import HeldOutOptions
 from bothways.reproduce.notes import unrepeated_masks
 from bothways.reproduce.numerics import kept_steps
 from bothways.reproduce.steps import Step
-from bothways.tasks.console import table_text
 from bothways.training.device import choose_device, find_peak
 from bothways.training.precision import choose_precision
 from bothways.training.runtime import set_threads

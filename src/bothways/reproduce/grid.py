@@ -25,6 +25,7 @@ from bothways.config import (
 from bothways.corpus.store import Manifest, TokenStore
 from bothways.errors import ConfigError
 from bothways.files import sha256
+from bothways.finetuning.layer_cache import chosen_layers
 from bothways.pretraining.instances import store_problem
 from bothways.pretraining.run import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
@@ -38,7 +39,6 @@ from bothways.reproduce.notes import recipe_notes
 from bothways.reproduce.scales import TASKS, Scale
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import FIGURE5, HELDOUT, Changes, Row, Table
-from bothways.tasks.layer_cache import chosen_layers
 from bothways.text_files import list_files
 from bothways.training.runfolder import versions
 

@@ -32,6 +32,10 @@ from bothways.corpus.build import build_corpus
 from bothways.corpus.store import MANIFEST
 from bothways.errors import DivergenceError
 from bothways.files import new_folder
+from bothways.finetuning.finetune import finetune
+from bothways.finetuning.frozen_tagger import tag_by_features
+from bothways.finetuning.layer_cache import chosen_layers
+from bothways.finetuning.run_seed import SCORES
 from bothways.model.folder import CONFIG, read_json
 from bothways.model.formats import config_from_hugging_face
 from bothways.pretraining.run import CHECKPOINTS, MODEL, pretrain
@@ -39,10 +43,6 @@ from bothways.pretraining.snapshots import SNAPSHOTS, snapshot_folder
 from bothways.reproduce.embedded import TextOptions, make_text
 from bothways.reproduce.heldout import HeldOutOptions, measure_heldout
 from bothways.shipped import model_folder
-from bothways.tasks.finetune import finetune
-from bothways.tasks.frozen_tagger import tag_by_features
-from bothways.tasks.layer_cache import chosen_layers
-from bothways.tasks.run_seed import SCORES
 from bothways.tasks.split import split
 from bothways.tokenization.vocabulary import learn_from_files
 from bothways.training.state import checkpoints

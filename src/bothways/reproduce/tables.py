@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from bothways.config import LAYER_CHOICES, LayerChoice
 from bothways.errors import ConfigError
+from bothways.finetuning.frozen_tagger import PAPER
 from bothways.options import nearest
-from bothways.tasks.frozen_tagger import PAPER
 
 HELDOUT = "heldout"
 """Instead of a task: the language model on held-out text."""

@@ -1,1 +1,1 @@
-"""Labelled data turned into a trained head and predictions."""
+"""Labelled data: its files, the kinds of tasks and their heads, losses and scores."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, TaskOptions
+from bothways.console import table_text
 from bothways.errors import ConfigError
 from bothways.options import load_recipe, nearest
-from bothways.tasks.console import table_text
 
 _FOLDER = Path(__file__).parent / "declared"
 

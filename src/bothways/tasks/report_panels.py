@@ -2,7 +2,7 @@
 
 Each kind of task provides it (:meth:`Task.panels`, :meth:`Task.errors`,
 :meth:`Task.example_scores`). It is saved with each seed (``dev_report.json``) and drawn by
-:mod:`bothways.tasks.runpage`.
+:mod:`bothways.finetuning.runpage`.
 
 N examples, L labels.
 """

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, GlueConfig, ModelConfig
+from bothways.console import line_printer
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_json, write_text
+from bothways.finetuning.finetune import prepare
+from bothways.finetuning.jobs import SeedRunner
+from bothways.finetuning.report import FinetuneResult, SeedResult
+from bothways.finetuning.submission import write_submission
+from bothways.finetuning.table import Row, markdown, record, rows_of, settings
 from bothways.model.folder import load_model
 from bothways.tasks.catalogue import GLUE, declared, task, task_files
-from bothways.tasks.console import line_printer
-from bothways.tasks.finetune import prepare
-from bothways.tasks.jobs import SeedRunner
-from bothways.tasks.report import FinetuneResult, SeedResult
-from bothways.tasks.submission import write_submission
-from bothways.tasks.table import Row, markdown, record, rows_of, settings
 
 
 @dataclass(frozen=True)

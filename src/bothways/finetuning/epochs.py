@@ -9,13 +9,13 @@ import numpy as np
 
 from bothways.config import FinetuneConfig, Restart
 from bothways.errors import DivergenceError, ModelError
+from bothways.finetuning.checkpoint import Checkpoint, Progress
+from bothways.finetuning.run_setup import OpenedRun
+from bothways.finetuning.task_files import FinetuningData
 from bothways.model.heads import Bert
-from bothways.tasks.checkpoint import Checkpoint, Progress
+from bothways.prediction.predict import predict_outputs
 from bothways.tasks.examples import TRAIN_TOKENS, TaskBatch, cut_by_tokens, step_batches
-from bothways.tasks.predict import predict_outputs
-from bothways.tasks.run_setup import OpenedRun
 from bothways.tasks.task import Outputs, task_loss
-from bothways.tasks.task_files import FinetuningData
 from bothways.training.engine import Stats, Trainer
 from bothways.training.monitor import Monitor
 from bothways.training.prefetch import run_ahead

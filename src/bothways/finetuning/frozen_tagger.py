@@ -20,19 +20,19 @@ import torch
 from numpy.typing import NDArray
 
 from bothways.config import FeaturesConfig, LayerChoice, digest
+from bothways.console import line_printer, table_text
 from bothways.errors import ConfigError, DivergenceError
 from bothways.files import write_json
+from bothways.finetuning.extra_files import file_digests
+from bothways.finetuning.layer_cache import cached_layers, chosen_layers
+from bothways.finetuning.run_setup import check_required, model_digest, open_run_with_precision
 from bothways.model.folder import Loaded, load_model
 from bothways.model.losses import class_loss
 from bothways.model.recurrent import FeatureTagger
+from bothways.prediction.predict import check_length, write_predictions
 from bothways.randomness import Purpose, derived_seed
-from bothways.tasks.console import line_printer, table_text
 from bothways.tasks.examples import step_batches
-from bothways.tasks.extra_files import file_digests
-from bothways.tasks.layer_cache import cached_layers, chosen_layers
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.predict import check_length, write_predictions
-from bothways.tasks.run_setup import check_required, model_digest, open_run_with_precision
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.task import Outputs
 from bothways.training.monitor import Monitor

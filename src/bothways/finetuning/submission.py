@@ -13,8 +13,8 @@ from pathlib import Path
 from bothways.config import TaskOptions
 from bothways.errors import RunError
 from bothways.files import write_text
-from bothways.tasks.extra_files import part_name
-from bothways.tasks.report import SeedResult
+from bothways.finetuning.extra_files import part_name
+from bothways.finetuning.report import SeedResult
 
 
 def submission_rows(table: Sequence[Sequence[str]]) -> list[list[str]]:

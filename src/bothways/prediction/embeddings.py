@@ -24,6 +24,7 @@ from bothways.files import write_bytes, write_text
 from bothways.model.batch import Inputs
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
+from bothways.prediction.predict import check_length
 from bothways.tasks.examples import (
     CHUNK,
     PREDICT_TOKENS,
@@ -32,7 +33,6 @@ from bothways.tasks.examples import (
     check_room,
     length_batches,
 )
-from bothways.tasks.predict import check_length
 from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Encoding, Tokenizer

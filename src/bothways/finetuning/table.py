@@ -15,9 +15,9 @@ from typing import Any
 
 from bothways.config import FinetuneConfig, ModelConfig
 from bothways.errors import RunError
+from bothways.finetuning.extra_files import part_name
+from bothways.finetuning.report import FinetuneResult
 from bothways.tasks.catalogue import GLUE, task
-from bothways.tasks.extra_files import part_name
-from bothways.tasks.report import FinetuneResult
 
 MODELS = ("BERT-base", "BERT-large")
 """The models whose published scores get a column."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import Restart
-from bothways.tasks.console import table_text
+from bothways.console import table_text
 from bothways.tasks.metrics import Measurement
 
 

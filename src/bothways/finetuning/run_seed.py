@@ -17,19 +17,19 @@ from typing import Any
 from bothways.config import FinetuneConfig, Restart, to_dict
 from bothways.errors import ConfigError, RunError
 from bothways.files import explain_disk_errors, write_json
+from bothways.finetuning.checkpoint import FOLDER as CHECKPOINT
+from bothways.finetuning.checkpoint import Checkpoint
+from bothways.finetuning.epochs import SeedTraining
+from bothways.finetuning.extra_files import measure_extra_files
+from bothways.finetuning.report import SeedResult
+from bothways.finetuning.run_setup import OpenedRun
+from bothways.finetuning.runpage import DEV_REPORT, describe
+from bothways.finetuning.task_files import FinetuningData
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
-from bothways.tasks.checkpoint import FOLDER as CHECKPOINT
-from bothways.tasks.checkpoint import Checkpoint
-from bothways.tasks.epochs import SeedTraining
-from bothways.tasks.extra_files import measure_extra_files
+from bothways.prediction.predict import write_predictions
 from bothways.tasks.kinds import has_head_for, task_of
-from bothways.tasks.predict import write_predictions
-from bothways.tasks.report import SeedResult
-from bothways.tasks.run_setup import OpenedRun
-from bothways.tasks.runpage import DEV_REPORT, describe
 from bothways.tasks.task import Task
-from bothways.tasks.task_files import FinetuningData
 from bothways.training.monitor import METRICS
 
 SCORES = "metrics.json"

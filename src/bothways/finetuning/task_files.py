@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig
+from bothways.finetuning.extra_files import ExtraFiles, check_files, read_extra_files
 from bothways.model.folder import Loaded
-from bothways.tasks.extra_files import ExtraFiles, check_files, read_extra_files
+from bothways.prediction.predict import check_length, check_segments
 from bothways.tasks.kinds import KINDS
-from bothways.tasks.predict import check_length, check_segments
 from bothways.tasks.task import EncodedFile, Task
 
 # A larger share of [UNK] means that the vocabulary is for another language or script.

@@ -21,11 +21,11 @@ from types import TracebackType
 
 from bothways.config import FinetuneConfig, Restart, TaskOptions
 from bothways.errors import BothwaysError, ConfigError, RunError
+from bothways.finetuning.report import SeedResult
+from bothways.finetuning.run_seed import train_seed
+from bothways.finetuning.run_setup import OpenedRun
+from bothways.finetuning.task_files import FinetuningData, load_data
 from bothways.model.folder import Loaded, load_model
-from bothways.tasks.report import SeedResult
-from bothways.tasks.run_seed import train_seed
-from bothways.tasks.run_setup import OpenedRun
-from bothways.tasks.task_files import FinetuningData, load_data
 from bothways.training.runtime import set_threads
 
 
@@ -76,7 +76,7 @@ class PendingSeed:
         Raises:
             RunError: the worker process was killed.
             ConfigError: no worker process could start.
-            BothwaysError: as :func:`bothways.tasks.run_seed.train_seed`.
+            BothwaysError: as :func:`bothways.finetuning.run_seed.train_seed`.
         """
         if self._future is None:
             return self._job.train()

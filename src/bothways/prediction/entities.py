@@ -19,9 +19,9 @@ from scipy.special import softmax
 
 from bothways.errors import InputError, ModelError
 from bothways.model.folder import Loaded
+from bothways.prediction.predict import choose_length, outputs_of
 from bothways.tasks.conll import Sentences
 from bothways.tasks.kinds import task_of
-from bothways.tasks.predict import choose_length, outputs_of
 from bothways.tasks.schemes import entity_spans
 from bothways.tasks.tagging import TaggingTask, encoded_sentences
 from bothways.tokenization.tokenizer import Tokenizer

@@ -17,7 +17,7 @@ import numpy as np
 
 from bothways import page
 from bothways.files import write_json, write_text
-from bothways.tasks.report import FinetuneResult, SearchResult
+from bothways.finetuning.report import FinetuneResult, SearchResult
 from bothways.tasks.report_panels import (
     Cell,
     Panel,

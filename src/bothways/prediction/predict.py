@@ -19,8 +19,8 @@ from bothways.config import TaggingOptions, TaskOptions
 from bothways.errors import InputError, LengthError, ModelError
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
+from bothways.prediction.ensemble import Ensemble, combine
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
-from bothways.tasks.ensemble import Ensemble, combine
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.kinds import task_of
 from bothways.tasks.metrics import Measurement

@@ -19,8 +19,8 @@ from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.files import sha256
 from bothways.model.heads import Bert
+from bothways.prediction.predict import predict_outputs, write_predictions
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.predict import predict_outputs, write_predictions
 from bothways.tasks.task import EncodedFile, Task
 
 # Suffixes that name a format. Other dots belong to the file's name: eng.testa, eng.testb.

@@ -10,7 +10,7 @@ keeps finished seeds, whose models measure and predict files that were added or 
 interrupted seed continues from its checkpoint, or starts again if it had none yet, with the same
 result. The model saved is that of the last epoch: within a seed nothing is
 selected on dev except the threshold of "no answer", for questions that may have none. A search
-(:mod:`bothways.tasks.search`) has such a run folder for each of its settings.
+(:mod:`bothways.finetuning.search`) has such a run folder for each of its settings.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bothways.config import SEARCHED, FinetuneConfig, ModelConfig, Restart, digest
+from bothways.console import line_printer
 from bothways.errors import ConfigError
-from bothways.model.folder import Loaded, load_model
-from bothways.model.varlen import describe_attention
-from bothways.tasks.console import line_printer
-from bothways.tasks.extra_files import EXTRA_INPUTS, training_digests
-from bothways.tasks.jobs import PendingSeed, SeedJob, SeedRunner
-from bothways.tasks.report import FinetuneResult, SeedResult
-from bothways.tasks.run_seed import keeps_head, read_seed, update_extra_files
-from bothways.tasks.run_setup import (
+from bothways.finetuning.extra_files import EXTRA_INPUTS, training_digests
+from bothways.finetuning.jobs import PendingSeed, SeedJob, SeedRunner
+from bothways.finetuning.report import FinetuneResult, SeedResult
+from bothways.finetuning.run_seed import keeps_head, read_seed, update_extra_files
+from bothways.finetuning.run_setup import (
     OpenedRun,
     check_required,
     model_digest,
     open_run_with_precision,
 )
-from bothways.tasks.runpage import write_reports
-from bothways.tasks.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
-from bothways.tasks.task_files import FinetuningData, load_data
+from bothways.finetuning.runpage import write_reports
+from bothways.finetuning.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
+from bothways.finetuning.task_files import FinetuningData, load_data
+from bothways.model.folder import Loaded, load_model
+from bothways.model.varlen import describe_attention
 from bothways.training.device import choose_device
 from bothways.training.precision import Choice, choose_precision
 from bothways.training.runtime import set_threads, threads_phrase

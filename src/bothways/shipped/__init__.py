@@ -8,7 +8,7 @@ SHIPPED = ("mini-en",)
 """Names of the bundled models; each is a model folder with a model card, README.md."""
 DEFAULT = "mini-en"
 """The model used if none is given."""
-_MODELS = Path(__file__).parent / "models"
+_HERE = Path(__file__).parent
 _MARKERS = ("config.json", "tokenizer.json", "vocab.txt", "run.json", "corpus.json")
 """Files that identify a folder as a model, vocabulary, run or corpus."""
 
@@ -22,4 +22,4 @@ def model_folder(name: str | Path) -> Path:
     folder = Path(name)
     if name not in SHIPPED or any((folder / file).is_file() for file in _MARKERS):
         return folder
-    return _MODELS / folder
+    return _HERE / folder

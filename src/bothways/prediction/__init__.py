@@ -1,0 +1,1 @@
+"""Encoders with a task head put to use: predictions, entities, ensembles, embeddings."""
