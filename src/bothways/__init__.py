@@ -53,7 +53,7 @@ _MODULES = {
     "load_recipe": "options",
     "pretrain": "pretraining.run",
     "task": "tasks.catalogue",
-    "finetune": "tasks.finetune",
+    "finetune": "finetuning.finetune",
     "learn_vocabulary": "tokenization.learning",
     "Tokenizer": "tokenization.tokenizer",
     "load": "use",

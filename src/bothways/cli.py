@@ -424,7 +424,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "finetune": Verb(
         "fine-tune an encoder on a labelled task",
         configs.FinetuneConfig,
-        Call("tasks.finetune", "finetune", lambda result: _print_lines(result.table())),
+        Call("finetuning.finetune", "finetune", lambda result: _print_lines(result.table())),
         recipes=_declared_tasks,
     ),
     "tasks": Verb(
@@ -436,7 +436,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "glue": Verb(
         "fine-tune on several declared tasks, with a table of all results",
         configs.GlueConfig,
-        Call("tasks.glue", "glue", lambda result: _print_lines(result.text())),
+        Call("finetuning.glue", "glue", lambda result: _print_lines(result.text())),
     ),
     "split": Verb(
         "split a labelled file into training and development, by a hash of its text",
@@ -447,7 +447,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "features": Verb(
         "train a BiLSTM tagger on features from a frozen encoder",
         configs.FeaturesConfig,
-        Call("tasks.frozen_tagger", "tag_by_features", lambda result: _print_lines(result.table())),
+        Call("finetuning.frozen_tagger", "tag_by_features", lambda result: _print_lines(result.table())),
     ),
     "reproduce": Verb(
         "reproduce a table of the BERT paper, next to the published figures",
