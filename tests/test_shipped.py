@@ -43,7 +43,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_model_is_sound_and_has_a_card(name: str) -> None:
     folder = model_folder(name)
-    assert folder.parent.name == "models"
+    assert folder.parent.name == "shipped"
     assert diagnose(name) == []
     loaded = load_model(name)
     assert not loaded.unused
