@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from bothways.config import ModelConfig
 from bothways.model.batch import Inputs, collate
 from bothways.model.heads import Bert
-from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
+from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Tokenizer
 
 # Layers, hidden, heads, intermediate, vocabulary: one head, several, sizes that are no multiple of
 # anything, a vocabulary that is a multiple of 64 and two that are not.

@@ -20,7 +20,7 @@ from bothways.model.growth import grow_vocabulary
 from bothways.model.heads import Bert
 from bothways.tokenization import Tokenizer, learn_vocabulary
 from bothways.tokenization.extension import choose_words, extend_vocabulary
-from bothways.tokenization.tokenizer import SPECIAL_PIECES
+from bothways.tokenization.pieces import SPECIAL_PIECES
 from model_examples import small_tokenizer
 
 transformers = pytest.importorskip("transformers")

@@ -22,7 +22,7 @@ from bothways.errors import ConfigError, InputError
 from bothways.tokenization import Tokenizer, learn_vocabulary
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.normalization import normalizer, word_splitter
-from bothways.tokenization.tokenizer import SPECIAL_PIECES
+from bothways.tokenization.pieces import SPECIAL_PIECES
 
 transformers = pytest.importorskip("transformers")
 

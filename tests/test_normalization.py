@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bothways.text_files import read_lines
 from bothways.tokenization import Tokenizer, learn_vocabulary
 from bothways.tokenization.normalization import count_letters, normalizer, word_splitter
-from bothways.tokenization.tokenizer import SPECIAL_PIECES
+from bothways.tokenization.pieces import SPECIAL_PIECES
 
 transformers = pytest.importorskip("transformers")
 

@@ -15,7 +15,8 @@ from bothways.errors import InputError, LengthError
 from bothways.model.batch import IGNORE
 from bothways.tasks.passages import PassageFile, encode_questions
 from bothways.tasks.questions import GoldAnswer, Questions
-from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
+from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzßéñ0123456789.,()'漢字仮한국어가나"
 PIECES = [*SPECIAL_PIECES, *LETTERS, *("##" + letter for letter in LETTERS), "the", "##ing"]

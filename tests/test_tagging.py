@@ -25,7 +25,8 @@ from bothways.tasks.conll import read_sentences
 from bothways.tasks.schemes import entity_spans
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.words import encode_sentences
-from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
+from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Tokenizer
 from bothways.use import load
 from model_examples import small_bert, small_config, small_tokenizer
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from bothways.errors import InputError, LengthError, ModelError
 from bothways.tokenization import Encoding, Tokenizer, learn_vocabulary
 from bothways.tokenization.normalization import normalizer
-from bothways.tokenization.tokenizer import SPECIAL_PIECES
+from bothways.tokenization.pieces import SPECIAL_PIECES
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()

@@ -24,7 +24,8 @@ from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError, LengthError, ModelError, StoreError
 from bothways.model.folder import Loaded, load_model, save_model
-from bothways.tokenization.tokenizer import SPECIAL_PIECES, Tokenizer
+from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Tokenizer
 from bothways.use import Model, load
 from bothways.verbs import evaluate_pretraining
 from model_examples import POSITIONS, small_bert, small_config, small_tokenizer

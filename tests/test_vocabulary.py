@@ -14,7 +14,7 @@ import pytest
 from bothways.config import VocabularyConfig
 from bothways.errors import ConfigError, InputError
 from bothways.tokenization import Tokenizer
-from bothways.tokenization.tokenizer import SPECIAL_PIECES
+from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.vocabulary import count_file_words, learn_from_files, measure
 
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")

@@ -447,7 +447,11 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "features": Verb(
         "train a BiLSTM tagger on features from a frozen encoder",
         configs.FeaturesConfig,
-        Call("finetuning.frozen_tagger", "tag_by_features", lambda result: _print_lines(result.table())),
+        Call(
+            "finetuning.frozen_tagger",
+            "tag_by_features",
+            lambda result: _print_lines(result.table()),
+        ),
     ),
     "reproduce": Verb(
         "reproduce a table of the BERT paper, next to the published figures",

@@ -34,7 +34,8 @@ from bothways.prediction.predict import (
     predict_texts,
 )
 from bothways.tasks.spans import Answer
-from bothways.tokenization.tokenizer import MASK, Encoding, Tokenizer
+from bothways.tokenization.pieces import MASK
+from bothways.tokenization.tokenizer import Encoding, Tokenizer
 from bothways.training.device import choose_device
 
 Pooling = Literal["mean", "cls"]

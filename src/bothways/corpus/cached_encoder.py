@@ -23,7 +23,8 @@ from bothways.arrays import ranges
 from bothways.corpus.store import Ids, id_type
 from bothways.errors import BothwaysError
 from bothways.tokenization.normalization import ACCENTS
-from bothways.tokenization.tokenizer import SEP, Tokenizer
+from bothways.tokenization.pieces import SEP
+from bothways.tokenization.tokenizer import Tokenizer
 
 # The cache is emptied when it exceeds one of these (about 100 MB).
 MAX_CHUNKS = 2**19

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from bothways.config import MaskOptions
 from bothways.randomness import Purpose, below, bits, uniform
-from bothways.tokenization.tokenizer import CONTINUES, Tokenizer
+from bothways.tokenization.pieces import CONTINUES
+from bothways.tokenization.tokenizer import Tokenizer
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]

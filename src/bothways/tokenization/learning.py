@@ -32,7 +32,8 @@ from bothways.errors import ConfigError, InputError
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.merging import Score, SegmentedWords, merge_pairs
 from bothways.tokenization.normalization import LetterCounts, Rules, code_points, count_letters
-from bothways.tokenization.tokenizer import CONTINUES, LONGEST_WORD, SPECIAL_PIECES, Tokenizer
+from bothways.tokenization.pieces import CONTINUES, SPECIAL_PIECES
+from bothways.tokenization.tokenizer import LONGEST_WORD, Tokenizer
 
 Progress = Callable[[int, int], None]
 

@@ -14,44 +14,50 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tokenizers
 from numpy.typing import NDArray
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
 from bothways.errors import LengthError, ModelError
 from bothways.files import write_json, write_text
 from bothways.shipped import model_folder
+from bothways.tokenization.library_settings import (
+    bert_settings,
+    model_kind,
+    normalization_preset,
+    with_settings,
+    word_starts,
+)
 from bothways.tokenization.normalization import (
-    ACCENTS,
     Normalization,
     check_texts,
     normalizer,
     not_text_error,
     word_splitter,
 )
+from bothways.tokenization.pieces import (
+    CLS,
+    CONTINUES,
+    SEP,
+    SPECIAL_PIECES,
+    UNK,
+    check_special_pieces,
+    ids_of,
+    pieces_by_id,
+)
 from bothways.tokenization.tokenizer_files import read_library_file, read_settings, read_vocabulary
 from bothways.tokenization.truncation import Truncation, truncated_lengths
 
-PAD, UNK, CLS, SEP, MASK = SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-CONTINUES = "##"
-"""Prefix of pieces that continue a word."""
-BYTE_SPACE = "\u0120"
-"""Prefix of byte-level pieces that start a word: the visible character for a space."""
 LONGEST_WORD = 100
 """Characters; a longer word becomes [UNK], as in Hugging Face's BERT tokenizer."""
 
 VOCABULARY_FILE = "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
 SETTINGS_FILE = "tokenizer_config.json"
-
-Kind = Literal["wordpiece", "bpe", "byte-bpe", "other"]
-
-# Classes of transformers that rebuild a BertNormalizer from tokenizer_config.json.
-_REBUILDS_NORMALIZER = ("BertTokenizer", "BertTokenizerFast")
 
 
 @dataclass(frozen=True)
@@ -96,10 +102,10 @@ class Tokenizer:
         Raises:
             ModelError: a special token is missing or the ids have gaps.
         """
-        self.pieces = _pieces_by_id(library.get_vocab(with_added_tokens=True), source)
+        self.pieces = pieces_by_id(library.get_vocab(with_added_tokens=True), source)
         self.vocab_size = len(self.pieces)
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
-        _check_specials(self._ids, source)
+        check_special_pieces(self._ids, source)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
             self._ids[piece] for piece in SPECIAL_PIECES
         )
@@ -120,11 +126,11 @@ class Tokenizer:
         )
         self._settings: dict[str, Any] = json.loads(library.to_str())
         del self._settings["model"]["vocab"]
-        self._bert_settings = _bert_settings(self._settings["normalizer"])
+        self._bert_settings = bert_settings(self._settings["normalizer"])
         self.lowercase = self._bert_settings["do_lower_case"]
-        self.normalization = _preset(library.normalizer, self._bert_settings)
-        self.kind = _kind(self._settings)
-        self.starts_word: NDArray[np.bool_] = _starts_word(self.pieces, self._settings)
+        self.normalization = normalization_preset(library.normalizer, self._bert_settings)
+        self.kind = model_kind(self._settings)
+        self.starts_word: NDArray[np.bool_] = word_starts(self.pieces, self._settings)
         self.fingerprint = self._digest()
 
     # ------------------------------------------------------------------------------------- files
@@ -160,7 +166,7 @@ class Tokenizer:
         if path.suffix == ".json":
             library = read_library_file(path)
             settings = read_settings(path.with_name(SETTINGS_FILE))
-            return cls(_with_settings(library, settings), source=path)
+            return cls(with_settings(library, settings), source=path)
         settings = read_settings(path.with_name(SETTINGS_FILE))
         return cls._word_pieces(
             read_vocabulary(path),
@@ -211,7 +217,7 @@ class Tokenizer:
         Raises:
             ModelError: a piece is a duplicate, or a special piece is missing.
         """
-        ids = _ids_of(pieces, "vocabulary")
+        ids = ids_of(pieces, "vocabulary")
         if byte_level:
             model = models.BPE(ids, [*merges])
         else:
@@ -241,7 +247,7 @@ class Tokenizer:
         normalization: Normalization = "bert",
         source: str | Path = "vocabulary",
     ) -> Tokenizer:
-        ids = _ids_of(pieces, source)
+        ids = ids_of(pieces, source)
         library = tokenizers.Tokenizer(
             models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=LONGEST_WORD)
         )
@@ -452,24 +458,6 @@ class Tokenizer:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _with_settings(library: tokenizers.Tokenizer, settings: dict[str, Any]) -> tokenizers.Tokenizer:
-    """Apply the settings of a tokenizer_config.json to a tokenizer.json."""
-    rules = json.loads(library.to_str())["normalizer"] or {}
-    if (
-        settings.get("tokenizer_class") in _REBUILDS_NORMALIZER
-        and rules.get("type") == "BertNormalizer"
-    ):
-        library.normalizer = normalizers.BertNormalizer(
-            clean_text=rules["clean_text"],
-            lowercase=settings.get("do_lower_case", rules["lowercase"]),
-            strip_accents=settings.get("strip_accents", rules["strip_accents"]),
-            handle_chinese_chars=settings.get(
-                "tokenize_chinese_chars", rules["handle_chinese_chars"]
-            ),
-        )
-    return library
-
-
 def _whole_characters(encoding: Encoding, texts: list[str]) -> list[tuple[int, int]]:
     """Extend offsets to the end of decomposed characters.
 
@@ -493,108 +481,3 @@ def _is_combining(character: str) -> bool:
     return character >= "\u0300" and (
         bool(unicodedata.combining(character)) or "\u1160" <= character <= "\u11ff"
     )
-
-
-def _ids_of(pieces: Sequence[str], source: str | Path) -> dict[str, int]:
-    ids: dict[str, int] = {}
-    for i, piece in enumerate(pieces):
-        if not piece or "\n" in piece or "\r" in piece:
-            raise ModelError(
-                f"{source}: piece {i} (line {i + 1} of a vocab.txt) is "
-                f"{'empty' if not piece else 'broken over lines'}. Line numbers are ids, "
-                "so it cannot be left out: write a placeholder such as [unused1] instead."
-            )
-        if piece in ids:
-            raise ModelError(
-                f"{source}: {piece!r} occurs twice, as pieces {ids[piece]} and {i} (lines "
-                f"{ids[piece] + 1} and {i + 1} of a vocab.txt). Rename one of them, "
-                "for instance to [unused1]: the ids of the others must not change."
-            )
-        ids[piece] = i
-    _check_specials(ids, source)
-    return ids
-
-
-def _starts_word(pieces: list[str], settings: dict[str, Any]) -> NDArray[np.bool_]:
-    """By the model's prefix for pieces that continue a word, or (byte-level) that start one."""
-    if _kind(settings) == "byte-bpe":
-        added = {token["content"] for token in settings["added_tokens"]}
-        starts = [p.startswith(BYTE_SPACE) or p in added or _is_unused(p) for p in pieces]
-    else:
-        mark = settings["model"].get("continuing_subword_prefix") or ""
-        starts = [not mark or p == mark or not p.startswith(mark) for p in pieces]
-    return np.array(starts, dtype=np.bool_)
-
-
-def _is_unused(piece: str) -> bool:
-    return piece.startswith("[unused") and piece.endswith("]")
-
-
-def _kind(settings: dict[str, Any]) -> Kind:
-    model = settings["model"].get("type")
-    if model == "BPE":
-        return "byte-bpe" if "ByteLevel" in json.dumps(settings["pre_tokenizer"]) else "bpe"
-    return "wordpiece" if model == "WordPiece" else "other"
-
-
-def _preset(
-    rules: normalizers.Normalizer | None, bert_settings: dict[str, Any]
-) -> Literal["bert", "composed", "other"]:
-    presets: tuple[Normalization, ...] = ("bert", "composed")
-    for normalization in presets:
-        preset = normalizer(
-            lowercase=bert_settings["do_lower_case"],
-            strip_accents=bert_settings["strip_accents"],
-            split_cjk=bert_settings["tokenize_chinese_chars"],
-            normalization=normalization,
-        )
-        if _resolved(rules) == _resolved(preset):
-            return normalization
-    return "other"
-
-
-def _resolved(rules: normalizers.Normalizer | None) -> Any:
-    """Settings of a normaliser for comparison: a null strip_accents is replaced by its meaning."""
-    settings = json.loads(rules.__getstate__()) if rules is not None else None
-    if settings and settings["type"] == "BertNormalizer" and settings["strip_accents"] is None:
-        settings["strip_accents"] = settings["lowercase"]
-    return settings
-
-
-def _bert_settings(normalization: dict[str, Any] | None) -> dict[str, Any]:
-    """The tokenizer_config.json settings of BERT that correspond to a tokenizer.json normaliser."""
-    rules = normalization or {}
-    steps: list[dict[str, Any]] = rules.get("normalizers", [rules])
-    bert = next((step for step in steps if step.get("type") == "BertNormalizer"), {})
-    lowercase = bool(bert.get("lowercase")) or any(s.get("type") == "Lowercase" for s in steps)
-    strips = any(
-        step.get("type") == "StripAccents" or step.get("pattern") == {"Regex": ACCENTS}
-        for step in steps
-    )
-    given = bert.get("strip_accents")
-    return {
-        "do_lower_case": lowercase,
-        "strip_accents": strips or bool(bert.get("lowercase") if given is None else given),
-        "tokenize_chinese_chars": bool(bert.get("handle_chinese_chars")),
-    }
-
-
-def _pieces_by_id(ids: dict[str, int], source: str | Path) -> list[str]:
-    pieces = sorted(ids, key=lambda piece: ids[piece])
-    for expected, piece in enumerate(pieces):
-        if ids[piece] != expected:
-            raise ModelError(
-                f"{source}: after id {expected - 1} comes {piece!r} with id {ids[piece]}, so the "
-                "ids have a gap or two pieces share one. Each id from 0 on needs exactly one piece."
-            )
-    return pieces
-
-
-def _check_specials(ids: dict[str, int], source: str | Path) -> None:
-    missing = [piece for piece in SPECIAL_PIECES if piece not in ids]
-    if missing:
-        raise ModelError(
-            f"{source}: {', '.join(missing)} not among the {len(ids)} pieces. A BERT vocabulary "
-            f"has {', '.join(SPECIAL_PIECES)}, spelled exactly so; this may be the vocabulary of "
-            "another kind of model."
-        )

@@ -1,0 +1,67 @@
+"""The pieces of a vocabulary: the special ones, the marks for places in a word, and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bothways.errors import ModelError
+
+PAD, UNK, CLS, SEP, MASK = SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUES = "##"
+"""Prefix of pieces that continue a word."""
+BYTE_SPACE = "\u0120"
+"""Prefix of byte-level pieces that start a word: the visible character for a space."""
+
+
+def ids_of(pieces: Sequence[str], source: str | Path) -> dict[str, int]:
+    """The id of each piece, its index.
+
+    Raises:
+        ModelError: a piece is empty, has a line break or is a duplicate; a special piece is
+            missing.
+    """
+    ids: dict[str, int] = {}
+    for i, piece in enumerate(pieces):
+        if not piece or "\n" in piece or "\r" in piece:
+            raise ModelError(
+                f"{source}: piece {i} (line {i + 1} of a vocab.txt) is "
+                f"{'empty' if not piece else 'broken over lines'}. Line numbers are ids, "
+                "so it cannot be left out: write a placeholder such as [unused1] instead."
+            )
+        if piece in ids:
+            raise ModelError(
+                f"{source}: {piece!r} occurs twice, as pieces {ids[piece]} and {i} (lines "
+                f"{ids[piece] + 1} and {i + 1} of a vocab.txt). Rename one of them, "
+                "for instance to [unused1]: the ids of the others must not change."
+            )
+        ids[piece] = i
+    check_special_pieces(ids, source)
+    return ids
+
+
+def pieces_by_id(ids: dict[str, int], source: str | Path) -> list[str]:
+    """The pieces in the order of their ids.
+
+    Raises:
+        ModelError: the ids have gaps or duplicates.
+    """
+    pieces = sorted(ids, key=lambda piece: ids[piece])
+    for expected, piece in enumerate(pieces):
+        if ids[piece] != expected:
+            raise ModelError(
+                f"{source}: after id {expected - 1} comes {piece!r} with id {ids[piece]}, so the "
+                "ids have a gap or two pieces share one. Each id from 0 on needs exactly one piece."
+            )
+    return pieces
+
+
+def check_special_pieces(ids: dict[str, int], source: str | Path) -> None:
+    """Raise :class:`ModelError` if a special piece is missing."""
+    missing = [piece for piece in SPECIAL_PIECES if piece not in ids]
+    if missing:
+        raise ModelError(
+            f"{source}: {', '.join(missing)} not among the {len(ids)} pieces. A BERT vocabulary "
+            f"has {', '.join(SPECIAL_PIECES)}, spelled exactly so; this may be the vocabulary of "
+            "another kind of model."
+        )
