@@ -6,82 +6,22 @@ and leaves whatever was there as it was: :func:`refused` compares every byte und
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import resource
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-from bothways import cli
 from bothways.doctor import diagnose
 from bothways.errors import LengthError
-from bothways.files import sha256
 from bothways.model.batch import collate
 from bothways.model.folder import load_model
 from bothways.tokenization.tokenizer import Tokenizer
-
-Words = str | Path
-
-
-def run(*words: Words) -> int:
-    return cli.main([str(word) for word in words])
-
-
-def contents(folder: Path) -> dict[str, str]:
-    """Checksums of all files."""
-    return {str(p.relative_to(folder)): sha256(p) for p in folder.rglob("*") if p.is_file()}
-
-
-class World:
-    """A folder with one of everything: text, vocabulary, corpus, run, task, fine-tuned model."""
-
-    def __init__(self, root: Path):
-        self.root = root
-        self.text, self.vocabulary = root / "text.txt", root / "vocabulary"
-        self.corpus, self.run, self.tuned = root / "corpus", root / "run", root / "tuned"
-        self.model, self.task_model = self.run / "model", self.tuned / "seed-0" / "model"
-        self.train, self.dev = root / "train.tsv", root / "dev.tsv"
-        self.out = root / "vectors.npz"
-
-    def build(self) -> None:
-        stories = [f"The dog {n} lives.\nA cat {n} walks.\nIt sleeps at {n}.\n" for n in range(40)]
-        self.text.write_text("\n".join(stories))
-        rows = [f"the {('dog', 'cat')[n % 2]} {n}\t{('yes', 'no')[n % 2]}" for n in range(12)]
-        for path in (self.train, self.dev):
-            path.write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
-        self.out.write_bytes(b"precious")
-        assert run(*self.vocab()) == 0
-        assert run(*self.build_corpus()) == 0
-        assert run(*self.pretrain()) == 0
-        assert run(*self.finetune()) == 0
-
-    def vocab(self, text: Path | None = None) -> list[Words]:
-        return ["vocab", "--files", text or self.text, "--size", "100", "--out", self.vocabulary]
-
-    def build_corpus(self, text: Path | None = None) -> list[Words]:
-        where: list[Words] = ["--tokenizer", self.vocabulary, "--out", self.corpus]
-        return ["corpus", "--files", text or self.text, *where, "--heldout", "0.1"]
-
-    def pretrain(self, corpus: Path | None = None, out: Path | None = None) -> list[Words]:
-        where: list[Words] = ["--corpus", corpus or self.corpus, "--run", out or self.run]
-        shape = ["--model.layers", "1", "--model.hidden", "16", "--model.heads", "2"]
-        phases = "[{length: 16, batch: 4, micro_batch: 4}]"
-        clock = ["--clock.steps", "3", "--phases", phases, "--evaluate.every", "3"]
-        numerics = ["--precision", "fp32", "--threads", "1", "--checkpoint.minutes", "0"]
-        return ["pretrain", *where, *shape, *clock, *numerics]
-
-    def finetune(self, *, dev: Path | None = None, out: Path | None = None) -> list[Words]:
-        where: list[Words] = ["--model", self.model, "--run", out or self.tuned]
-        files: list[Words] = ["--task.train", self.train, "--task.dev", dev or self.dev]
-        options = ["--epochs", "1", "--batch", "8", "--precision", "fp32", "--threads", "1"]
-        return ["finetune", *where, *files, *options]
+from small_world import Refused, Words, World, refusal_check, run
 
 
 @pytest.fixture(scope="module")
@@ -98,27 +38,9 @@ def world(built: Path, tmp_path: Path) -> World:
     return World(Path(shutil.copytree(built, tmp_path / "world")))
 
 
-Refused = Callable[..., str]
-
-
 @pytest.fixture
 def refused(world: World, capsys: pytest.CaptureFixture[str]) -> Refused:
-    """Run a command line that must be refused without touching the world."""
-
-    def check(words: list[Words], *fragments: str, status: int = 1) -> str:
-        before = contents(world.root)
-        capsys.readouterr()
-        assert run(*words) == status
-        error = capsys.readouterr().err
-        assert error.startswith("bothways: error: ")
-        assert error.count("error:") == 1
-        assert "Traceback" not in error
-        for fragment in fragments:
-            assert fragment in error
-        assert contents(world.root) == before
-        return error
-
-    return check
+    return refusal_check(world, capsys)
 
 
 def give_stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
@@ -480,174 +402,3 @@ def test_folders_of_something_else_are_not_written_to(world: World, refused: Ref
     ):
         refused(argv, "the folder exists and holds ", "choose another folder")
     refused(["convert", world.model, world.tuned], f"{world.tuned} exists already")
-
-
-# ---------------------------------------------------------------------------------------- full disk
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one MiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    try:
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True
-        )
-    except FileNotFoundError:
-        pytest.skip("there is no mount here")
-    if done.returncode:
-        pytest.skip("mounting a tmpfs needs more rights than this test has")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def leave(disk: Path, free: int) -> None:
-    """Fill a disk up to this many bytes."""
-    filler = disk / "filler"
-    filler.unlink(missing_ok=True)
-    filler.write_bytes(bytes(shutil.disk_usage(disk).free - free))
-
-
-def enlarge(disk: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,size=40m", str(disk)], check=True)
-
-
-def assert_disk_full(argv: list[Words], capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    assert run(*argv) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("bothways: error: ")
-    assert "No space left on device" in error
-    assert "The previous content is intact; free some space" in error
-    assert "Traceback" not in error
-
-
-def test_a_full_disk_while_learning_a_vocabulary(
-    world: World, small_disk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = Path(shutil.copytree(world.vocabulary, small_disk / "vocabulary"))
-    before = contents(out)
-    leave(small_disk, 8192)
-    argv = [*world.vocab(), "--out", out, "--size", "95"]
-    assert_disk_full(argv, capsys)
-    assert contents(out) == before
-    enlarge(small_disk)
-    assert run(*argv) == 0
-    assert contents(out) != before
-
-
-def test_a_full_disk_while_building_a_corpus(
-    world: World, small_disk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = Path(shutil.copytree(world.corpus, small_disk / "corpus"))
-    before = contents(out)
-    leave(small_disk, 24_000)
-    argv = [*world.build_corpus(), "--out", out, "--shard_tokens", "500"]
-    assert_disk_full(argv, capsys)
-    assert contents(out) == before
-    assert diagnose(out) == []
-    names = sorted(p.name for p in small_disk.iterdir())
-    assert names == [".partial-units-corpus", "corpus", "filler"]
-    enlarge(small_disk)
-    assert run(*argv) == 0
-    assert diagnose(out) == []
-
-
-@pytest.mark.parametrize("free", [0, 4096, 8192])
-def test_a_disk_that_is_full_before_training(
-    free: int, world: World, small_disk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    leave(small_disk, free)
-    argv = world.pretrain(out=small_disk / "run")
-    assert_disk_full(argv, capsys)
-    enlarge(small_disk)
-    assert run(*argv) == 0
-    assert diagnose(small_disk / "run") == []
-
-
-def test_a_full_disk_while_pretraining(
-    world: World, small_disk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The second checkpoint does not fit: the first is intact, and the same command goes on."""
-    out = small_disk / "run"
-    wide = [*world.pretrain(out=out), "--model.hidden", "32", "--log_every", "1"]
-    assert_disk_full([*wide, "--checkpoint.keep", "4"], capsys)
-    assert [p.name for p in (out / "checkpoints").iterdir() if diagnose(p) == []] != []
-    assert diagnose(out) == []
-    enlarge(small_disk)
-    assert run(*wide) == 0
-    assert "continuing after step" in capsys.readouterr().out
-    assert run(*wide, "--run", world.root / "unbroken") == 0
-    ours, theirs = (
-        load_file(r / "model" / "model.safetensors") for r in (out, world.root / "unbroken")
-    )
-    assert all((ours[name] == value).all() for name, value in theirs.items())
-
-
-def test_a_full_disk_while_finetuning(
-    world: World, small_disk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    leave(small_disk, 60_000)
-    argv = world.finetune(out=small_disk / "tuned")
-    assert_disk_full(argv, capsys)
-    enlarge(small_disk)
-    assert run(*argv) == 0
-    tuned = load_file(small_disk / "tuned" / "seed-0" / "model" / "model.safetensors")
-    unbroken = load_file(world.task_model / "model.safetensors")
-    assert all((tuned[name] == value).all() for name, value in unbroken.items())
-
-
-def test_a_full_disk_while_using_a_model(
-    world: World, small_disk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("vectors.npz", "predictions.tsv"):
-        (small_disk / name).write_bytes(b"precious")
-    leave(small_disk, 0)
-    out = small_disk / "vectors.npz"
-    assert_disk_full(["embed", world.model, "a", "b", "--out", out], capsys)
-    assert out.read_bytes() == b"precious"
-    out = small_disk / "predictions.tsv"
-    assert_disk_full(["predict", world.task_model, "a", "--out", out], capsys)
-    assert out.read_bytes() == b"precious"
-    assert_disk_full(["convert", world.model, small_disk / "model"], capsys)
-    assert not (small_disk / "model").exists()
-
-
-@pytest.mark.parametrize("verb", ["vocab", "corpus", "convert"])
-def test_a_write_that_fails_leaves_everything(
-    verb: str, world: World, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a full disk, where none can be mounted: flushing what was written fails."""
-
-    def fail(_: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("bothways.files.sync_files", fail)
-    argv: dict[str, list[Words]] = {
-        "vocab": [*world.vocab(), "--size", "95"],
-        # What is done of a corpus stays beside it, to be continued; not in the world's folder.
-        "corpus": [*world.build_corpus(), "--out", tmp_path / "corpus"],
-        "convert": ["convert", world.model, world.root / "new"],
-    }
-    refused(argv[verb], "cannot be written: No space left on device", "free some space")
-
-
-@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
-def test_a_checkpoint_that_cannot_be_written(
-    verb: str, world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(_: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    out = world.root / "new"
-    argv = world.pretrain(out=out) if verb == "pretrain" else world.finetune(out=out)
-    before = contents(world.root)
-    with monkeypatch.context() as patch:
-        patch.setattr("bothways.files.sync_files", fail)
-        assert_disk_full(argv, capsys)
-    after = contents(world.root)
-    assert {name: after.get(name) for name in before} == before
-    assert diagnose(out) == []
-    assert run(*argv) == 0
-    assert diagnose(out) == []

@@ -1,87 +1,57 @@
-"""Pre-training end to end: it learns, is continued exactly, and refuses what it should."""
+"""Pre-training end to end: it learns, records what it did, and refuses what it should."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shutil
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from bothways.config import (
-    CheckpointOptions,
     ClockOptions,
     CorpusConfig,
     EvaluateOptions,
     MaskOptions,
-    ModelConfig,
     OptimizerOptions,
     PairKind,
     PairOptions,
-    Phase,
-    PretrainConfig,
-    SizeOptions,
 )
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError, DiskError, ModelError, RunError, StoreError
-from bothways.model.folder import load_model, save_model
-from bothways.model.heads import Bert
-from bothways.model.weight_files import WEIGHTS
+from bothways.errors import ConfigError, RunError, StoreError
+from bothways.model.folder import load_model
 from bothways.pretraining import clock
 from bothways.pretraining import record as recording
 from bothways.pretraining import run as module
 from bothways.pretraining.evaluation import evaluation_batches
 from bothways.pretraining.record import draw_curves, log_window
 from bothways.pretraining.run import PretrainResult, pretrain
-from bothways.pretraining.start import starting_model
 from bothways.tokenization import Tokenizer
-from bothways.training.engine import Trainer
 from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.runfolder import LOCK, read_run
 from bothways.verbs import evaluate_pretraining
-from pretraining_examples import memory_store, small_disk
-
-Make = Callable[..., PretrainConfig]
-STEPS = 30
-ALWAYS = CheckpointOptions(minutes=1e-9)  # after every step
-NEVER = CheckpointOptions(minutes=1e9)
+from pretrain_runs import (
+    ALWAYS,
+    STEPS,
+    Make,
+    StoppedError,
+    after_step,
+    records,
+    short_recipe,
+    skip_what_takes_long,
+    stop,
+    weights,
+)
+from pretraining_examples import memory_store
 
 
 @pytest.fixture(scope="module")
 def make(tiny_corpus: Path) -> Make:
-    """A recipe of two phases and two micro-batches a step, seconds long."""
-
-    def config(run: Path, **changes: Any) -> PretrainConfig:
-        base = PretrainConfig(
-            corpus=str(tiny_corpus),
-            run=str(run),
-            model=SizeOptions(
-                size="tiny", layers=1, hidden=16, heads=2, intermediate=32, positions=64
-            ),
-            clock=ClockOptions(steps=STEPS),
-            phases=(
-                Phase(length=24, share=0.75, batch=16, micro_batch=8),
-                Phase(length=32, share=0.25, batch=8, micro_batch=4),
-            ),
-            optimizer=OptimizerOptions(lr=2e-2, warmup=0.1),
-            precision="fp32",
-            threads=1,
-            evaluate=EvaluateOptions(every=20, sequences=20),
-            checkpoint=NEVER,
-            log_every=1,
-        )
-        return replace(base, **changes)
-
-    return config
+    return short_recipe(tiny_corpus)
 
 
 @pytest.fixture(scope="module")
@@ -92,45 +62,9 @@ def unbroken(make: Make, tmp_path_factory: pytest.TempPathFactory) -> PretrainRe
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, unbroken: PretrainResult) -> None:
-    """Plots and flushes take longer than these runs; ``unbroken`` has had them by now."""
+    """``unbroken`` has its curves by now."""
     assert (unbroken.run / "curves.png").exists()
-    monkeypatch.setattr(module, "draw_curves", lambda _: None)
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-def weights(run: Path) -> bytes:
-    return (run / "model" / WEIGHTS).read_bytes()
-
-
-def records(run: Path) -> list[dict[str, Any]]:
-    """What was recorded, but for the speed."""
-    found = read_metrics(run / METRICS)
-    speed = ("tokens_per_second", "loader_wait")
-    return [{k: v for k, v in r.items() if k not in speed} for r in found]
-
-
-@contextlib.contextmanager
-def after_step(number: int, action: Callable[[], None]) -> Iterator[None]:
-    """Do something when the step of this number (from 0) has been computed."""
-    step = Trainer.step
-
-    def watched(self: Any, now: int, *args: Any) -> dict[str, float]:
-        stats = step(self, now, *args)
-        if now == number:
-            action()
-        return stats
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "step", watched)
-        yield
-
-
-class StoppedError(Exception):
-    """Stands for whatever ends a process."""
-
-
-def stop() -> None:
-    raise StoppedError
+    skip_what_takes_long(monkeypatch)
 
 
 # ------------------------------------------------------------------------------------- the result
@@ -323,166 +257,6 @@ def test_waiting_for_the_loader_is_shown_only_where_it_costs(
     assert read_metrics(tmp_path / METRICS) == [{"step": 1, "loss": 2.0, "loader_wait": share}]
 
 
-# ------------------------------------------------------------------------------------- continuing
-
-
-@pytest.mark.parametrize("number", [0, 21, 22, 29])
-def test_continued_after_a_crash(
-    unbroken: PretrainResult,
-    make: Make,
-    tmp_path: Path,
-    number: int,
-) -> None:
-    config = make(tmp_path / "run", checkpoint=ALWAYS)
-    with after_step(number, stop), pytest.raises(StoppedError):
-        pretrain(config)
-    result = pretrain(config)
-    assert weights(result.run) == weights(unbroken.run)
-    assert records(result.run) == records(unbroken.run), "no record is lost or twice there"
-    assert result.heldout == unbroken.heldout
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop_it_saves_first(
-    unbroken: PretrainResult,
-    make: Make,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    number: signal.Signals,
-) -> None:
-    before = signal.getsignal(number)
-    config = make(tmp_path / "run")
-    with after_step(14, lambda: os.kill(os.getpid(), number)), pytest.raises(KeyboardInterrupt):
-        pretrain(config)
-    assert "interrupted after step 15" in capsys.readouterr().out
-    assert signal.getsignal(number) == before
-    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-15"]
-    result = pretrain(config)
-    out = capsys.readouterr().out
-    assert "continuing after step 15" in out
-    assert "bits may differ" not in out
-    assert weights(result.run) == weights(unbroken.run)
-    assert records(result.run) == records(unbroken.run)
-
-
-def test_a_second_interrupt_stops_at_once(make: Make, tmp_path: Path) -> None:
-    def twice() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with after_step(3, twice), pytest.raises(KeyboardInterrupt):
-        pretrain(make(tmp_path / "run"))
-    assert not (tmp_path / "run" / "checkpoints").exists()
-
-
-def test_a_second_sigterm_changes_nothing(make: Make, tmp_path: Path) -> None:
-    def twice() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    with after_step(3, twice), pytest.raises(KeyboardInterrupt):
-        pretrain(make(tmp_path / "run"))
-    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-4"]
-
-
-def test_a_damaged_checkpoint_is_passed_over(
-    unbroken: PretrainResult,
-    make: Make,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    config = make(tmp_path / "run", checkpoint=ALWAYS)
-    with after_step(25, stop), pytest.raises(StoppedError):
-        pretrain(config)
-    with (tmp_path / "run" / "checkpoints" / "step-25" / WEIGHTS).open("r+b") as file:
-        file.truncate(1000)
-    result = pretrain(config)
-    out = capsys.readouterr().out
-    assert "skipping checkpoint step-25, which is damaged" in out
-    assert "continuing after step 24" in out
-    assert weights(result.run) == weights(unbroken.run)
-    for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():
-        (checkpoint / "training.json").write_text("{}")
-    with pytest.raises(RunError, match="none of the 2 checkpoints is intact"):
-        pretrain(config)
-
-
-def test_a_finished_run_stays_as_it_is(
-    unbroken: PretrainResult, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = shutil.copytree(unbroken.run, tmp_path / "run")
-    monkeypatch.setattr(Trainer, "step", lambda *_: pytest.fail("trained again"))
-    result = pretrain(make(folder))
-    assert result.heldout == unbroken.heldout
-    assert weights(folder) == weights(unbroken.run)
-    assert records(folder) == records(unbroken.run)
-
-
-def test_other_numerics_are_taken_said_and_recorded(
-    unbroken: PretrainResult,
-    make: Make,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    config = make(tmp_path / "run")
-    with (
-        after_step(27, lambda: os.kill(os.getpid(), signal.SIGTERM)),
-        pytest.raises(KeyboardInterrupt),
-    ):
-        pretrain(config)
-    result = pretrain(replace(config, precision="bf16", threads=2))
-    out = " ".join(capsys.readouterr().out.split())
-    assert "30 steps; bf16: requested; 2 threads" in out
-    assert "bits may differ from step 29: threads: 1 -> 2" in out
-    assert "bits may differ from step 29: precision: fp32 -> bf16" in out
-    (noted,) = read_run(result.run)["changes"]
-    assert noted["from_step"] == 29
-    assert sorted(noted["changes"]) == ["precision: fp32 -> bf16", "threads: 1 -> 2"]
-    assert weights(result.run) != weights(unbroken.run), "bf16 was really used"
-
-
-def test_numerics_changed_before_the_first_checkpoint_are_recorded(
-    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = make(tmp_path / "run", clock=ClockOptions(steps=3))
-    with pytest.raises(StoppedError), after_step(1, stop):
-        pretrain(config)
-    result = pretrain(replace(config, threads=2))
-    assert "bits may differ from step 1: threads: 1 -> 2" in " ".join(
-        capsys.readouterr().out.split()
-    )
-    (noted,) = read_run(result.run)["changes"]
-    assert noted == {**noted, "from_step": 1, "changes": ["threads: 1 -> 2"]}
-
-
-def test_plain_kernels_give_other_dropout_masks_and_say_so(
-    unbroken: PretrainResult, make: Make, tmp_path: Path
-) -> None:
-    result = pretrain(replace(make(tmp_path / "run"), kernels="plain"))
-    assert read_run(result.run)["resolved"]["kernels"] == "plain"
-    assert weights(result.run) != weights(unbroken.run), "the plain forms were really used"
-
-
-def test_a_full_disk_ends_the_run_and_loses_nothing(
-    unbroken: PretrainResult, make: Make, tmp_path: Path
-) -> None:
-    with small_disk(tmp_path / "disk", 2000) as disk:
-        config = make(disk / "run", checkpoint=ALWAYS)
-
-        def fill() -> None:
-            (disk / "ballast").write_bytes(bytes(shutil.disk_usage(disk).free - 40_000))
-
-        with (
-            after_step(20, fill),
-            pytest.raises(DiskError, match=r"No space left.*run the same command again"),
-        ):
-            pretrain(config)
-        (disk / "ballast").unlink()
-        result = pretrain(config)
-        assert weights(result.run) == weights(unbroken.run)
-        assert records(result.run) == records(unbroken.run)
-
-
 # ------------------------------------------------------------------------------ clocks and options
 
 
@@ -599,159 +373,6 @@ def test_measuring_with_another_vocabulary_is_refused(
     other = build("other", 0, 20, tokenizer=str(tmp_path / "vocabulary"))
     with pytest.raises(StoreError, match="another vocabulary"):
         pretrain(make(tmp_path / "run", evaluate=EvaluateOptions(corpus=str(other))))
-
-
-# ----------------------------------------------------------------------------------------- --start
-
-
-def starting(config: PretrainConfig) -> Bert:
-    return starting_model(config, TokenStore.open(config.corpus))
-
-
-def test_starting_from_a_model_goes_on_from_its_weights(
-    unbroken: PretrainResult, make: Make, tmp_path: Path
-) -> None:
-    config = make(tmp_path / "run", start=str(unbroken.model), clock=ClockOptions(steps=3))
-    state, theirs = starting(config).state_dict(), load_model(unbroken.model).model.state_dict()
-    assert all(torch.equal(state[name], theirs[name]) for name in theirs)
-    result = pretrain(config)
-    first = records(result.run)[0]
-    assert unbroken.heldout is not None
-    assert first["heldout_mlm_loss"] == pytest.approx(unbroken.heldout.mlm_loss)
-    assert read_run(result.run)["recipe"]["input.start"]
-    assert weights(result.run) != weights(unbroken.run)
-
-
-def test_heads_that_are_missing_are_drawn(
-    unbroken: PretrainResult, make: Make, tmp_path: Path
-) -> None:
-    loaded = load_model(unbroken.model)
-    loaded.model.masked_lm = loaded.model.next_sentence = None
-    save_model(tmp_path / "bare", loaded.model, loaded.tokenizer)
-    config = make(tmp_path / "run", start=str(tmp_path / "bare"), clock=ClockOptions(steps=2))
-    model, other = starting(config), starting(replace(config, seed=1))
-    assert model.masked_lm is not None
-    assert model.next_sentence is not None
-    assert other.masked_lm is not None
-    dense, output = model.masked_lm.dense.weight, model.next_sentence.output.weight
-    assert not torch.equal(dense[:2], output), "the two heads have numbers of their own"
-    assert not torch.equal(dense, other.masked_lm.dense.weight)
-    fresh = Bert(model.config, pretraining=True, seed=0)
-    assert fresh.masked_lm is not None
-    assert torch.equal(dense, fresh.masked_lm.dense.weight), "drawn as for a new model"
-    assert (pretrain(config).model / WEIGHTS).exists()
-
-
-@pytest.mark.parametrize("head", [{"classes": 3}, {"tags": 3}, {"spans": True}])
-def test_a_task_head_is_left_behind(
-    make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer, head: dict[str, Any]
-) -> None:
-    shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64)
-    save_model(tmp_path / "tuned", Bert(shape, **head), tiny_tokenizer)
-    config = make(tmp_path / "run", start=str(tmp_path / "tuned"), clock=ClockOptions(steps=1))
-    model = load_model(pretrain(config).model).model
-    assert model.task_head is None
-    assert model.masked_lm is not None
-
-
-@pytest.mark.parametrize(
-    ("given", "used"),
-    [
-        ({}, (0.3, 0.2)),
-        ({"dropout": 0.0}, (0.0, 0.2)),
-        ({"dropout": 0.0, "attention_dropout": 0.1}, (0.0, 0.1)),
-    ],
-)
-def test_the_dropout_of_a_start_is_its_own_or_that_of_the_options(
-    given: dict[str, float],
-    used: tuple[float, float],
-    make: Make,
-    tmp_path: Path,
-    tiny_tokenizer: Tokenizer,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64)
-    shape = replace(shape, dropout=0.3, attention_dropout=0.2)
-    save_model(tmp_path / "start", Bert(shape, pretraining=True), tiny_tokenizer)
-    config = make(
-        tmp_path / "run",
-        start=str(tmp_path / "start"),
-        model=SizeOptions(**given),
-        clock=ClockOptions(steps=1),
-    )
-    layer = starting(config).encoder.layers[0]
-    assert (layer.attention._probability, layer._probability) == used[::-1]
-    result = pretrain(config)
-    theirs = load_model(result.model).model.config
-    assert (theirs.dropout, theirs.attention_dropout) == used
-    said = f"dropout {used[0]:g}, of attention weights {used[1]:g}"
-    assert said in capsys.readouterr().out
-    recipe = read_run(result.run)["recipe"]
-    assert (recipe["model.dropout"], recipe["model.attention_dropout"]) == used
-    assert not {"model.size", "model.layers", "model.init"} & recipe.keys(), "they had no effect"
-    pretrain(replace(config, model=replace(config.model, size="base")))  # the same run
-
-
-def test_starting_from_an_older_weights_file(
-    unbroken: PretrainResult, make: Make, tmp_path: Path
-) -> None:
-    old = shutil.copytree(unbroken.model, tmp_path / "old")
-    torch.save(load_file(old / WEIGHTS), old / "pytorch_model.bin")
-    (old / WEIGHTS).unlink()
-    result = pretrain(make(tmp_path / "run", start=str(old), clock=ClockOptions(steps=1)))
-    assert read_run(result.run)["recipe"]["input.start"]
-
-
-def test_starting_from_other_weights_is_another_run(
-    unbroken: PretrainResult, make: Make, tmp_path: Path
-) -> None:
-    model = shutil.copytree(unbroken.model, tmp_path / "model")
-    config = make(tmp_path / "run", start=str(model), clock=ClockOptions(steps=1))
-    pretrain(config)
-    shutil.copy(unbroken.run / "checkpoints" / f"step-{STEPS}" / "config.json", model)
-    pretrain(config)  # nothing that counts has changed
-    loaded = load_model(model)
-    save_model(model, Bert(loaded.model.config, pretraining=True, seed=8), loaded.tokenizer)
-    with pytest.raises(RunError, match=r"input\.start"):
-        pretrain(config)
-
-
-def test_starting_from_what_does_not_fit_is_refused(
-    make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer
-) -> None:
-    def saved(name: str, tokenizer: Tokenizer, positions: int) -> str:
-        shape = ModelConfig(tokenizer.vocab_size, 1, 16, 2, 32, positions=positions)
-        save_model(tmp_path / name, Bert(shape), tokenizer)
-        return str(tmp_path / name)
-
-    other = Tokenizer.from_pieces([*tiny_tokenizer.pieces, "extra"])
-    with pytest.raises(StoreError, match="built with another vocabulary"):
-        pretrain(make(tmp_path / "run", start=saved("other", other, 64)))
-    with pytest.raises(ConfigError, match="length 32 is over the 30 positions"):
-        pretrain(make(tmp_path / "run", start=saved("short", tiny_tokenizer, 30)))
-    with pytest.raises(ModelError, match="does not exist"):
-        pretrain(make(tmp_path / "run", start=str(tmp_path / "nowhere")))
-    assert not (tmp_path / "run").exists()
-
-
-def test_pairs_need_a_start_with_two_segments(
-    make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer
-) -> None:
-    shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64, segments=1)
-    save_model(tmp_path / "one", Bert(shape), tiny_tokenizer)
-    config = make(tmp_path / "run", start=str(tmp_path / "one"), clock=ClockOptions(steps=1))
-    with pytest.raises(ConfigError, match=r"one distinguishes no segments .*--pairs\.kind full or"):
-        pretrain(config)
-    assert not (tmp_path / "run").exists()
-    assert pretrain(replace(config, pairs=PairOptions(kind="full"))).steps == 1
-
-
-def test_a_task_head_is_dropped(make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
-    shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64)
-    save_model(tmp_path / "task", Bert(shape, classes=3), tiny_tokenizer)
-    config = make(tmp_path / "run", start=str(tmp_path / "task"), clock=ClockOptions(steps=1))
-    names = json.loads((pretrain(config).model / "config.json").read_text())
-    assert names["architectures"] == ["BertForPreTraining"]
 
 
 def test_there_are_no_curves_before_the_first_record(tmp_path: Path) -> None:

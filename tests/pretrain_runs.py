@@ -1,0 +1,99 @@
+"""Pre-training runs of seconds, and ways to stop them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bothways.config import (
+    CheckpointOptions,
+    ClockOptions,
+    EvaluateOptions,
+    OptimizerOptions,
+    Phase,
+    PretrainConfig,
+    SizeOptions,
+)
+from bothways.model.weight_files import WEIGHTS
+from bothways.pretraining import run as module
+from bothways.training.engine import Trainer
+from bothways.training.monitor import METRICS, read_metrics
+
+Make = Callable[..., PretrainConfig]
+STEPS = 30
+ALWAYS = CheckpointOptions(minutes=1e-9)  # after every step
+NEVER = CheckpointOptions(minutes=1e9)
+
+
+def short_recipe(corpus: Path) -> Make:
+    """A function that makes recipes of two phases and two micro-batches a step, seconds long."""
+
+    def config(run: Path, **changes: Any) -> PretrainConfig:
+        base = PretrainConfig(
+            corpus=str(corpus),
+            run=str(run),
+            model=SizeOptions(
+                size="tiny", layers=1, hidden=16, heads=2, intermediate=32, positions=64
+            ),
+            clock=ClockOptions(steps=STEPS),
+            phases=(
+                Phase(length=24, share=0.75, batch=16, micro_batch=8),
+                Phase(length=32, share=0.25, batch=8, micro_batch=4),
+            ),
+            optimizer=OptimizerOptions(lr=2e-2, warmup=0.1),
+            precision="fp32",
+            threads=1,
+            evaluate=EvaluateOptions(every=20, sequences=20),
+            checkpoint=NEVER,
+            log_every=1,
+        )
+        return replace(base, **changes)
+
+    return config
+
+
+def skip_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plots and flushes to disk take longer than these runs."""
+    monkeypatch.setattr(module, "draw_curves", lambda _: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def weights(run: Path) -> bytes:
+    return (run / "model" / WEIGHTS).read_bytes()
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    """What was recorded, but for the speed."""
+    found = read_metrics(run / METRICS)
+    speed = ("tokens_per_second", "loader_wait")
+    return [{k: v for k, v in r.items() if k not in speed} for r in found]
+
+
+@contextlib.contextmanager
+def after_step(number: int, action: Callable[[], None]) -> Iterator[None]:
+    """Do something when the step of this number (from 0) has been computed."""
+    step = Trainer.step
+
+    def watched(self: Any, now: int, *args: Any) -> dict[str, float]:
+        stats = step(self, now, *args)
+        if now == number:
+            action()
+        return stats
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "step", watched)
+        yield
+
+
+class StoppedError(Exception):
+    """Stands for whatever ends a process."""
+
+
+def stop() -> None:
+    raise StoppedError

@@ -1,0 +1,207 @@
+"""Pre-training that was stopped, killed or ran out of disk continues to the same bits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bothways.config import (
+    ClockOptions,
+)
+from bothways.errors import DiskError, RunError
+from bothways.model.weight_files import WEIGHTS
+from bothways.pretraining.run import PretrainResult, pretrain
+from bothways.training.engine import Trainer
+from bothways.training.runfolder import read_run
+from pretrain_runs import (
+    ALWAYS,
+    Make,
+    StoppedError,
+    after_step,
+    records,
+    short_recipe,
+    skip_what_takes_long,
+    stop,
+    weights,
+)
+from pretraining_examples import small_disk
+
+
+@pytest.fixture(scope="module")
+def make(tiny_corpus: Path) -> Make:
+    return short_recipe(tiny_corpus)
+
+
+@pytest.fixture(scope="module")
+def unbroken(make: Make, tmp_path_factory: pytest.TempPathFactory) -> PretrainResult:
+    """A run that was never stopped. Read only."""
+    return pretrain(make(tmp_path_factory.mktemp("unbroken") / "run"))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, unbroken: PretrainResult) -> None:
+    """``unbroken`` has its curves by now."""
+    assert (unbroken.run / "curves.png").exists()
+    skip_what_takes_long(monkeypatch)
+
+
+@pytest.mark.parametrize("number", [0, 21, 22, 29])
+def test_continued_after_a_crash(
+    unbroken: PretrainResult,
+    make: Make,
+    tmp_path: Path,
+    number: int,
+) -> None:
+    config = make(tmp_path / "run", checkpoint=ALWAYS)
+    with after_step(number, stop), pytest.raises(StoppedError):
+        pretrain(config)
+    result = pretrain(config)
+    assert weights(result.run) == weights(unbroken.run)
+    assert records(result.run) == records(unbroken.run), "no record is lost or twice there"
+    assert result.heldout == unbroken.heldout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_it_saves_first(
+    unbroken: PretrainResult,
+    make: Make,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+) -> None:
+    before = signal.getsignal(number)
+    config = make(tmp_path / "run")
+    with after_step(14, lambda: os.kill(os.getpid(), number)), pytest.raises(KeyboardInterrupt):
+        pretrain(config)
+    assert "interrupted after step 15" in capsys.readouterr().out
+    assert signal.getsignal(number) == before
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-15"]
+    result = pretrain(config)
+    out = capsys.readouterr().out
+    assert "continuing after step 15" in out
+    assert "bits may differ" not in out
+    assert weights(result.run) == weights(unbroken.run)
+    assert records(result.run) == records(unbroken.run)
+
+
+def test_a_second_interrupt_stops_at_once(make: Make, tmp_path: Path) -> None:
+    def twice() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with after_step(3, twice), pytest.raises(KeyboardInterrupt):
+        pretrain(make(tmp_path / "run"))
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_second_sigterm_changes_nothing(make: Make, tmp_path: Path) -> None:
+    def twice() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with after_step(3, twice), pytest.raises(KeyboardInterrupt):
+        pretrain(make(tmp_path / "run"))
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-4"]
+
+
+def test_a_damaged_checkpoint_is_passed_over(
+    unbroken: PretrainResult,
+    make: Make,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = make(tmp_path / "run", checkpoint=ALWAYS)
+    with after_step(25, stop), pytest.raises(StoppedError):
+        pretrain(config)
+    with (tmp_path / "run" / "checkpoints" / "step-25" / WEIGHTS).open("r+b") as file:
+        file.truncate(1000)
+    result = pretrain(config)
+    out = capsys.readouterr().out
+    assert "skipping checkpoint step-25, which is damaged" in out
+    assert "continuing after step 24" in out
+    assert weights(result.run) == weights(unbroken.run)
+    for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():
+        (checkpoint / "training.json").write_text("{}")
+    with pytest.raises(RunError, match="none of the 2 checkpoints is intact"):
+        pretrain(config)
+
+
+def test_a_finished_run_stays_as_it_is(
+    unbroken: PretrainResult, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = shutil.copytree(unbroken.run, tmp_path / "run")
+    monkeypatch.setattr(Trainer, "step", lambda *_: pytest.fail("trained again"))
+    result = pretrain(make(folder))
+    assert result.heldout == unbroken.heldout
+    assert weights(folder) == weights(unbroken.run)
+    assert records(folder) == records(unbroken.run)
+
+
+def test_other_numerics_are_taken_said_and_recorded(
+    unbroken: PretrainResult,
+    make: Make,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = make(tmp_path / "run")
+    with (
+        after_step(27, lambda: os.kill(os.getpid(), signal.SIGTERM)),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        pretrain(config)
+    result = pretrain(replace(config, precision="bf16", threads=2))
+    out = " ".join(capsys.readouterr().out.split())
+    assert "30 steps; bf16: requested; 2 threads" in out
+    assert "bits may differ from step 29: threads: 1 -> 2" in out
+    assert "bits may differ from step 29: precision: fp32 -> bf16" in out
+    (noted,) = read_run(result.run)["changes"]
+    assert noted["from_step"] == 29
+    assert sorted(noted["changes"]) == ["precision: fp32 -> bf16", "threads: 1 -> 2"]
+    assert weights(result.run) != weights(unbroken.run), "bf16 was really used"
+
+
+def test_numerics_changed_before_the_first_checkpoint_are_recorded(
+    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make(tmp_path / "run", clock=ClockOptions(steps=3))
+    with pytest.raises(StoppedError), after_step(1, stop):
+        pretrain(config)
+    result = pretrain(replace(config, threads=2))
+    assert "bits may differ from step 1: threads: 1 -> 2" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    (noted,) = read_run(result.run)["changes"]
+    assert noted == {**noted, "from_step": 1, "changes": ["threads: 1 -> 2"]}
+
+
+def test_plain_kernels_give_other_dropout_masks_and_say_so(
+    unbroken: PretrainResult, make: Make, tmp_path: Path
+) -> None:
+    result = pretrain(replace(make(tmp_path / "run"), kernels="plain"))
+    assert read_run(result.run)["resolved"]["kernels"] == "plain"
+    assert weights(result.run) != weights(unbroken.run), "the plain forms were really used"
+
+
+def test_a_full_disk_ends_the_run_and_loses_nothing(
+    unbroken: PretrainResult, make: Make, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", 2000) as disk:
+        config = make(disk / "run", checkpoint=ALWAYS)
+
+        def fill() -> None:
+            (disk / "ballast").write_bytes(bytes(shutil.disk_usage(disk).free - 40_000))
+
+        with (
+            after_step(20, fill),
+            pytest.raises(DiskError, match=r"No space left.*run the same command again"),
+        ):
+            pretrain(config)
+        (disk / "ballast").unlink()
+        result = pretrain(config)
+        assert weights(result.run) == weights(unbroken.run)
+        assert records(result.run) == records(unbroken.run)
