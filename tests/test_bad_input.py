@@ -1,7 +1,7 @@
 """Every bad input a user may bring, through the command line.
 
 Each gives one message that says where, which limit and what to do, an exit status that is not 0,
-and leaves whatever was there as it was: :func:`refused` compares every byte under the folder.
+and leaves whatever was there as it was: ``refusal_check`` compares every byte under the folder.
 """
 
 from __future__ import annotations

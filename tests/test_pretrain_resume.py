@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.config import (
-    ClockOptions,
-)
+from bothways.config import ClockOptions
 from bothways.errors import DiskError, RunError
 from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining.run import PretrainResult, pretrain

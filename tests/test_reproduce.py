@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -29,13 +28,11 @@ from bothways.config import (
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.files import sha256
 from bothways.model.folder import WEIGHTS, load_model
-from bothways.reproduce import embedded, execute, forecast, grid, notes, steps
+from bothways.reproduce import embedded, execute, forecast, grid, steps
 from bothways.reproduce.changes import changed
 from bothways.reproduce.embedded import TextOptions
 from bothways.reproduce.execute import Ledger, arguments, compute_all
 from bothways.reproduce.grid import make_grid
-from bothways.reproduce.report import as_published, markdown, record, shown
-from bothways.reproduce.results import Cell, Score, cells
 from bothways.reproduce.run import reproduce
 from bothways.reproduce.scales import SCALES
 from bothways.reproduce.steps import Step
@@ -380,140 +377,6 @@ def test_a_jobs_command_line_gives_its_options(world: dict[str, Any]) -> None:
         ReproduceConfig, arguments(config), prog="x", description="", positional=("name",)
     )
     assert read == config
-
-
-# --------------------------------------------------------------------------------------- rendering
-
-
-def test_cells_say_how_many_runs_and_what_became_of_them() -> None:
-    scores = (Score(80.0, 0, 0), Score(82.0, 0, 1, collapsed=True), Score(84.0, 1, 0))
-    cell = Cell(scores, 4, missing=("not finished",))
-    assert shown(cell) == "82.0 ± 2.0 (3 of 4) (1 collapsed)"
-    assert cell.pretrain_std == pytest.approx(math.sqrt(4.5))
-    assert shown(Cell((), 2, missing=("x",))) == "–"
-    assert shown(Cell((), 1, diverged=("x",))) == "diverged"
-    assert shown(Cell(scores[:1], 1), digits=3) == "80.000"
-    assert [as_published(f) for f in (94.0, 86.05, 5.84, 3.5)] == ["94.0", "86.05", "5.84", "3.5"]
-
-
-def test_test_scores_and_held_out_text_find_their_places(
-    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(monkeypatch)
-    for name, expected in (
-        ("table7", [[70.0, 70.0], *[[50.0, 40.0]] * 6]),
-        ("masks", [[30.0, 80.0, 80.0]] * 2),
-        ("table6", [[9.0, 80.0, 80.0, 80.0]] * 6),
-    ):
-        config = ReproduceConfig(name, scale="cpu", **world)
-        reproduce(config)
-        found = make_grid(TABLES[name], SCALES["cpu"], config)
-        means = [[cell.mean for cell in row] for row in cells(found, Ledger(Path(config.out)))]
-        assert means == [pytest.approx(row) for row in expected], name
-
-
-def test_the_record_holds_every_run_and_the_fingerprint_what_it_depends_on(
-    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(monkeypatch)
-    config = ReproduceConfig("figure5", scale="cpu", **world, pretrain_seeds=(0, 1))
-    reproduce(config)
-    found, ledger = make_grid(TABLES["figure5"], SCALES["cpu"], config), Ledger(Path(config.out))
-    told = record(found, cells(found, ledger), ledger, config)
-    assert told["complete"]
-    runs = told["rows"][0]["cells"][0]["runs"]
-    assert [(r["pretrain_seed"], r["seed"]) for r in runs] == [
-        (p, s) for p in (0, 1) for s in (0, 1, 2)
-    ]
-    assert all(step["attempts"] and step["machine"]["cores"] for step in told["steps"])
-    other = make_grid(TABLES["figure5"], SCALES["cpu"], dataclasses.replace(config, seeds=(0, 1)))
-    assert told["fingerprint"] != record(other, cells(other, ledger), ledger, config)["fingerprint"]
-    text = markdown(found, cells(found, ledger), ledger, config)
-    assert "| masked LM | 400 | 80.0 ± 0.0 |" in text
-    assert "published |" not in text.split("## ")[0], "the figure prints no numbers"
-
-
-def test_the_settings_say_what_is_masked_and_paired(world: dict[str, Any], tmp_path: Path) -> None:
-    path = tmp_path / "own.yaml"
-    path.write_text("masking: {rate: 0.25, kind: words}\npairs: {kind: order}\n")
-    config = ReproduceConfig("table8", scale="cpu", **world, recipe=str(path))
-    found, ledger = make_grid(TABLES["table8"], SCALES["cpu"], config), Ledger(Path(config.out))
-    text = markdown(found, cells(found, ledger), ledger, config)
-    assert "| pairs.kind order; masking.kind words, masking.rate 0.25; unless" in text
-
-
-@pytest.mark.parametrize("name", list(TABLES))
-def test_every_table_draws_with_nothing_there(name: str, world: dict[str, Any]) -> None:
-    from bothways.reproduce.plot import draw
-
-    found = grid_of(name, "cpu", **world)
-    assert draw(found, cells(found, Ledger(Path(world["out"])))).startswith(b"\x89PNG")
-
-
-def test_the_plan_says_what_is_done_and_what_is_left(
-    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(monkeypatch)
-    config = ReproduceConfig("masks", scale="cpu", **world)
-    before = reproduce(dataclasses.replace(config, plan=True))
-    assert not Path(config.out).exists(), "a plan computes nothing"
-    assert "16.4 M" in before
-    steps = len(grid_of("masks", "cpu", **world).steps)
-    assert f"{steps} steps, 0 done" in before
-    reproduce(config)
-    after = reproduce(dataclasses.replace(config, plan=True))
-    assert f"{steps} steps, {steps} done; about 0.0 hours left" in after
-
-
-def test_steps_of_another_precision_or_device_are_kept_and_named(
-    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither is in a step's name."""
-    pretend(monkeypatch)
-    config = ReproduceConfig("masking-rate", scale="cpu", **world, tasks=("mrpc",))
-    found = grid_of("masking-rate", "cpu", **world, tasks=("mrpc",))
-    ledger = Ledger(Path(world["out"]))
-    reproduce(config)
-    runs = kinds(found, "pretrain")
-
-    def recorded(step: Step, precision: str, device: str) -> None:
-        told = {**(ledger.record(step) or {}), "run": {"precision": precision, "device": device}}
-        ledger.path(step).write_text(json.dumps(told))
-
-    recorded(runs[0], "fp32", "cpu")
-    recorded(runs[1], "fp32", "cpu")
-
-    def shown(**asked: Any) -> str:
-        return reproduce(dataclasses.replace(config, plan=True, **asked))
-
-    told = shown(precision="bf16")
-    assert "Computed with fp32 on cpu, not with bf16 as requested, and kept" in told
-    assert f"(a new --out computes them again): {runs[0].name}, {runs[1].name}" in told
-    assert "not with cuda as requested" in shown(device="cuda")
-    for same in ({}, {"precision": "fp32", "device": "cpu"}, {"precision": "bf16", "steps": 9}):
-        assert "as requested" not in shown(**same)
-    assert "Rows differ" not in reproduce(config)
-    recorded(runs[1], "bf16", "NVIDIA H100")
-    assert "not with cuda as requested" in shown(device="cuda")
-    assert (
-        "- Rows differ in how they were computed, pre-training: fp32 on cpu for 15%; "
-        "bf16 on NVIDIA H100 for 30%.\n"
-    ) in reproduce(config)
-
-
-@pytest.mark.parametrize(("tokens", "same"), [(4000 * 0.9 * 32 * 128 - 1, False), (5e7, True)])
-def test_static_masks_that_never_repeat_are_named(
-    tokens: float, same: bool, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At cpu scale masks are repeated after one pass, which the longest phase may not complete."""
-    pretend(monkeypatch)
-    made = SimpleNamespace(report={"train": {"tokens": int(tokens)}})
-    monkeypatch.setattr(notes, "Manifest", SimpleNamespace(read=lambda _: made))
-    config = ReproduceConfig("masks", scale="cpu", **world)
-    assert ("both rows are the same" in reproduce(dataclasses.replace(config, plan=True))) == same
-    assert ("both rows are the same" in reproduce(config)) == same
-    rate = dataclasses.replace(config, name="masking-rate", plan=True)
-    assert "both rows are the same" not in reproduce(rate), "whose masks are drawn again"
 
 
 # ------------------------------------------------------------------------------------- in earnest
