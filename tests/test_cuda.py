@@ -135,7 +135,9 @@ def test_flat_attention_is_the_librarys() -> None:
     spans = Spans.of(np.array([0, 5, 9, 40]), GPU)
     q, k, v = (torch.randn(40, 2, 64, device=GPU, dtype=torch.bfloat16) for _ in range(3))
     for causal, window in ((False, (-1, -1)), (True, (-1, 0))):
-        theirs = varlen.varlen_attn(q, k, v, spans.ends, spans.ends, 31, 31, window_size=window)
+        theirs = varlen.varlen_attn(
+            q, k, v, spans.cu_seqlens, spans.cu_seqlens, 31, 31, window_size=window
+        )
         assert torch.equal(attend_varlen(q, k, v, VarlenLayout(spans, spans, causal)), theirs)
 
 
@@ -189,7 +191,7 @@ def test_dropout_keeps_the_mean_and_follows_the_key() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_fused_cross_entropy(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bothways.model.losses._ROWS_BYTES_GPU", 4 * 64 * 7)
+    monkeypatch.setattr("bothways.model.losses._CHUNK_BYTES_GPU", 4 * 64 * 7)
     ids = torch.randint(0, 60, (50,), device=GPU)
     ids[::7] = IGNORE
     leaves = [torch.randn(s, device=GPU) for s in ((50, 16), (64, 16), (64,))]

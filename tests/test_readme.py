@@ -329,7 +329,8 @@ def named_files(document: str) -> set[str]:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_named_files_exist(document: str) -> None:
     named = named_files(document)
-    assert document == "benchmarks/README.md" or named, "nothing found; is the pattern broken?"
+    unnamed = ("benchmarks/README.md", "CHANGELOG.md")
+    assert document in unnamed or named, "nothing found; is the pattern broken?"
     missing = sorted(name for name in named if not (ROOT / name).resolve().exists())
     assert not missing, f"{document} names files that are not there"
 

@@ -55,7 +55,8 @@ class TaskOptions:
     name: str = "task"
     """Name of the task in reports."""
     train: str = free("")
-    """Training file: .tsv, .csv or .jsonl; CoNLL columns for tagging; SQuAD's .json for spans."""
+    """Training file: .tsv, .txt, .csv, .jsonl or .json; CoNLL columns for tagging; SQuAD's .json
+    for spans."""
     dev: str = free("")
     """Development file: evaluated on after training, and used for selection and tuning."""
     test: str | None = free(None)

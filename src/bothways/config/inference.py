@@ -72,8 +72,8 @@ class PredictConfig:
     text_b: str | None = None
     """Second text of each pair, the same for all texts."""
     file: str | None = None
-    """File to label, with the columns of fine-tuning (.tsv, .csv, .jsonl; CoNLL columns for
-    tagging), or questions to answer (SQuAD's .json)."""
+    """File to label, with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json; CoNLL
+    columns for tagging), or questions to answer (SQuAD's .json)."""
     out: str | None = None
     """File to write the predictions to: .tsv; CoNLL columns for tagging; SQuAD's .json for answers,
     with the n-best answers in X_nbest.json next to X.json (next to X.tsv, the answers are in
@@ -180,8 +180,8 @@ class EvaluateConfig:
     """Model folder, as written by `bothways finetune` or `bothways pretrain`; or a run folder of
     finetune, to average the models of all seeds."""
     file: str
-    """Labelled file with the columns of fine-tuning (.tsv, .csv, .jsonl; CoNLL columns for
-    tagging); questions with answers (SQuAD's .json); or a corpus folder, whose held-out split
+    """Labelled file with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json; CoNLL columns
+    for tagging); questions with answers (SQuAD's .json); or a corpus folder, whose held-out split
     measures masked LM and next sentence prediction."""
     precision: Precision = "fp32"
     """Compute precision for a labelled file; auto uses bf16 if the GPU supports it or a short

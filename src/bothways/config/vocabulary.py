@@ -23,15 +23,15 @@ class LearningOptions:
     """Lowercase and strip accents, as uncased BERT does."""
     normalization: Literal["auto", "bert", "composed"] = "auto"
     """Text normalization. bert: as in the original. composed: NFC, which keeps Hangul syllables and
-    kana voicing marks whole. auto: composed if at least a third of the letters are Hangul or kana,
+    kana voicing marks whole. auto: composed if more than a third of the letters are Hangul or kana,
     else bert."""
     min_count: int = 2
     """Minimum count of a pair of pieces to be merged."""
     min_pair_count: int = 100
     """Minimum count of a pair with --score ratio, which prefers rare pairs."""
     alphabet: int | None = None
-    """Number of distinct characters kept; rarer ones become [UNK]. Default: 1,000, or 4,000 if at
-    least a third of the letters are East Asian."""
+    """Number of distinct characters kept; rarer ones become [UNK]. Default: 1,000, or 4,000 if
+    more than a third of the letters are East Asian."""
     unused: int = 0
     """Number of placeholder tokens [unused0], [unused1], ... to reserve."""
     workers: int = free(-1)
@@ -58,7 +58,7 @@ class VocabularyConfig(LearningOptions):
     """Learn a vocabulary from text files."""
 
     files: tuple[str, ...]
-    """Text files, folders or globs (.txt, .txt.gz, .txt.xz)."""
+    """Text files, folders or globs (.txt, .txt.gz, .txt.xz, .txt.zst)."""
     out: str
     """Folder to write vocab.txt, tokenizer.json and vocabulary-report.json to."""
     heldout: tuple[str, ...] = ()

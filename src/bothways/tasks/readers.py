@@ -66,7 +66,7 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     """Read the columns that the task names.
 
     Args:
-        path: a ``.tsv`` (or ``.txt`` of the same form), ``.jsonl`` or ``.json`` file.
+        path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl`` or ``.json`` file.
         options: which columns hold texts and label, whether a TSV file has a header, and what to do
             with broken lines.
         labelled: read the label too. If not, the file needs no label column.

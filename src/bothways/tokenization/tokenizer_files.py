@@ -1,4 +1,4 @@
-"""Reading the files of a tokenizer; ``tokenizer`` checks their content."""
+"""Reading the files of a tokenizer; ``pieces`` has the checks of their content."""
 
 from __future__ import annotations
 
