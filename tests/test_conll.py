@@ -69,6 +69,17 @@ def test_what_breaks_the_scheme_is_named_or_repaired(tmp_path: Path) -> None:
     assert read(tmp_path, "a NN\nb DT\n").scheme == "none"
 
 
+def test_prefixes_of_other_schemes(tmp_path: Path) -> None:
+    found = read(tmp_path, "a B-X\nb I-X\nc L-X\nd U-Y\ne O\n")
+    assert found.tags == [["B-X", "I-X", "E-X", "S-Y", "O"]]
+    assert found.scheme == "bioes"
+    assert read(tmp_path, "a B-X\nb M-X\nc E-X\n").tags == [["B-X", "I-X", "E-X"]]
+    for broken in ("refuse", "repair"):  # read as outside, the entity would be lost
+        options = TaggingOptions(broken=broken)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=r":2: the tag 'C-X' has no prefix that says"):
+            read(tmp_path, "a B-X\nb C-X\n", options)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -80,6 +80,9 @@ def test_json_labels(tmp_path: Path) -> None:
     rows = read_rows(write(tmp_path, "\n".join(lines), "d.jsonl"), SINGLE, labelled=True)
     assert rows.labels == ["x", "3", "2.5", "true"]
     assert rows.a == ["t\tt"] * 4
+    missing = '{"label": 1, "sentence": "a"}\n{"label": NaN, "sentence": "b"}\n'
+    with pytest.raises(InputError, match=r"d\.jsonl:2: key 'label' holds NaN; a missing label"):
+        read_rows(write(tmp_path, missing, "d.jsonl"), SINGLE, labelled=True)
 
 
 @pytest.mark.parametrize(

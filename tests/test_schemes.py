@@ -16,6 +16,7 @@ from bothways.tasks.schemes import (
     scheme_tags,
     scheme_violations,
     score_entities,
+    standard_tag,
     write_tags,
 )
 
@@ -44,6 +45,20 @@ def test_every_scheme_keeps_every_entity(drawn: tuple[list[EntitySpan], int]) ->
         tags = write_tags(found, words, scheme)
         assert entity_spans(tags) == found
         assert scheme_violations(tags, scheme) == []
+
+
+@given(sentences())
+def test_other_letters_for_bioes(drawn: tuple[list[EntitySpan], int]) -> None:
+    found, words = drawn
+    tags = write_tags(found, words, "bioes")
+    bilou = [t.replace("E-", "L-").replace("S-", "U-") for t in tags]
+    bmes = [t.replace("I-", "M-") for t in tags]
+    for other in (bilou, bmes):
+        assert entity_spans(other) == found
+        assert [standard_tag(tag) for tag in other] == tags
+        assert scheme_violations(other, "bioes") == []
+    assert find_scheme([["U-PER", "O", "B-PER", "L-PER"]]) == "bioes"
+    assert find_scheme([["B", "M", "E", "S"]]) == "none"  # letters alone may be anything
 
 
 def test_the_schemes_by_hand() -> None:

@@ -291,6 +291,32 @@ def test_a_segmenter_is_trained_and_used_again(tmp_path: Path) -> None:
     assert set(load(tmp_path / "run/seed-0/model").tag("w1 w2 w3").tags) <= set("BMES")
 
 
+@pytest.mark.parametrize(
+    ("labels", "scheme"),
+    [
+        ("O B-A I-A L-A U-A", "bioes"),
+        ("O B-A M-A E-A S-A", "bioes"),
+        ("O B-A I-A", "iob2"),
+        ("O I-A", "iob1"),  # of a file in which no two entities touched
+    ],
+)
+def test_heads_trained_elsewhere_in_other_schemes(tmp_path: Path, labels: str, scheme: str) -> None:
+    options = dataclasses.replace(tagging(), labels=tuple(labels.split()))
+    content = "w1 B-A\nw2 I-A\nw3 L-A\nw4 O\nw5 U-A\n"
+    task, part = encode(tmp_path, content, options)
+    assert task.learned_scheme == scheme
+    decoded = task.decode(part, perfect(task, part))
+    assert decoded == [["B-A", "I-A", "E-A", "O", "S-A"]]
+    assert task.measure(part, decoded).scores == dict.fromkeys(task.metrics, 1.0)
+
+
+def test_metrics_do_not_matter_where_nothing_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "words.conll").write_text("w1\nw2\n")
+    options = dataclasses.replace(tagging(), labels=("O", "NAME"), metrics=("f1",))
+    rows = TaggingTask.read(tmp_path / "words.conll", options, labelled=False)
+    assert TaggingTask.define(options, rows).metrics == ()
+
+
 def test_an_unknown_tag_in_dev_is_named_with_its_line(tmp_path: Path) -> None:
     task, _ = encode(tmp_path, FILES["iob2"], tagging())
     path = tmp_path / "dev.conll"

@@ -15,7 +15,13 @@ from pathlib import Path
 from bothways.config import Scheme, TaggingOptions
 from bothways.errors import InputError
 from bothways.tasks.readers import listed, text_lines
-from bothways.tasks.schemes import find_scheme, scheme_violations
+from bothways.tasks.schemes import (
+    OUTSIDE,
+    find_scheme,
+    parse_tag,
+    scheme_violations,
+    standard_tag,
+)
 
 DOCUMENT = "-DOCSTART-"
 
@@ -28,7 +34,8 @@ class Sentences:
         path: the file.
         words: of each sentence, at least one.
         lines: the line of each word, from 1.
-        tags: of each word, as written; None if the file was read without tags.
+        tags: of each word, those of entities in the letters of BIOES; None if the file was read
+            without tags.
         unchecked_tags: the tag column of a file read without labels, as it is, to be written next
             to predictions; None if the file has no such column.
         documents: the number of each sentence's document, not decreasing.
@@ -168,6 +175,9 @@ def _with_scheme(sentences: Sentences, options: TaggingOptions) -> Sentences:
     """The same sentences with the scheme of their tags, and a count of the tags that break it."""
     assert sentences.tags is not None
     scheme: Scheme = find_scheme(sentences.tags) if options.scheme == "auto" else options.scheme
+    if scheme == "none":
+        return replace(sentences, scheme=scheme)
+    _refuse_unknown_prefixes(sentences)
     broken = 0
     for tags, lines in zip(sentences.tags, sentences.lines, strict=True):
         breaking = scheme_violations(tags, scheme)
@@ -183,4 +193,20 @@ def _with_scheme(sentences: Sentences, options: TaggingOptions) -> Sentences:
                 path=sentences.path,
                 line=lines[word],
             )
-    return replace(sentences, scheme=scheme, broken=broken)
+    standard = [[standard_tag(tag) for tag in tags] for tags in sentences.tags]
+    return replace(sentences, tags=standard, scheme=scheme, broken=broken)
+
+
+def _refuse_unknown_prefixes(sentences: Sentences) -> None:
+    """Refuse tags that would count as outside of entities although they are not O."""
+    assert sentences.tags is not None
+    for tags, lines in zip(sentences.tags, sentences.lines, strict=True):
+        for tag, line in zip(tags, lines, strict=True):
+            if tag != OUTSIDE and parse_tag(tag)[0] == OUTSIDE:
+                raise InputError(
+                    f"the tag {tag!r} has no prefix that says where its entity begins; the known "
+                    "ones are B, I, E and S, and L, U and M for E, S and I. Correct it, or set "
+                    "task.tagging.scheme to none if the tags are independent labels.",
+                    path=sentences.path,
+                    line=line,
+                )

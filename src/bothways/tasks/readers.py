@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import difflib
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -494,6 +495,13 @@ def surrogate_problem(text: str) -> str:
 def _json_label(value: Any, name: str, path: Path, number: int) -> str:
     if isinstance(value, str):
         return json_text(value, name, path, number)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(
+            f"key {name!r} holds {json.dumps(value)}; a missing label must be filled in, or "
+            "its line left out.",
+            path=path,
+            line=number,
+        )
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     raise InputError(

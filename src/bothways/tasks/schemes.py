@@ -4,7 +4,8 @@ A tag is O, or a prefix and a type: B- begins an entity, I- continues it, E- end
 entity of one word. IOB1 writes B- only where an entity directly follows another of its type, IOB2
 always, and BIOES marks ends too. Whatever the scheme, and however broken the tags, entities are
 read by one rule, that of conlleval (the scorer of the CoNLL shared tasks), with S- treated as in
-other scorers.
+other scorers. BILOU and BMES are BIOES with other letters, and are read as such: L- is E-, U- is
+S-, M- is I-.
 
 W words of a sentence.
 """
@@ -21,6 +22,7 @@ from bothways.config import Scheme
 
 OUTSIDE = "O"
 _PREFIXES = ("B", "I", "E", "S")
+_OTHER_LETTERS = {"L": "E", "U": "S", "M": "I"}
 
 
 class EntitySpan(NamedTuple):
@@ -33,8 +35,16 @@ class EntitySpan(NamedTuple):
 
 def parse_tag(tag: str) -> tuple[str, str]:
     """Prefix and type of a tag; a tag without a known prefix is outside."""
-    prefix, _, entity_type = tag.partition("-")
+    prefix, dash, entity_type = tag.partition("-")
+    if dash:  # a single letter may be anything
+        prefix = _OTHER_LETTERS.get(prefix, prefix)
     return (prefix, entity_type) if prefix in _PREFIXES else (OUTSIDE, "")
+
+
+def standard_tag(tag: str) -> str:
+    """The tag in the letters of BIOES; a tag without a known prefix as it is."""
+    prefix, entity_type = parse_tag(tag)
+    return f"{prefix}-{entity_type}" if entity_type else tag
 
 
 def entity_spans(tags: Sequence[str]) -> list[EntitySpan]:

@@ -32,6 +32,7 @@ from bothways.tasks.schemes import (
     parse_tag,
     scheme_tags,
     score_entities,
+    standard_tag,
     write_tags,
 )
 from bothways.tasks.task import EncodedFile, Outputs, Task
@@ -72,10 +73,15 @@ class TaggingTask(Task[Sentences, Tags]):
     @property
     def learned_scheme(self) -> Scheme:
         """The scheme of :attr:`labels`; ``none`` if they mark no entities."""
-        prefixes = {parse_tag(tag)[0] for tag in self.labels}
-        if self.options.tagging.scheme == "none" or prefixes == {OUTSIDE}:
+        types: dict[str, set[str]] = {}
+        for prefix, entity_type in map(parse_tag, self.labels):
+            types.setdefault(prefix, set()).add(entity_type)
+        if self.options.tagging.scheme == "none" or types.keys() == {OUTSIDE}:
             return "none"
-        return "bioes" if prefixes & {"E", "S"} else "iob2"
+        if types.keys() & {"E", "S"}:
+            return "bioes"
+        # Where a type has no B-, as in heads trained on CoNLL-2003 as distributed, I- begins it.
+        return "iob2" if types.get("I", set()) <= types.get("B", set()) else "iob1"
 
     @classmethod
     def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Sentences:
@@ -101,7 +107,7 @@ class TaggingTask(Task[Sentences, Tags]):
                 f"task.labels is {listed(labels)}; tagging needs at least two tags, each once."
             )
         task = cls(replace(options, labels=labels, tagging=tagging))
-        return cls(replace(task.options, metrics=_choose_metrics(task)))
+        return cls(replace(task.options, metrics=_choose_metrics(task, train)))
 
     def encode(self, tokenizer: Tokenizer, rows: Sentences, *, length: int) -> TaggedFile:
         """In windows that show the document around each sentence; nothing is cut."""
@@ -125,19 +131,23 @@ class TaggingTask(Task[Sentences, Tags]):
         assert rows.tags is not None
         if self.learned_scheme != "none" and rows.scheme == "none":
             self._refuse_without_scheme(rows)
-        class_of = {label: i for i, label in enumerate(self.labels)}
+        entity_tags = self.learned_scheme != "none"
+        class_of = {
+            standard_tag(label) if entity_tags else label: i for i, label in enumerate(self.labels)
+        }
         targets: list[int] = []
         for s, sentence in enumerate(encoded.sentences):
             tags = rows.tags[s]
             row_tags = [tags[w] for w in sentence.word]
-            if self.learned_scheme != "none":
+            if entity_tags:
                 entities = _entities_over_rows(entity_spans(tags), sentence)
                 row_tags = write_tags(entities, len(sentence.word), self.learned_scheme)
             for word, tag in zip(sentence.word.tolist(), row_tags, strict=True):
                 if tag not in class_of:
+                    needed = "" if tag == tags[word] else f", here {tag!r}"
                     raise InputError(
-                        f"unknown tag {tags[word]!r}; the model learns {listed(self.labels)} "
-                        f"(task.labels, or what the training file has)."
+                        f"unknown tag {tags[word]!r}{needed}; the model learns "
+                        f"{listed(self.labels)} (task.labels, or what the training file has)."
                         f"{did_you_mean(tag, self.labels)}",
                         path=rows.path,
                         line=rows.lines[s][word],
@@ -335,8 +345,10 @@ def _find_labels(train: Sentences, learn: Scheme) -> tuple[str, ...]:
     return labels
 
 
-def _choose_metrics(task: TaggingTask) -> tuple[str, ...]:
+def _choose_metrics(task: TaggingTask, rows: Sentences) -> tuple[str, ...]:
     known = ("accuracy",) if task.learned_scheme == "none" else _ENTITY_METRICS
+    if rows.tags is None:  # nothing will be measured
+        return tuple(metric for metric in task.options.metrics if metric in known)
     return check_metrics(task.options.metrics or known, known, "these tags")
 
 
