@@ -21,6 +21,7 @@ from bothways.model.heads import Bert
 from bothways.tokenization import Tokenizer, learn_vocabulary
 from bothways.tokenization.extension import choose_words, extend_vocabulary
 from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.vocabulary import count_file_words
 from model_examples import small_tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -175,3 +176,16 @@ def test_a_vocabulary_folder_is_extended(tmp_path: Path) -> None:
 
 def test_the_embedding_of_an_unknown_word_is_that_of_unk() -> None:
     assert extend_vocabulary(small_tokenizer(60), ["漢"]).parts == [[1]]
+
+
+def test_words_are_counted_by_the_tokenizers_own_rules(tmp_path: Path) -> None:
+    """Uncased models that keep accents, and any with Chinese characters left together."""
+    OLD.save(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    config = {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    text = tmp_path / "text.txt"
+    text.write_text("Über über 東京 東京\n")
+    tokenizer = Tokenizer.from_folder(tmp_path)
+    assert count_file_words([text], tokenizer, 1) == {"über": 2, "東京": 2}
+    assert count_file_words([text], OLD, 1) == {"uber": 2, "京": 2, "東": 2}

@@ -308,6 +308,36 @@ def test_the_file_decides_not_the_class_and_its_truncation_is_ignored(tmp_path: 
     assert_same(Tokenizer.from_folder(tmp_path), TOKENIZERS[False])
 
 
+@pytest.mark.parametrize(
+    ("file", "settings", "message"),
+    [
+        ("tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class"),
+        ("tokenizer_config.json", {"word_tokenizer_type": "mecab"}, "word_tokenizer_type is mecab"),
+        ("tokenizer_config.json", {"subword_tokenizer_type": "character"}, "is character"),
+        ("config.json", {"tokenizer_class": "KoBertTokenizer"}, "KoBertTokenizer"),
+    ],
+)
+def test_a_vocabulary_of_another_tokenizer_is_refused(
+    tmp_path: Path, file: str, settings: dict[str, str], message: str
+) -> None:
+    """With BERT's rules almost every id would be wrong, and nothing would say so."""
+    pieces = TOKENIZERS[True].pieces
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    (tmp_path / file).write_text(json.dumps(settings))
+    with pytest.raises(ModelError, match=rf"{file}: .*{message}.* not a tokenizer that bothways"):
+        Tokenizer.from_folder(tmp_path)
+    for name in ("BertTokenizerFast", "BertTokenizer", "TokenizersBackend", None):
+        (tmp_path / file).write_text(json.dumps({"tokenizer_class": name}))
+        assert Tokenizer.from_folder(tmp_path).pieces == pieces
+
+
+def test_a_vocabulary_of_sentencepiece_is_refused(tmp_path: Path) -> None:
+    pieces = [*SPECIAL_PIECES, "\u2581the", "\u2581a", "ing"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    with pytest.raises(ModelError, match=r"2 pieces begin with .* vocabulary of SentencePiece"):
+        Tokenizer.from_folder(tmp_path)
+
+
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("name", ["BertTokenizer", "BertTokenizerFast"])
 def test_what_the_settings_say_wins_over_the_file(

@@ -128,11 +128,18 @@ def learn_from_words(
         join=_join_bytes if byte_level else _join_characters,
         progress=progress,
     )
+    lowercase, normalization = rules["lowercase"], rules["normalization"]
     if options.algorithm == "wordpiece":
-        tokenizer = Tokenizer.from_pieces(pieces, **rules)
+        tokenizer = Tokenizer.from_pieces(pieces, lowercase=lowercase, normalization=normalization)
     else:
         spelled = [(pieces[left], pieces[right]) for left, right in merges]
-        tokenizer = Tokenizer.from_merges(pieces, spelled, byte_level=byte_level, **rules)
+        tokenizer = Tokenizer.from_merges(
+            pieces,
+            spelled,
+            byte_level=byte_level,
+            lowercase=lowercase,
+            normalization=normalization,
+        )
     return LearnedVocabulary(tokenizer, words, letters, start.dropped)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,13 @@ Normalization = Literal["bert", "composed"]
 
 
 class Rules(TypedDict):
-    """Arguments of :func:`normalizer` that are chosen when a vocabulary is learned."""
+    """Arguments of :func:`normalizer`; the last two only differ from their defaults in tokenizers
+    that were made elsewhere."""
 
     lowercase: bool
     normalization: Normalization
+    strip_accents: NotRequired[bool]
+    split_cjk: NotRequired[bool]
 
 
 ACCENTS = r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
-from bothways.errors import LengthError, ModelError
+from bothways.errors import ConfigError, LengthError, ModelError
 from bothways.files import write_json, write_text
 from bothways.shipped import model_folder
 from bothways.tokenization.library_settings import (
@@ -34,6 +34,7 @@ from bothways.tokenization.library_settings import (
 )
 from bothways.tokenization.normalization import (
     Normalization,
+    Rules,
     check_texts,
     normalizer,
     not_text_error,
@@ -49,7 +50,12 @@ from bothways.tokenization.pieces import (
     ids_of,
     pieces_by_id,
 )
-from bothways.tokenization.tokenizer_files import read_library_file, read_settings, read_vocabulary
+from bothways.tokenization.tokenizer_files import (
+    read_library_file,
+    read_settings,
+    read_vocabulary,
+    refuse_other_tokenizers,
+)
 from bothways.tokenization.truncation import Truncation, truncated_lengths
 
 LONGEST_WORD = 100
@@ -148,7 +154,8 @@ class Tokenizer:
         Settings that it lacks come, unlike there, from the tokenizer.json.
 
         Raises:
-            ModelError: there is no vocabulary, or it is not usable for a BERT.
+            ModelError: there is no vocabulary, it is not usable for a BERT, or a vocab.txt belongs
+                to a tokenizer that splits text by other rules.
         """
         path = model_folder(folder)
         if path.is_dir():
@@ -168,8 +175,10 @@ class Tokenizer:
             settings = read_settings(path.with_name(SETTINGS_FILE))
             return cls(with_settings(library, settings), source=path)
         settings = read_settings(path.with_name(SETTINGS_FILE))
+        pieces = read_vocabulary(path)
+        refuse_other_tokenizers(path, pieces)
         return cls._word_pieces(
-            read_vocabulary(path),
+            pieces,
             lowercase=settings.get("do_lower_case", True),
             strip_accents=settings.get("strip_accents"),
             split_cjk=settings.get("tokenize_chinese_chars", True),
@@ -442,6 +451,25 @@ class Tokenizer:
             return rules.normalize_str(text) if rules else text
         except (TypeError, UnicodeEncodeError) as error:
             raise not_text_error([text]) from error
+
+    @property
+    def rules(self) -> Rules:
+        """How text is normalised.
+
+        Raises:
+            ConfigError: the rules are of neither preset.
+        """
+        if self.normalization == "other":
+            raise ConfigError(
+                "the tokenizer's normalisation is neither bert nor composed, so its words cannot "
+                "be counted; use a vocabulary with one of the two."
+            )
+        return {
+            "lowercase": self.lowercase,
+            "normalization": self.normalization,
+            "strip_accents": self._bert_settings["strip_accents"],
+            "split_cjk": self._bert_settings["tokenize_chinese_chars"],
+        }
 
     def to_json(self) -> str:
         """The content of tokenizer.json."""

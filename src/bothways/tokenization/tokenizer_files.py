@@ -1,14 +1,29 @@
-"""Reading the files of a tokenizer; ``pieces`` has the checks of their content."""
+"""Reading the files of a tokenizer; ``pieces`` checks the vocabulary that results."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
 from bothways.errors import ModelError
+
+_CONFIGS = ("tokenizer_config.json", "config.json")
+# Classes of transformers that split text into words as BERT does, and words into WordPieces.
+_WORDPIECE_CLASSES = (
+    "BertTokenizer",
+    "ConvBertTokenizer",
+    "DistilBertTokenizer",
+    "ElectraTokenizer",
+    "MobileBertTokenizer",
+    "PreTrainedTokenizer",
+    "SqueezeBertTokenizer",
+    "Tokenizers",
+)
+_SENTENCEPIECE_SPACE = "\u2581"
 
 
 def read_library_file(path: Path) -> tokenizers.Tokenizer:
@@ -69,3 +84,47 @@ def read_vocabulary(path: Path) -> list[str]:
     while pieces and not pieces[-1]:
         pieces.pop()
     return pieces
+
+
+def refuse_other_tokenizers(path: Path, pieces: Sequence[str]) -> None:
+    """Refuse a vocab.txt whose text is not split as BERT does it, such as by MeCab or
+    SentencePiece: almost every id would be a wrong one, without an error.
+
+    Args:
+        path: the vocab.txt; the config files next to it may name another tokenizer.
+        pieces: its content.
+
+    Raises:
+        ModelError: the pieces or the config files are those of another tokenizer.
+    """
+    for config in (path.with_name(name) for name in _CONFIGS):
+        if found := _other_tokenizer(config):
+            raise ModelError(
+                f"{config}: {found}, which is not a tokenizer that bothways has; with BERT's rules "
+                f"the ids of {path.name} would be wrong ones. Save the tokenizer as a "
+                "tokenizer.json, or remove the entry if text is split by BERT's rules after all."
+            )
+    spaces = sum(piece.startswith(_SENTENCEPIECE_SPACE) for piece in pieces)
+    if spaces > 1 and not any(piece.startswith("##") for piece in pieces):
+        raise ModelError(
+            f"{path}: {spaces:,} pieces begin with {_SENTENCEPIECE_SPACE!r} and none with '##': "
+            "this is the vocabulary of SentencePiece, not of WordPiece. Save the tokenizer as a "
+            "tokenizer.json."
+        )
+
+
+def _other_tokenizer(config: Path) -> str:
+    """The entry of a config file that names a tokenizer with other rules; empty if none does."""
+    try:
+        settings = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # reported where the file is needed
+        return ""
+    if not isinstance(settings, dict):
+        return ""
+    name = str(settings.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Backend")
+    if name and name not in _WORDPIECE_CLASSES:
+        return f"tokenizer_class is {settings['tokenizer_class']}"
+    for key, usual in (("word_tokenizer_type", "basic"), ("subword_tokenizer_type", "wordpiece")):
+        if settings.get(key, usual) not in (usual, None):
+            return f"{key} is {settings[key]}"
+    return ""

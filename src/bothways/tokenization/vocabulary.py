@@ -15,7 +15,6 @@ from bothways.files import new_folder, refuse_working_folder, write_json
 from bothways.text_files import explain_read_errors, list_files, read_lines
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
-from bothways.tokenization.normalization import Rules
 from bothways.tokenization.tokenizer import (
     SETTINGS_FILE,
     TOKENIZER_FILE,
@@ -111,12 +110,7 @@ def count_file_words(files: Sequence[Path], tokenizer: Tokenizer, workers: int) 
     Raises:
         ConfigError: the tokenizer's normalisation is neither preset.
     """
-    if tokenizer.normalization == "other":
-        raise ConfigError(
-            "the tokenizer's normalisation is neither bert nor composed, so its words cannot be "
-            "counted; use a vocabulary with one of the two."
-        )
-    rules: Rules = {"lowercase": tokenizer.lowercase, "normalization": tokenizer.normalization}
+    rules = tokenizer.rules
     with count_chunks(read_all(files), workers=workers) as chunks:
         return count_words(chunks, rules, workers=workers)
 
