@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -161,3 +162,48 @@ def test_another_kind_of_file_is_refused_before_the_work(
     out = str(tmp_path / "v.csv")
     assert cli.main(["embed", str(tmp_path / "no-model"), "w1", "--out", out]) == 1
     assert "written to .npz, .arrow, .jsonl files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["cls", "mean"])
+def test_a_folder_of_sentence_transformers_says_how_it_pools(
+    folder: Path, tmp_path: Path, mode: str
+) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    kinds = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    network = kinds.Transformer(str(folder))
+    pooling = kinds.Pooling(network.get_embedding_dimension(), pooling_mode=mode)
+    theirs = sentence_transformers.SentenceTransformer(
+        modules=[network, pooling, kinds.Normalize()], device="cpu"
+    )
+    theirs.save(str(tmp_path / "theirs"))
+    ours = load(tmp_path / "theirs")
+    expected = theirs.encode(["w1 w2", "w5 w6 w7"])
+    found = ours.embed(["w1 w2", "w5 w6 w7"], normalize=True)
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    other = ours.embed(["w1 w2"], pooling="mean" if mode == "cls" else "cls", normalize=True)
+    assert np.abs(other - expected[:1]).max() > 1e-3
+    converted = tmp_path / "converted"
+    assert cli.main(["convert", str(tmp_path / "theirs"), str(converted)]) == 0
+    again = load(converted).embed(["w1 w2", "w5 w6 w7"], normalize=True)
+    np.testing.assert_allclose(again, expected, atol=2e-5)
+
+
+def test_what_is_not_computed_after_the_encoder_is_said(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(shutil.copytree(folder, tmp_path / "model"))
+    (path / "bothways.json").unlink()
+    modules = [
+        {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+        {"type": "sentence_transformers.models.Dense", "path": "2_Dense"},
+    ]
+    (path / "modules.json").write_text(json.dumps(modules))
+    (path / "1_Pooling").mkdir()
+    settings = {"pooling_mode_cls_token": False, "pooling_mode_max_tokens": True}
+    (path / "1_Pooling/config.json").write_text(json.dumps(settings))
+    with pytest.raises(ConfigError, match="pooling is pooling_mode_max_tokens, which bothways"):
+        load(path).embed(["w1"])
+    argv = ["embed", str(path), "w1", "--pooling", "mean", "--out", str(tmp_path / "v.npz")]
+    assert cli.main(argv) == 0
+    assert "further layers (Dense), which are not computed" in capsys.readouterr().err

@@ -222,6 +222,9 @@ def test_finished_seeds_are_kept_and_seeds_can_be_added(
     assert trained == [Restart(5)]
     assert more.seeds[0] == first.seeds[0]
     assert not math.isnan(more.std())
+    capsys.readouterr()
+    finetune(dataclasses.replace(config, seeds=(5,)))
+    assert "not part of this result: seed-0; to include them" in capsys.readouterr().out
 
 
 def test_files_to_measure_and_predict_may_be_added_and_changed(

@@ -184,6 +184,9 @@ def test_what_a_file_declares_holds_where_nothing_is_asked(
     asked = dataclasses.replace(config, seeds=(7,), precision="bf16", threads=2)
     recipe = module._recipe(asked, str(own))
     assert (recipe.seeds, recipe.precision, recipe.threads) == ((7,), "bf16", 2)
+    own.write_text(own.read_text() + "model: elsewhere\n")
+    with pytest.raises(ConfigError, match="starts from elsewhere, and --model is"):
+        module._recipe(config, str(own))
 
 
 def test_a_task_may_search_its_settings(data: Path, start: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from bothways.errors import ConfigError
 from bothways.training import precision
 from bothways.training.precision import DTYPES, choose_precision
-from bothways.training.runtime import set_threads
+from bothways.training.runtime import set_threads, usable_cores
 
 
 @pytest.mark.parametrize("name", ["bf16", "fp32"])
@@ -60,3 +60,9 @@ def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
             assert set_threads(0) == len(os.sched_getaffinity(0))
     finally:
         torch.set_num_threads(before)
+
+
+def test_cores_where_the_system_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert usable_cores() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert usable_cores() == os.cpu_count()

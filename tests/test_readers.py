@@ -326,6 +326,9 @@ def test_csv_has_real_quoting(tmp_path: Path) -> None:
     path.write_text('label,sentence\na,one\nb,"never closed\na,two\n')
     with pytest.raises(InputError, match=r"x\.csv:3: a quotation mark"):
         read_rows(path, TaskOptions(), labelled=True)
+    path.write_bytes(b"label,sentence\na,one\rtwo\n")
+    with pytest.raises(InputError, match=r"x\.csv:2: a line break within a field \(a carriage"):
+        read_rows(path, TaskOptions(), labelled=True)
     path.write_text('label,sentence\na,one\nb,"' + "long\n" * 300_000 + '"\n')
     with pytest.raises(InputError, match=r"x\.csv:3: holds a field longer than 1 MiB.*Break it up"):
         read_rows(path, TaskOptions(), labelled=True)

@@ -171,11 +171,12 @@ def test_a_killed_search_continues(config: FinetuneConfig, unbroken: Path, tmp_p
 
 
 def test_values_and_seeds_and_options_may_be_added(
-    config: FinetuneConfig, unbroken: Path, tmp_path: Path
+    config: FinetuneConfig, unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = SearchOptions(epochs=(1,))
     finetune(at(config, tmp_path / "run", search=small))
     before = finished(tmp_path / "run")
+    assert "not part of this result" not in capsys.readouterr().out
     result = finetune(at(config, tmp_path / "run", search=SIX, seeds=(0, 4)))
     after = finished(tmp_path / "run")
     assert {name: after[name] for name in before} == before
@@ -190,6 +191,8 @@ def test_values_and_seeds_and_options_may_be_added(
     assert result.search is not None
     assert [s.name[-11:] for s in result.search.settings][1] == "uncorrected"
     assert set(result.search.options()["bias_correction"]) == {"true", "false"}
+    left_out = capsys.readouterr().out.split("not part of this result: ")
+    assert "epochs-2" in left_out[-1]
 
 
 def test_search_and_single_run_do_not_share_a_folder(

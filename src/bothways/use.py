@@ -247,7 +247,7 @@ class Model:
         self,
         texts: Sequence[str],
         *,
-        pooling: Pooling = "mean",
+        pooling: Pooling | None = None,
         normalize: bool = False,
         length: int | None = None,
         layers: Sequence[int] = (-1,),
@@ -259,7 +259,8 @@ class Model:
         Args:
             texts: any texts.
             pooling: mean over all tokens of the text, including special ones, as in
-                sentence-transformers; or the vector of [CLS].
+                sentence-transformers; or the vector of [CLS]. By default as a folder of
+                sentence-transformers says, otherwise the mean.
             normalize: scale the vectors to unit length.
             length: maximum sequence length in tokens; by default the encoder's limit.
             layers: 0 is the embeddings, 1 the first layer, -1 the last.

@@ -214,12 +214,17 @@ def embed(config: EmbedConfig) -> str:
         texts,
         layers=config.layers,
         combine=config.combine,
-        pooling=config.pooling,
+        pooling=None if config.pooling == "auto" else config.pooling,
         normalize=config.normalize,
         length=config.length,
         long=config.long,
     )
     write_vectors(Path(config.out), texts, embeddings)
+    if left_out := model.loaded.about.get("modules_left_out"):
+        _note(
+            f"the model folder has further layers ({', '.join(left_out)}), which are not computed: "
+            "the vectors are not those of sentence-transformers"
+        )
     limit = config.length or model.bert.config.positions
     _note_cut(embeddings.cut, len(texts), limit)
     if embeddings.long:

@@ -244,7 +244,7 @@ class FinetuneConfig:
     things."""
     seeds: tuple[int, ...] = free((0,))
     """Random seeds (data order, new head, dropout); one run per seed. Seeds can be added to a run
-    folder later without repeating finished ones."""
+    folder later without repeating finished ones; results are of the seeds that are named."""
     order_seeds: tuple[int, ...] = free(())
     """Seeds of the data order, each combined with every seed. Default: each run's own seed."""
     head_seeds: tuple[int, ...] = free(())

@@ -150,9 +150,10 @@ class EmbedConfig:
     """Texts to embed; '-' or none, without --file: lines of standard input."""
     file: str | None = None
     """Text file with one text per line."""
-    pooling: Literal["mean", "cls", "tokens"] = "mean"
+    pooling: Literal["auto", "mean", "cls", "tokens"] = "auto"
     """Vector of a text: the mean over its tokens, or that of [CLS]. tokens: one vector per token
-    instead, with the token and its position in the text."""
+    instead, with the token and its position in the text. auto: as a folder of sentence-transformers
+    says, otherwise the mean."""
     layers: tuple[int, ...] = (-1,)
     """Layers to read: 0 is the embeddings, 1 the first layer, -1 the last."""
     combine: Literal["mean", "sum", "concat"] = "mean"

@@ -19,8 +19,8 @@ class TasksConfig:
 class SplitConfig:
     """Split a labelled file into a training and a development file.
 
-    A hash of the text decides, so that duplicates fall on the same side and neither the order of
-    the lines nor other lines change where one goes.
+    A hash of the line decides, or of one of its columns (by), so that copies fall on the same side
+    and neither the order of the lines nor other lines change where one goes.
     """
 
     file: str
@@ -31,7 +31,8 @@ class SplitConfig:
     """Approximate fraction of the examples for training."""
     by: str | None = None
     """Column (or key) to hash instead of the whole line, so that examples that share its value stay
-    together. In a file without a header: the column's number, from 0."""
+    together, such as equal texts whose lines have different ids. In a file without a header:
+    the column's number, from 0."""
     header: bool = True
     """Whether TSV files start with a line of column names."""
 

@@ -15,7 +15,7 @@ selected on dev except the threshold of "no answer", for questions that may have
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,14 +25,14 @@ from bothways.errors import ConfigError
 from bothways.finetuning.extra_files import EXTRA_INPUTS, training_digests
 from bothways.finetuning.jobs import PendingSeed, SeedJob, SeedRunner
 from bothways.finetuning.report import FinetuneResult, SeedResult
-from bothways.finetuning.run_seed import keeps_head, read_seed, update_extra_files
+from bothways.finetuning.run_seed import SCORES, keeps_head, read_seed, update_extra_files
 from bothways.finetuning.run_setup import (
     OpenedRun,
     check_required,
     model_digest,
     open_run_with_precision,
 )
-from bothways.finetuning.runpage import write_reports
+from bothways.finetuning.runpage import REPORT, write_reports
 from bothways.finetuning.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
 from bothways.finetuning.task_files import FinetuningData, load_data
 from bothways.model.folder import Loaded, load_model
@@ -91,6 +91,7 @@ def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedRun:
     for name, setting in setting_configs(config).items():
         own_run = _open_run(setting, loaded, keep_head, say, precision=run.precision)
         settings[name] = _prepare_setting(setting, loaded, data, own_run, runner, say)
+    _say_what_is_left_out(Path(config.run), REPORT, settings.keys(), "values", say)
     return PreparedSearch(Path(config.run), settings, config.search.select, say, run.lock)
 
 
@@ -154,7 +155,21 @@ def _prepare_setting(
             finished[restart] = result
         else:
             pending[restart] = runner.submit(SeedJob(config, loaded, data, run, restart))
+    _say_what_is_left_out(run.folder, SCORES, {r.folder for r in config.restarts}, "seeds", say)
     return PreparedSetting(config, data, run, finished, pending, say)
+
+
+def _say_what_is_left_out(
+    folder: Path, record: str, asked: Collection[str], kind: str, say: Callable[[str], None]
+) -> None:
+    """Name finished seeds or settings that the command does not name: they are kept, but tables,
+    ensembles and the choice of a setting are of those that it names."""
+    finished = sorted(path.parent.name for path in folder.glob(f"*/{record}"))
+    if others := [name for name in finished if name not in asked]:
+        say(
+            f"finished earlier and not part of this result: {', '.join(others)}; to include them, "
+            f"name their {kind} too"
+        )
 
 
 def _open_run(

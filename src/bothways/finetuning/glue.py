@@ -23,6 +23,7 @@ from bothways.finetuning.report import FinetuneResult, SeedResult
 from bothways.finetuning.submission import write_submission
 from bothways.finetuning.table import Row, markdown, record, rows_of, settings
 from bothways.model.folder import load_model
+from bothways.shipped import DEFAULT
 from bothways.tasks.catalogue import GLUE, declared, task, task_files
 
 
@@ -120,6 +121,12 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         "length": config.length,
         "dropout": config.dropout,
     }
+    own = task(name).model
+    if own not in (DEFAULT, config.model):
+        raise ConfigError(
+            f"the task {name} starts from {own}, and --model is {config.model}; all tasks of one "
+            "table start from one model. Give --model, or take the model out of the task."
+        )
     recipe = task(name, **{k: v for k, v in changes.items() if v is not None})
     for option in ("lr", "batch", "epochs"):
         if getattr(config, option) is not None and recipe.search.values[option]:

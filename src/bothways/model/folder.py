@@ -33,6 +33,7 @@ from bothways.model.formats import (
     to_hugging_face,
 )
 from bothways.model.heads import Bert
+from bothways.model.sentence_modules import read_sentence_modules
 from bothways.model.weight_files import WEIGHTS, read_weights
 from bothways.randomness import Purpose
 from bothways.shipped import SHIPPED, model_folder
@@ -52,7 +53,7 @@ class Loaded:
         model: in evaluation mode, on the CPU, fp32.
         tokenizer: with the same vocabulary.
         about: the content of bothways.json; for folders made elsewhere it is derived from
-            config.json, with the labels under ``labels``.
+            config.json, with the labels under ``labels``, and from sentence-transformers' files.
         unused: names of weights in the file that bothways does not use.
         fresh: names of weights missing in the file and newly initialised (a pooler, for encoders
             saved without one).
@@ -142,11 +143,12 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     _refuse_odd_heads(state, path)
     model = empty_model(config, state)
     fresh = _fill(model, state, path)
-    about = {}
     if (folder / ABOUT).exists():
         about = read_json(folder / ABOUT, "without it, the folder loads as one made elsewhere")
-    elif model.task_outputs:
-        about = _task_from_config(values, model)
+    else:
+        about = read_sentence_modules(folder)
+        if model.task_outputs:
+            about |= _task_from_config(values, model)
     _check_direction(folder, model, about)
     return Loaded(model.eval(), tokenizer, about, unused, fresh)
 

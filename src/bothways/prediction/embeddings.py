@@ -41,6 +41,7 @@ Vector = NDArray[np.float32]
 Pooling = Literal["mean", "cls", "tokens"]
 Combine = Literal["mean", "sum", "concat"]
 Long = Literal["cut", "windows"]
+_POOLED: dict[str, Pooling] = {"mean": "mean", "cls": "cls"}
 FORMATS = (".npz", ".arrow", ".jsonl")
 
 
@@ -115,7 +116,7 @@ def embed_texts(
     *,
     layers: Sequence[int] = (-1,),
     combine: Combine = "mean",
-    pooling: Pooling = "mean",
+    pooling: Pooling | None = None,
     normalize: bool = False,
     length: int | None = None,
     long: Long = "cut",
@@ -127,7 +128,8 @@ def embed_texts(
         texts: any texts.
         layers: 0 is the embedding layer, 1 the first layer; negative numbers count from the last.
         combine: how several layers are combined: their mean, their sum, or concatenated.
-        pooling: mean over all tokens including [CLS] and [SEP]; [CLS]; or a vector per token.
+        pooling: mean over all tokens including [CLS] and [SEP]; [CLS]; or a vector per token. By
+            default as a folder of sentence-transformers says, otherwise the mean.
         normalize: scale vectors to length 1.
         length: longest sequence in tokens; the encoder's limit if not given.
         long: what to do with longer texts: cut them, or read them in windows that overlap by half
@@ -135,12 +137,14 @@ def embed_texts(
             mean of all windows' [CLS]; ``mean`` includes only the first window's.
 
     Raises:
-        ConfigError: a layer that the encoder does not have, or ``cls`` for a left-to-right model.
+        ConfigError: a layer that the encoder does not have, ``cls`` for a left-to-right model, or
+            no ``pooling`` for a folder that pools in a way that is not known here.
         LengthError: ``length`` is beyond the encoder's positions, or leaves no room for text.
         InputError: something that is not a text, or a single text instead of a list.
     """
     check_texts(texts)
     model = loaded.model
+    pooling = pooling or _own_pooling(loaded)
     if pooling == "cls" and model.config.left_to_right:
         raise ConfigError(
             "pooling is cls, but this model reads left to right: its [CLS] sees no other token and "
@@ -160,6 +164,16 @@ def embed_texts(
         return TextVectors(vectors, (), cut, several)
     by_text = _split_by_text(loaded.tokenizer, windows.encodings, vectors)
     return TextVectors(None, by_text, cut, several)
+
+
+def _own_pooling(loaded: Loaded) -> Pooling:
+    own = str(loaded.about.get("pooling", "mean"))
+    if own in _POOLED:
+        return _POOLED[own]
+    raise ConfigError(
+        f"the model folder's pooling is {own}, which bothways does not have; set pooling to mean "
+        "or cls for other vectors."
+    )
 
 
 def _layer_numbers(layers: Sequence[int], count: int) -> list[int]:

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -33,6 +32,7 @@ from bothways.reproduce.grid import RUNS
 from bothways.reproduce.steps import Step
 from bothways.training.device import choose_device
 from bothways.training.runfolder import RUN_FILE, versions
+from bothways.training.runtime import usable_cores
 
 STEPS, LOGS = "steps", "logs"
 Say = Callable[[str], None]
@@ -256,7 +256,7 @@ class _Pool:
         self.say, self.after_step = say, after_step
         self.pending = to_compute(steps, ledger)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
-        cores = config.threads or len(os.sched_getaffinity(0))
+        cores = config.threads or usable_cores()
         self.threads = max(1, cores // config.jobs)
 
     def run(self) -> None:
@@ -335,8 +335,8 @@ def machine(config: ReproduceConfig) -> dict[str, Any]:
     """What the times depend on: machine, versions, threads, jobs, device."""
     return {
         **versions(),
-        "cores": len(os.sched_getaffinity(0)),
-        "threads": config.threads or len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
+        "threads": config.threads or usable_cores(),
         "jobs": config.jobs,
         "device": choose_device(config.device).name,
     }

@@ -230,6 +230,13 @@ def _csv_records(path: Path) -> Values:
                 path=path,
                 line=start,
             ) from None
+        if "new-line character" in str(error):
+            raise InputError(
+                "a line break within a field (a carriage return) is not in quotation marks; put "
+                "the field into quotation marks, or remove it.",
+                path=path,
+                line=start,
+            ) from None
         raise InputError(
             f"a quotation mark opens or closes a field where none should ({error}). A field that "
             "holds one must be in quotation marks, with each quotation mark inside written twice.",

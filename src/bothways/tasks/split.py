@@ -1,7 +1,7 @@
 """Splits one labelled file in two: to train on and to measure on.
 
-A hash of the text decides, so the same example goes to the same split in every file, copies stay
-together, and neither the order of lines nor the rest of the file matters.
+A hash of the line, or of one of its columns, decides, so the same example goes to the same split in
+every file, copies stay together, and neither the order of lines nor the rest of the file matters.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def set_threads(threads: int, *, processes: int = 1) -> int:
     if threads < 0:
         raise ConfigError(f"threads is {threads}; it must be at least 0, which is one per core.")
     processes *= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    available = len(os.sched_getaffinity(0))
+    available = usable_cores()
     limit = os.environ.get("OMP_NUM_THREADS", "")
     if limit.isdecimal() and int(limit) and "LOCAL_WORLD_SIZE" not in os.environ:
         available = min(available, int(limit))
@@ -43,6 +43,13 @@ def set_threads(threads: int, *, processes: int = 1) -> int:
     torch.set_num_threads(number)
     _keep_freed_memory()
     return number
+
+
+def usable_cores() -> int:
+    """The cores that this process may use; all of the machine's where the system cannot tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def threads_phrase(number: int) -> str:
