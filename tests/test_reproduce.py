@@ -359,6 +359,19 @@ def test_jobs_run_at_once_in_the_order_of_needs(
             assert lines.index(("end", need)) < lines.index(("begin", step.name))
 
 
+def test_what_most_others_wait_for_goes_first(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = grid_of("table5", "cpu", **world)
+    monkeypatch.setattr(execute._Pool, "_start", lambda *_: None)
+    config = ReproduceConfig("table5", scale="cpu", **world, jobs=3)
+    pool = execute._Pool(found.steps, Ledger(tmp_path), config, lambda _: None, lambda: None)
+    assert pool._start_ready()
+    first, *others = pool.running
+    assert "left_to_right" in first  # of two rows
+    assert [found.steps[name].kind for name in others] == ["pretrain", "pretrain"]
+
+
 def test_a_job_that_fails_is_told_with_its_log(
     world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -272,15 +272,24 @@ class _Pool:
 
     def _start_ready(self) -> bool:
         """Start the steps that can start now; whether any step was or is still to be started."""
-        startable = False
-        for step in (step for step in self.steps.values() if step.name in self.pending):
-            if step.name in self.running or blocked(step, self.steps, self.ledger):
-                continue
-            startable = True
-            if self.pending.isdisjoint(step.needs) and len(self.running) < self.config.jobs:
-                self.say(f"--- {step.name}")
-                self.running[step.name] = self._start(step)
-        return startable
+        waiting = [
+            step
+            for step in self.steps.values()
+            if step.name in self.pending
+            and step.name not in self.running
+            and not blocked(step, self.steps, self.ledger)
+        ]
+        ready = [step for step in waiting if self.pending.isdisjoint(step.needs)]
+        # What most others wait for goes first, so that the last steps can share the jobs.
+        ready.sort(key=self._waiting_for, reverse=True)
+        for step in ready[: self.config.jobs - len(self.running)]:
+            self.say(f"--- {step.name}")
+            self.running[step.name] = self._start(step)
+        return bool(waiting)
+
+    def _waiting_for(self, step: Step) -> int:
+        """How many steps still to be computed need this one."""
+        return sum(step.name in self.steps[name].needs for name in self.pending)
 
     def _start(self, step: Step) -> subprocess.Popen[bytes]:
         config = dataclasses.replace(
