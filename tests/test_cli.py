@@ -242,7 +242,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         ("evaluate m dev.tsv", {"model": "m", "file": "dev.tsv"}),
         ("predict m a --text_b b --out o.tsv", {"texts": ("a",), "text_b": "b", "out": "o.tsv"}),
         ("predict m --file f.tsv", {"texts": (), "file": "f.tsv"}),
-        ("embed m a --out e.npz --normalize", {"normalize": True, "pooling": "mean"}),
+        ("embed m a --out e.npz --normalize", {"normalize": True, "pooling": "auto"}),
         ("embed m --file f.txt --out e.npz --pooling cls", {"file": "f.txt", "pooling": "cls"}),
         ("convert a b --vocab v.txt", {"source": "a", "out": "b", "vocab": "v.txt"}),
     ],
