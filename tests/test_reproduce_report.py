@@ -85,6 +85,10 @@ def test_the_settings_say_what_is_masked_and_paired(world: dict[str, Any], tmp_p
     found, ledger = make_grid(TABLES["table8"], SCALES["cpu"], config), Ledger(Path(config.out))
     text = markdown(found, cells(found, ledger), ledger, config)
     assert "| pairs.kind order; masking.kind words, masking.rate 0.25; unless" in text
+    rows = [line for line in text.splitlines() if line.startswith("| CoNLL-2003")]
+    assert [row.split(" | ")[0] for row in rows] == ["| CoNLL-2003", "| CoNLL-2003, by features"]
+    assert "6 epochs, length 128, BiLSTM of 256 in each direction, context: the" in rows[1]
+    assert [row.split("; seeds ")[1] for row in rows] == ["0 1 2 |"] * 2
 
 
 @pytest.mark.parametrize("name", list(TABLES))

@@ -6,7 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from bothways.config import FinetuneConfig, PretrainConfig, ReproduceConfig, digest, to_dict
+from bothways.config import (
+    FeaturesConfig,
+    FinetuneConfig,
+    PretrainConfig,
+    ReproduceConfig,
+    digest,
+    to_dict,
+)
 from bothways.reproduce.execute import Ledger, machine
 from bothways.reproduce.grid import Grid
 from bothways.reproduce.notes import training_tokens, unrepeated_masks
@@ -14,6 +21,7 @@ from bothways.reproduce.numerics import different_rows
 from bothways.reproduce.results import Cell
 from bothways.reproduce.steps import Step
 
+_TASK_RUNS = ("finetune", "features")
 MISSING = "–"
 
 
@@ -192,16 +200,29 @@ def _settings(grid: Grid) -> list[str]:
     ]
     runs = [step for step in grid.steps.values() if step.kind == "pretrain"]
     lines.append(f"| corpora | {', '.join(sorted({_corpus(step) for step in runs}))} |")
-    finetuning: dict[str, None] = {}  # in order, each once
-    for step in grid.steps.values():
-        if step.kind == "finetune":
-            recipe: FinetuneConfig = step.config
-            settings = (
-                f"learning rate {recipe.optimizer.lr:g}, batch {recipe.batch}, "
-                f"{recipe.epochs} epochs, length {recipe.length}; seeds {' '.join(step.wanted)}"
-            )
-            finetuning[f"| {recipe.task.name} | {settings} |"] = None
-    return [*lines, *finetuning]
+    tasks = [_task_settings(step) for step in grid.steps.values() if step.kind in _TASK_RUNS]
+    return [*lines, *dict.fromkeys(tasks)]
+
+
+def _task_settings(step: Step) -> str:
+    """A row with the settings of a run on a task."""
+    recipe: FinetuneConfig | FeaturesConfig = step.config
+    name, settings = (
+        recipe.task.name,
+        [
+            f"learning rate {recipe.optimizer.lr:g}",
+            f"batch {recipe.batch}",
+            f"{recipe.epochs} epoch{'s' * (recipe.epochs > 1)}",
+            f"length {recipe.length}",
+        ],
+    )
+    if isinstance(recipe, FeaturesConfig):
+        name = f"{name}, by features"
+        settings.append(f"BiLSTM of {recipe.hidden} in each direction")
+    if recipe.task.kind == "tagging":
+        settings.append(f"context: the {recipe.task.tagging.context}")
+    seeds = dict.fromkeys(part.rpartition(":")[2] for part in step.wanted)
+    return f"| {name} | {', '.join(settings)}; seeds {' '.join(seeds)} |"
 
 
 def _corpus(step: Step) -> str:

@@ -205,7 +205,6 @@ CPU = Scale(
     vocabulary=LearningOptions(size=16384),
     seeds=(0, 1, 2),
     many_seeds=tuple(range(10)),
-    notes=("Entities are tagged sentence by sentence, without document context.",),
     budget_note=(
         "From random weights, this budget ends on the plateau where a model knows only token "
         "frequencies (EXPERIMENTS.md, section 8)."
