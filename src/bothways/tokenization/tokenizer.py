@@ -25,7 +25,7 @@ from tokenizers.processors import TemplateProcessing
 from bothways.errors import ConfigError, LengthError, ModelError
 from bothways.files import write_json, write_text
 from bothways.shipped import model_folder
-from bothways.tokenization.library_settings import (
+from bothways.tokenization.bert_settings import (
     bert_settings,
     model_kind,
     normalization_preset,
