@@ -17,9 +17,11 @@ from bothways.config import (
     ModelConfig,
     PretrainConfig,
     ReproduceConfig,
+    SplitConfig,
     TaskOptions,
 )
 from bothways.console import table_text
+from bothways.corpus.store import MANIFEST, Manifest
 from bothways.model.cost import training_cost
 from bothways.reproduce.execute import Ledger, blocked, to_compute
 from bothways.reproduce.grid import Grid
@@ -36,8 +38,10 @@ from bothways.training.runtime import set_threads
 _REACHED = {"pretrain": 0.55, "heldout": 0.5, "finetune": 0.4, "features": 0.4}
 _BYTES_PER_TOKEN = 4.5
 _UNKNOWN_FILE_TOKENS = 20_000  # of a task's file that does not exist yet (smoke scale)
-_VOCABULARY = 30_000  # pieces, for the cost of the output layer
 _LSTM_OPERATIONS = 6 * 2 * 2 * 8  # per word and units squared: two layers, two directions
+# Per token, for `lstm` in fine-tuning: four gates in two directions, forward and backward, times 4,
+# because its products are small and follow each other: mini takes 2.3 times as long with it.
+_LSTM_ON_TOP = 3 * 2 * 4 * 2 * 4
 
 
 def forecast(grid: Grid, ledger: Ledger, config: ReproduceConfig) -> str:
@@ -106,22 +110,24 @@ def _estimate(step: Step, grid: Grid, rate: float) -> tuple[float, float]:
     """Tokens that a step reads, and seconds it takes."""
     if isinstance(step.config, PretrainConfig):
         recipe = step.config
-        shape = recipe.model.resolve(_VOCABULARY)
+        shape = recipe.shape(_vocab_size(recipe, grid))
         operations = tokens = 0.0
         for phase in recipe.phases:
             read = (recipe.clock.steps or 0) * phase.share * phase.batch * phase.length
-            targets = recipe.masking.rate * phase.length
+            share = 1.0 if recipe.masking.left_to_right else recipe.masking.rate
+            targets = share * phase.length
             tokens += read
             operations += read * training_cost(shape, length=phase.length, targets=targets).matrix
         return tokens, operations / rate / _REACHED["pretrain"]
     if isinstance(step.config, FinetuneConfig):
         config = step.config
         shape = _shape_of(step, grid)
-        train, dev = (_tokens(f, config.task, config.length) for f in _files(config.task))
+        train, dev = _task_tokens(step, config, grid)
         tokens = config.epochs * len(step.wanted) * (train + dev)
         trained = config.epochs * len(step.wanted) * (train + dev / 3)
         cost = training_cost(shape, length=min(config.length, 128), targets=0).whole
         cost -= 6 * shape.hidden * (shape.padded_vocab + shape.hidden)  # without output layer
+        cost += _LSTM_ON_TOP * config.lstm * (config.lstm + shape.hidden)
         return tokens, trained * cost / rate / _REACHED["finetune"]
     if isinstance(step.config, FeaturesConfig):
         return _estimate_features(step, step.config, _shape_of(step, grid), rate)
@@ -148,7 +154,25 @@ def _shape_of(step: Step, grid: Grid) -> ModelConfig:
     """The shape of the encoder that a step reads."""
     runs = (grid.steps[name].config for name in step.needs)
     recipe = next(config for config in runs if isinstance(config, PretrainConfig))
-    return recipe.model.resolve(_VOCABULARY)
+    return recipe.shape(_vocab_size(recipe, grid))
+
+
+def _vocab_size(recipe: PretrainConfig, grid: Grid) -> int:
+    """Pieces of a run's vocabulary; as many as the scale asks for if it is still to be learned."""
+    corpus = Path(recipe.corpus)
+    if (corpus / MANIFEST).is_file():
+        return Manifest.read(corpus).vocab_size
+    return grid.scale.vocabulary.size
+
+
+def _task_tokens(step: Step, config: FinetuneConfig, grid: Grid) -> tuple[float, float]:
+    """Tokens of a task's train and dev files, which may still have to be split from one file."""
+    for needed in (grid.steps[name].config for name in step.needs):
+        if isinstance(needed, SplitConfig):
+            tokens = _tokens(needed.file, config.task, config.length)
+            return needed.share * tokens, (1 - needed.share) * tokens
+    train, dev = (_tokens(f, config.task, config.length) for f in _files(config.task))
+    return train, dev
 
 
 def _files(task: TaskOptions) -> tuple[str, str]:
