@@ -85,6 +85,20 @@ def test_text_that_is_not_text(
         refused([verb, model, "-"], "standard input:3: ", message)
 
 
+@pytest.mark.parametrize("name", ["list.json", "rows.CSV", "pages.json.gz"])
+def test_records_where_text_is_read(
+    name: str, world: World, refused: Refused, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text('[{"text": "A dog lives."}, {"text": "A cat walks."}]\n')
+    for argv in (
+        world.vocab(path),
+        world.build_corpus(path),
+        ["embed", world.model, "--file", path, "--out", world.out],
+    ):
+        refused(argv, f"{path}: this holds records", "to a .txt file")
+
+
 @pytest.mark.parametrize("text", ["", "\n  \n\n"])
 def test_empty_text(text: str, world: World, refused: Refused, tmp_path: Path) -> None:
     path, task = tmp_path / "empty.txt", tmp_path / "empty.tsv"

@@ -27,6 +27,11 @@ from bothways.files import PARTIAL
 COMPRESSED = (".gz", ".xz", ".zst")
 """File name endings of compressed files."""
 SUFFIXES = (".txt", *(".txt" + ending for ending in COMPRESSED))
+_RECORDS = tuple(
+    name + ending
+    for name in (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".arrow")
+    for ending in ("", *COMPRESSED)
+)
 LONGEST_TEXT_MIB = 1.0
 """Limit for a line that a model is to label, embed or search for an answer: a novel. Encoding it
 takes a hundred times its size."""
@@ -107,6 +112,18 @@ def read_lines(
 def bytes_read(disk: BinaryIO) -> int:
     """How many bytes of a file were read; 0 for a pipe, which does not report it."""
     return disk.tell() if disk.seekable() else 0
+
+
+def refuse_records(path: Path, remedy: str) -> None:
+    """Refuse a file of records where text is read, as their syntax would be taken for text.
+
+    Raises:
+        InputError: by its name, the file holds records.
+    """
+    if path.name.lower().endswith(_RECORDS):
+        raise InputError(
+            f"this holds records, and their syntax would be read as text too; {remedy}.", path=path
+        )
 
 
 def read_texts(path: Path) -> Iterator[tuple[int, str]]:

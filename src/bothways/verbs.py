@@ -50,7 +50,7 @@ from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task as declared_task
 from bothways.tasks.kinds import task_of
 from bothways.tasks.schemes import OUTSIDE
-from bothways.text_files import read_texts
+from bothways.text_files import read_texts, refuse_records
 from bothways.training.precision import choose_precision
 from bothways.training.runtime import set_threads
 from bothways.use import Model, load, to_device
@@ -167,6 +167,7 @@ def answer(config: AnswerConfig) -> list[str]:
     """Lines for `bothways answer`: probability, position and text of each answer."""
     context = config.context
     if config.file is not None:
+        refuse_records(Path(config.file), "write the text to a .txt file")
         lines = read_texts(Path(config.file))
         context = "\n".join(line for _, line in lines)
     if not (context or "").strip():
@@ -205,6 +206,7 @@ def embed(config: EmbedConfig) -> str:
     model = _open(config.model, config.device)
     texts = config.texts
     if config.file is not None:
+        refuse_records(Path(config.file), "write their texts to a .txt file, one per line")
         lines = read_texts(Path(config.file))
         texts = tuple(text for _, text in lines)
     if not texts:

@@ -29,6 +29,7 @@ from bothways.text_files import (
     explain_read_errors,
     line_too_long,
     list_files,
+    refuse_records,
     utf16_error,
 )
 
@@ -183,7 +184,10 @@ def read_units(
 def _kind(path: Path) -> Kind:
     if path.name.endswith(_JSON_SUFFIXES):
         return "json"
-    return "parquet" if path.suffix == ".parquet" else "text"
+    if path.suffix == ".parquet":
+        return "parquet"
+    refuse_records(path, "write one object per line to a .jsonl file, or the texts to a .txt file")
+    return "text"
 
 
 def _blocks(item: Input, start: Position, config: CorpusConfig) -> Iterator[_Step]:

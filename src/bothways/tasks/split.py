@@ -66,7 +66,11 @@ def split(options: SplitConfig) -> list[str]:
     out.mkdir(parents=True, exist_ok=True)
     for name, lines in splits.items():
         write_text(targets[name], header + "\n".join(lines) + "\n")
-    return [f"{len(lines):,} examples: {targets[name]}" for name, lines in splits.items()]
+    told = [f"{len(lines):,} examples: {targets[name]}" for name, lines in splits.items()]
+    if header:
+        names = listed([name.strip() for name in header.split("\t")])
+        told.append(f"columns: {names} (if line 1 is an example instead: --header false)")
+    return told
 
 
 def _in_train(key: str, share: float) -> bool:

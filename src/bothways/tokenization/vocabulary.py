@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
@@ -12,7 +11,7 @@ from typing import Any
 from bothways.config import VocabularyConfig
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder, refuse_working_folder, write_json
-from bothways.text_files import explain_read_errors, list_files, read_lines
+from bothways.text_files import explain_read_errors, list_files, read_lines, refuse_records
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.tokenizer import (
@@ -28,8 +27,6 @@ Progress = Callable[[str, int, int], None]
 """Called from time to time with the current step, the amount done, and the total."""
 
 _BATCH = 2**14
-# Files of records, of which `bothways corpus` reads one field.
-_RECORDS = re.compile(r"\.(jsonl|ndjson|parquet)(\.(gz|xz|zst))?$")
 _SHOWN = 10
 
 
@@ -119,12 +116,7 @@ def read_all(files: Sequence[Path], progress: Progress | None = None) -> Iterato
     """The lines of all files; ``progress`` is called with the bytes read."""
     total = 0
     for path in files:
-        if _RECORDS.search(path.name):
-            raise InputError(
-                "this holds records, and a vocabulary would learn their syntax too; write their "
-                "texts to a .txt file, one text per line.",
-                path=path,
-            )
+        refuse_records(path, "write their texts to a .txt file")
         with explain_read_errors(path, lambda: 0):
             total += path.stat().st_size
     finished = 0
