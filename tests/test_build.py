@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import lzma
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -179,6 +180,7 @@ def test_the_report_counts_what_is_there(config: Config) -> None:
     assert report["train"]["tokens"] == store.tokens == 15
     assert report["unknown_rate"] == pytest.approx(1 / 15)
     assert report["single_sentence_documents"] == {"joined": 1, "dropped": 0}
+    assert report["single_sentence_note"] is None
     assert report["empty_sentences_dropped"] == 1
     assert report["heldout"]["documents"] == 0
     assert "heldout is 0" in report["heldout_note"]
@@ -378,6 +380,19 @@ def test_one_document(text: str, options: dict[str, Any], message: str, config: 
     with pytest.raises(InputError, match=message) as caught:
         build_corpus(config(text, **options))
     assert "random next" in str(caught.value)
+
+
+def test_a_file_name_that_is_not_utf_8_is_reported(config: Config, tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/old\xb0\xa1"
+    os.mkdir(folder)  # noqa: PTH102
+    with open(folder + b"/\xb3.txt", "wb") as file:  # noqa: PTH123
+        file.write(b"One. Two.\n\nThr\xffee. Four.\n")
+    options = config(files=(os.fsdecode(folder),), broken="replace", heldout=0)
+    report = build_corpus(options)
+    assert [[line, what] for _, line, what in report["broken"]["first"]] == [
+        [3, "1 replaced by U+FFFD"]
+    ]
+    assert "\\udcb3.txt" in (Path(options.out) / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,26 @@ def test_nothing_shows_of_spilling_processes_and_order(
     assert list(words_of(LINES[::-1], workers=2, max_in_memory=30)) == list(expected)
 
 
+def test_long_strings_spill_by_their_characters(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In text without spaces, each line is one string."""
+    lines = [f"{i}東京" * 50 for i in range(40)]
+    expected = words_of(lines)
+    monkeypatch.setattr(counting, "MAX_CHARACTERS", 1000)
+    monkeypatch.setattr(counting, "_BLOCK_CHARACTERS", 400)
+    strings = StringCounts(tmp_path)
+    for line in (*lines, lines[0]):
+        strings.add({line: 1})
+        assert sum(map(len, strings._counts)) <= 1000
+    batches = list(strings.batches())
+    assert all(sum(map(len, batch)) <= 400 + len(lines[-1]) for batch in batches)
+    assert {text: n for batch in batches for text, n in batch.items()} == {
+        line: 1 + (line == lines[0]) for line in lines
+    }
+    assert words_of(lines) == expected
+
+
 def test_only_the_most_frequent_words_are_kept() -> None:
     counts = Counter(words_of(LINES))
     ordered = sorted(counts, key=lambda word: (-counts[word], word))

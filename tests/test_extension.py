@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,7 +61,7 @@ def test_the_longer_of_two_pieces_still_wins() -> None:
 @pytest.mark.parametrize(
     ("word", "problem"),
     [
-        ("heart attack", r"word 2, 'heart attack', is 2 words \(heart \| attack\)"),
+        ("heart attack", r"'heart attack' is 2 words \(heart \| attack\)"),
         ("x-ray", "is 3 words"),
         ("\u200b", "no word in it"),
         ("x" * 101, "101 characters"),
@@ -69,6 +70,20 @@ def test_the_longer_of_two_pieces_still_wins() -> None:
 def test_refuses_what_is_not_one_word(word: str, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         extend_vocabulary(OLD, ["fine", word])
+
+
+def test_tokens_that_were_added_elsewhere_keep_their_ids(tmp_path: Path) -> None:
+    """`add_tokens` of transformers appends them after the model's own pieces."""
+    OLD.save(tmp_path)
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    library.add_tokens(["<name>"])
+    library.save(str(tmp_path / "tokenizer.json"))
+    theirs = Tokenizer.from_folder(tmp_path)
+    assert theirs.pieces[-1] == "<name>"
+    new = extend_vocabulary(theirs, ["stent"]).tokenizer
+    assert new.pieces == [*theirs.pieces, "stent"]
+    sentence = "the <name> stent"
+    assert new.encode_plain([sentence])[0][-2:] == [OLD.vocab_size, OLD.vocab_size + 1]
 
 
 def test_refuses_bpe() -> None:

@@ -22,7 +22,7 @@ from bothways.config import (
 )
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError, RunError, StoreError
+from bothways.errors import ConfigError, InputError, RunError, StoreError
 from bothways.model.folder import load_model
 from bothways.pretraining import clock
 from bothways.pretraining import record as recording
@@ -213,16 +213,32 @@ def test_other_kinds_of_sequences(
     assert ("; sentence-order accuracy " in said) == (kind == "order")
 
 
-def test_documents_of_one_sentence(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lone = memory_store([[1 + n % 7] for n in range(40)])
-    monkeypatch.setattr(module, "open_corpus", lambda _: lone)
-    monkeypatch.setattr(module, "heldout_batches", lambda *_: [])
-    single = {"pairs": PairOptions(kind="single"), "clock": ClockOptions(steps=2)}
-    assert pretrain(make(tmp_path / "run", **single)).steps == 2
-    with pytest.raises(StoreError, match=r"--pairs\.kind single"):
-        pretrain(make(tmp_path / "other", pairs=PairOptions(kind="order")))
+def test_documents_of_one_sentence(make: Make, tmp_path: Path, tiny_tokenizer_folder: Path) -> None:
+    """Titles, for instance: each a document of its own, and a sequence of its own."""
+    text = tmp_path / "titles.txt"
+    text.write_text("\n\n".join(f"Number {n} was told again." for n in range(60)) + "\n")
+    options = CorpusConfig(
+        files=(str(text),),
+        tokenizer=str(tiny_tokenizer_folder),
+        out=str(tmp_path / "titles"),
+        sentences="line",
+        single_sentence="keep",
+        heldout=0.2,
+    )
+    report = build_corpus(options)
+    assert report["train"]["documents"] + report["heldout"]["documents"] == 60
+    assert report["single_sentence_documents"] == {"joined": 0, "dropped": 0}
+    assert report["single_sentence_note"] is None
+    titles = {"corpus": options.out, "clock": ClockOptions(steps=2)}
+    result = pretrain(make(tmp_path / "run", pairs=PairOptions(kind="single"), **titles))
+    assert result.steps == 2
+    assert result.heldout is not None
+    assert result.heldout.sequences == report["heldout"]["documents"]
+    with pytest.raises(StoreError, match=r"--pairs\.kind single.*--single_sentence keep"):
+        pretrain(make(tmp_path / "other", pairs=PairOptions(kind="order"), **titles))
+    joined = replace(options, single_sentence="join", out=str(tmp_path / "joined"))
+    with pytest.raises(InputError, match=r"Unrelated texts .* --single_sentence keep"):
+        build_corpus(joined)
 
 
 def test_left_to_right(make: Make, tmp_path: Path) -> None:

@@ -115,12 +115,15 @@ def test_standard_input_alone() -> None:
 
 
 def test_kinds_by_name(tmp_path: Path) -> None:
-    names = ["a.txt", "b.jsonl", "c.jsonl.gz", "d.ndjson.zst", "e.parquet", "f.csv", "g.txt.xz"]
+    names = ["a.TXT", "b.jsonl", "c.JSONL.gz", "d.ndjson.zst", "e.Parquet", "f.csv", "g.txt.xz"]
     for name in names:
         (tmp_path / name).touch()
     kinds = [item.kind for item in list_inputs([str(tmp_path)])]
     assert kinds == ["text", "json", "json", "json", "parquet", "text"]
-    assert list_inputs([str(tmp_path / "f.csv")])[0].kind == "text"
+    with pytest.raises(InputError, match=r"f\.csv: this holds records"):
+        list_inputs([str(tmp_path / "f.csv")])
+    (tmp_path / "notes.md").touch()
+    assert list_inputs([str(tmp_path / "notes.md")])[0].kind == "text"
 
 
 def test_what_stops_the_reading_comes_with_what_was_read(

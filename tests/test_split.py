@@ -40,7 +40,8 @@ def test_every_line_goes_to_one_side(tmp_path: Path) -> None:
     assert sorted(train[1:] + dev[1:]) == sorted(lines)
     assert 290 < len(train) < 350, "about the share asked for"
     assert shown[0] == f"{len(train) - 1} examples: {tmp_path / 'out' / 'train.tsv'}"
-    assert shown[2].startswith("columns: '") and shown[2].endswith("--header false)")
+    assert shown[2].startswith("columns: '")
+    assert shown[2].endswith("--header false)")
 
 
 def test_neither_order_nor_other_lines_matter(tmp_path: Path) -> None:

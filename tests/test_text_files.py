@@ -56,6 +56,29 @@ def test_what_a_killed_command_left_is_no_text(tmp_path: Path) -> None:
     assert list_files([str(tmp_path)]) == [tmp_path / "a.txt", tmp_path / "deep/c.txt"]
 
 
+def test_the_vocabulary_of_a_tokenizer_is_no_text(tmp_path: Path) -> None:
+    text, own = write(tmp_path, "a.txt", b"x"), write(tmp_path, "words/vocab.txt", b"x")
+    theirs = write(tmp_path, "tokenizer/vocab.txt", b"[PAD]")
+    write(tmp_path, "tokenizer/tokenizer_config.json", b"{}")
+    assert list_files([str(tmp_path)]) == [text, own]
+    assert list_files([str(tmp_path / "**" / "*.txt")]) == [text, own]
+    assert list_files([str(theirs)]) == [theirs], "named outright"
+
+
+def test_files_of_the_output_are_left_out(tmp_path: Path) -> None:
+    text = write(tmp_path, "a.txt", b"x")
+    write(tmp_path, "out/b.txt", b"x")
+    assert list_files([str(tmp_path / "**" / "*.txt")], besides=str(tmp_path / "out")) == [text]
+
+
+def test_endings_in_any_case_and_linked_folders(tmp_path: Path) -> None:
+    loud = write(tmp_path, "texts/BOOK.TXT", b"x")
+    write(tmp_path, "elsewhere/b.txt", b"x")
+    (tmp_path / "texts" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "texts" / "circle").symlink_to(tmp_path / "texts")
+    assert list_files([str(tmp_path / "texts")]) == [loud, tmp_path / "texts" / "more" / "b.txt"]
+
+
 def test_a_name_with_brackets_is_meant_literally(tmp_path: Path) -> None:
     path = write(tmp_path, "book[1].txt", b"x")
     write(tmp_path, "book1.txt", b"y")

@@ -453,8 +453,8 @@ def test_refuses_damaged_files_and_names_them(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such file"):
         Tokenizer.from_folder(tmp_path / "absent")
     path = tmp_path / "vocab.txt"
-    path.write_bytes(b"[PAD]\n\xff\n")
-    with pytest.raises(ModelError, match=r"vocab.txt: byte 6 is not UTF-8"):
+    path.write_bytes(b"\xef\xbb\xbf[PAD]\n" + b"a\n" * 20_000 + b"\xff\n")
+    with pytest.raises(ModelError, match=r"vocab.txt: line 20002 is not UTF-8"):
         Tokenizer.from_folder(tmp_path)
     TOKENIZERS[True].save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{")

@@ -25,7 +25,9 @@ from bothways.tokenization.vocabulary import learn_from_files
 from bothways.tokenization import counting
 counting._BLOCK_CHARACTERS = 2000
 files, out, workers, most = sys.argv[1:]
-counting.count_chunks.__wrapped__.__kwdefaults__["most"] = int(most)
+defaults = counting.count_chunks.__wrapped__.__kwdefaults__
+assert "max_in_memory" in defaults
+defaults["max_in_memory"] = int(most)
 learn_from_files(
     VocabularyConfig(files=(files,), out=out, size=300, workers=int(workers), alphabet=60)
 )

@@ -13,7 +13,12 @@ from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder
 from bothways.shipped import model_folder
 from bothways.text_files import list_files, read_lines
-from bothways.tokenization.extension import ExtendedVocabulary, choose_words, extend_vocabulary
+from bothways.tokenization.extension import (
+    ExtendedVocabulary,
+    choose_words,
+    extend_vocabulary,
+    single_word,
+)
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.vocabulary import count_file_words, measure, refuse_foreign_folder
 
@@ -56,7 +61,7 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
             min_count=config.min_count,
         )
     if config.words is not None:
-        words += [line.strip() for _, line in read_lines(Path(config.words)) if line.strip()]
+        words += _listed_words(Path(config.words), tokenizer)
     extended = extend_vocabulary(tokenizer, words)
     if not extended.words:
         raise InputError(
@@ -70,6 +75,17 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
         with new_folder(out) as folder:
             extended.tokenizer.save(folder)
     return _report(tokenizer, extended, counts, config)
+
+
+def _listed_words(path: Path, tokenizer: Tokenizer) -> list[str]:
+    words = []
+    for number, line in read_lines(path):
+        if line.strip():
+            try:
+                words.append(single_word(tokenizer, line.strip()))
+            except InputError as error:
+                raise InputError(str(error), path=path, line=number) from error
+    return words
 
 
 def _extend_model(source: Path, out: Path, extended: ExtendedVocabulary) -> None:

@@ -41,18 +41,25 @@ _NO_TEXT = (
     "(`bothways corpus` accepts longer ones with --max_line_mib)."
 )
 
+# Text by its name, vocabulary by its neighbours: the files of a tokenizer in a folder of texts.
+_VOCABULARIES = ("vocab.txt", "merges.txt")
+_BESIDE_VOCABULARIES = ("tokenizer.json", "tokenizer_config.json", "config.json", "corpus.json")
+
 BOM = b"\xef\xbb\xbf"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _LINES_PER_REPORT = 1000
 
 
-def list_files(patterns: Sequence[str], suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
+def list_files(
+    patterns: Sequence[str], suffixes: Sequence[str] = SUFFIXES, *, besides: str | None = None
+) -> list[Path]:
     """The text files that match ``patterns``, sorted by path, without duplicates.
 
     Args:
-        patterns: files (any name), folders (searched at every depth), or globs (``**`` matches
-            folders).
-        suffixes: endings of the file names to look for in folders.
+        patterns: files (any name), folders (searched at every depth, links included), or globs
+            (``**`` matches folders). The vocab.txt of a tokenizer or model counts only if named.
+        suffixes: endings of the file names to look for in folders, in any case.
+        besides: a folder whose files are left out: the output, of an earlier run.
 
     Raises:
         InputError: a pattern matches nothing, or a folder cannot be read.
@@ -68,6 +75,9 @@ def list_files(patterns: Sequence[str], suffixes: Sequence[str] = SUFFIXES) -> l
                 f"{', '.join('*' + suffix for suffix in suffixes)}, or a glob in quotes."
             )
         found.update(files)
+    if besides is not None:
+        out = Path(besides).resolve()
+        found = {file for file in found if out not in file.resolve().parents}
     return sorted(found)
 
 
@@ -165,11 +175,12 @@ def explain_read_errors(path: Path, lines_read: Callable[[], int]) -> Iterator[N
 
 def decompressed(path: Path, disk: BufferedReader) -> BufferedIOBase:
     """The decompressed content of the open file ``disk``, by the ending of its name."""
-    if path.suffix == ".gz":
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
         return gzip.GzipFile(fileobj=disk)
-    if path.suffix == ".xz":
+    if suffix == ".xz":
         return lzma.LZMAFile(disk)
-    if path.suffix == ".zst":
+    if suffix == ".zst":
         # The standard library has no zst before Python 3.14; Arrow, a dependency anyway, has it.
         return BufferedReader(pa.CompressedInputStream(pa.PythonFile(disk, "r"), "zstd"))
     return disk
@@ -178,26 +189,39 @@ def decompressed(path: Path, disk: BufferedReader) -> BufferedIOBase:
 def _matches(pattern: str, suffixes: tuple[str, ...]) -> list[Path]:
     if not pattern:
         return []
-    path = Path(pattern)
     # A name that exists is meant literally, even if it has brackets in it. Path.glob is no
     # alternative for the others because it does not accept absolute patterns.
-    names = [pattern] if path.exists() else glob.glob(pattern, recursive=True)  # noqa: PTH207
+    if Path(pattern).is_file():
+        return [Path(pattern)]
+    literal = Path(pattern).exists()
+    names = [pattern] if literal else glob.glob(pattern, recursive=True)  # noqa: PTH207
     files: list[Path] = []
     for path in map(Path, names):
         files.extend(_files_under(path, suffixes) if path.is_dir() else [path])
-    return files
+    return [file for file in files if not _is_vocabulary(file)]
 
 
 def _files_under(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
     def refuse(error: OSError) -> NoReturn:
         raise _unreadable_error(Path(error.filename or folder), error) from error
 
-    files = []
-    for parent, folders, names in os.walk(folder, onerror=refuse):
+    files: list[Path] = []
+    visited: set[str] = set()  # links may lead in circles
+    for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        if (real := os.path.realpath(parent)) in visited:
+            folders.clear()
+            continue
+        visited.add(real)
         # Temporary folders that a killed command left behind are not input.
-        folders[:] = [name for name in folders if not name.startswith(PARTIAL)]
-        files += [Path(parent, name) for name in names if name.endswith(suffixes)]
+        folders[:] = sorted(name for name in folders if not name.startswith(PARTIAL))
+        files += [Path(parent, name) for name in names if name.lower().endswith(suffixes)]
     return files
+
+
+def _is_vocabulary(file: Path) -> bool:
+    return file.name in _VOCABULARIES and any(
+        file.with_name(name).exists() for name in _BESIDE_VOCABULARIES
+    )
 
 
 def decode_line(

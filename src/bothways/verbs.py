@@ -283,7 +283,8 @@ def evaluate_pretraining(
     store = TokenStore.open(corpus, "heldout")
     split = "held-out split"
     if store_problem(store, kind):
-        store, split = TokenStore.open(corpus), "all documents, because it has no held-out split"
+        store = TokenStore.open(corpus)
+        split = "the training documents, because the held-out split is empty or too small"
     if store.tokenizer.fingerprint != loaded.tokenizer.fingerprint:
         raise StoreError(
             f"{corpus} was built with a different vocabulary than the model's; build it again with "

@@ -36,10 +36,11 @@ class CorpusConfig:
     and report how many there were."""
     duplicates: Literal["keep", "documents", "paragraphs", "both"] = "keep"
     """Keep exact duplicates, or remove all but the first copy of documents, paragraphs (lines), or
-    both."""
-    single_sentence: Literal["join", "drop"] = "join"
+    both. This comes before single_sentence and min_*, which may drop the first copy as well."""
+    single_sentence: Literal["join", "drop", "keep"] = "join"
     """One-sentence documents, such as headings, can only be paired with a random segment, which
-    gives the next-sentence label away: join each to the next document of its file, or drop it."""
+    gives the next-sentence label away: join each to the next document of its file, or drop it.
+    keep: for unrelated short texts, such as titles, and pre-training with pairs.kind single."""
     min_sentences: int = 0
     """Drop documents with fewer sentences, after joining."""
     min_tokens: int = 0

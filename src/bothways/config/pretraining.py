@@ -68,7 +68,7 @@ class PairOptions:
     """next: next sentence prediction, does segment B follow A (BERT). order: sentence order
     prediction, are two consecutive segments swapped (ALBERT). full: sentences packed up to the
     length across documents, no second loss (RoBERTa). single: as full, but within a document, for
-    short unrelated texts."""
+    short unrelated texts (in a corpus built with single_sentence: keep)."""
     short: float = 0.1
     """Fraction of documents whose sequences get a random, shorter target length (next, order)."""
     random_next: float = 0.5

@@ -369,7 +369,7 @@ def _choose(
     chosen = []
     for item in ranges:
         counts.read += item.documents
-        if item.sentences == 1:
+        if item.sentences == 1 and config.single_sentence != "keep":
             counts.dropped += 1
             continue
         counts.joined += item.single

@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from bothways.corpus.report import (
     Lengths,
     heldout_note,
     script_shares,
+    single_sentence_note,
     summarise_split,
     write_page,
 )
@@ -109,8 +111,7 @@ def build_corpus(
         raise ConfigError("out is empty; name the folder to write the corpus to.")
     tokenizer = Tokenizer.from_folder(config.tokenizer)
     out = Path(config.out)
-    # An older corpus may be among the texts; its vocab.txt is not one of them.
-    inputs = [item for item in list_inputs(config.files) if not _is_under(item.path, out)]
+    inputs = list_inputs(config.files, besides=config.out)
     _refuse_foreign_folder(out)
     with contextlib.ExitStack() as stack:
         stack.enter_context(explain_disk_errors(out))
@@ -136,7 +137,7 @@ def build_corpus(
 
 
 def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -> dict[str, Any]:
-    """Everything that determines the content of units. Standard input always counts as new."""
+    """What determines the content of units, besides this code. Standard input counts as new."""
     stdin = [time.time_ns()] if any(item.path is None for item in inputs) else []
     files = [[item.name, item.size, item.modified] for item in inputs]
     options = recipe_fields(config)
@@ -144,12 +145,9 @@ def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -
         "format": [FORMAT, *EncodedUnit.__dataclass_fields__],
         "options": digest({name: options[name] for name in options if name != "out"}),
         "vocabulary": tokenizer.fingerprint,
+        "libraries": [version(name) for name in ("sentencex", "tokenizers")],
         "inputs": digest([files, stdin]),
     }
-
-
-def _is_under(path: Path | None, folder: Path) -> bool:
-    return path is not None and folder.resolve() in path.resolve().parents
 
 
 # ------------------------------------------------------------------------------------------- checks
@@ -184,7 +182,8 @@ def _refuse_one_document(config: CorpusConfig, plan: DocumentPlan) -> None:
             f"read; of one sentence: {counts.joined} joined to another, {counts.dropped} dropped; "
             f"too short: {counts.short}), so there is no other document to take a random next "
             "sentence from; it needs 2. Give more text, put a blank line between documents, or "
-            "check the options documents, single_sentence and min_*."
+            "check the options documents, single_sentence and min_*. Unrelated texts of one "
+            "sentence each: --single_sentence keep."
         )
 
 
@@ -303,6 +302,7 @@ def _assemble(
         **{split: writers[split].summary() for split in SPLITS},
         "unknown_rate": sum(writer.unknown for writer in writers.values()) / tokens,
         "single_sentence_documents": {"joined": counts.joined, "dropped": counts.dropped},
+        "single_sentence_note": single_sentence_note(counts.read, counts.joined),
         "short_documents_dropped": counts.short,
         "empty_sentences_dropped": log.counts.empty_sentences,
         "duplicates": _duplicates(config, repeats, log),

@@ -59,7 +59,9 @@ class BrokenLines:
     def _note(self, source: str, line: int, what: str) -> None:
         self.lines += 1
         if len(self.first) < LISTED:
-            self.first.append((source, line, what))
+            # Names of files that are not UTF-8 have surrogates, which no report can hold.
+            shown = source.encode("utf-8", "backslashreplace").decode()
+            self.first.append((shown, line, what))
 
 
 def read_documents(block: Block, config: CorpusConfig, broken: BrokenLines) -> list[Document]:

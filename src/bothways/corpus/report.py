@@ -85,6 +85,16 @@ def heldout_note(documents: int, share: float) -> str | None:
     return None
 
 
+def single_sentence_note(read: int, joined: int) -> str | None:
+    """What to do if most documents were joined to others, or None if few were."""
+    if 2 * joined <= read:
+        return None
+    return (
+        "Most documents have one sentence and were joined to others. If they are unrelated, build "
+        "with --single_sentence keep and pre-train with --pairs.kind single."
+    )
+
+
 def script_shares(letters: NDArray[np.int64]) -> dict[str, float]:
     """Each script's share of the letters, largest first; scripts without letters are left out.
 

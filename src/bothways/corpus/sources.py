@@ -121,8 +121,8 @@ class Unit:
         blocks: in order.
         after: where the next unit starts.
         read: bytes on disk read so far.
-        failure: the error that ended the reading too early, if any. It travels with the unit so
-            that an error earlier in the text is reported first, whichever process finds it.
+        failure: the error that ended the reading too early, if any. It travels with the unit, so
+            that the text before it is encoded, and kept, or found to be broken, first.
     """
 
     blocks: tuple[Block, ...]
@@ -135,15 +135,21 @@ _Step = tuple[Block, Position, int]
 """A block, the position after it, and how many bytes of its file on disk were read."""
 
 
-def list_inputs(patterns: Sequence[str]) -> list[Input]:
+def list_inputs(patterns: Sequence[str], *, besides: str | None = None) -> list[Input]:
     """The inputs that match ``patterns``: standard input (``-``) first, then files by path.
+
+    Args:
+        patterns, besides: see :func:`bothways.text_files.list_files`.
 
     Raises:
         InputError: a pattern matches nothing, or a file or folder cannot be read.
     """
     inputs = [Input(None, "text", 0, 0)] if STDIN in patterns else []
     file_patterns = [pattern for pattern in patterns if pattern != STDIN]
-    for path in list_files(file_patterns, INPUT_SUFFIXES) if file_patterns or not inputs else []:
+    files: list[Path] = []
+    if file_patterns or not inputs:
+        files = list_files(file_patterns, INPUT_SUFFIXES, besides=besides)
+    for path in files:
         with explain_read_errors(path, lambda: 0):
             status = path.stat()
         inputs.append(Input(path, _kind(path), status.st_size, status.st_mtime_ns))
@@ -182,9 +188,9 @@ def read_units(
 
 
 def _kind(path: Path) -> Kind:
-    if path.name.endswith(_JSON_SUFFIXES):
+    if path.name.lower().endswith(_JSON_SUFFIXES):
         return "json"
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         return "parquet"
     refuse_records(path, "write one object per line to a .jsonl file, or the texts to a .txt file")
     return "text"

@@ -133,7 +133,8 @@ def store_problem(store: TokenStore, kind: PairKind) -> str:
     if kind == "order" and longest < 2:
         return (
             f"{part}, none of two sentences; sentence order needs two that follow one another. "
-            "For unrelated short texts use --pairs.kind single."
+            "For unrelated short texts use --pairs.kind single, on a corpus that was built with "
+            "--single_sentence keep."
         )
     return "" if store.sentences else f"{part}; there is nothing to read. Add text."
 

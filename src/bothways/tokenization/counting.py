@@ -2,9 +2,10 @@
 
 Chunks (the strings between plain spaces) are counted as they are; each distinct chunk is then
 cleaned and split into words once. Counts that outgrow memory go to sorted files, which are merged
-at the end: memory is bounded by ``max_in_memory`` distinct strings (about 200 bytes each), disk by
-the distinct strings of the text, and no count is ever approximate. Sums do not depend on order, so
-neither the number of processes nor the order of the text affects the result.
+at the end: memory is bounded by ``max_in_memory`` distinct strings (about 200 bytes each) and by
+their characters, of which text without spaces has many in each; disk by the distinct strings of the
+text, and no count is ever approximate. Sums do not depend on order, so neither the number of
+processes nor the order of the text affects the result.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from bothways.tokenization.normalization import (
 
 MAX_IN_MEMORY = 3_000_000
 """Distinct strings held in memory while counting."""
+MAX_CHARACTERS = 2**28
+"""Characters of these strings."""
 MAX_WORDS = 5_000_000
 """How many distinct words a vocabulary is learned from: the most frequent ones."""
 
@@ -54,12 +57,14 @@ class StringCounts:
     def __init__(self, folder: Path, *, max_in_memory: int = MAX_IN_MEMORY):
         self._folder, self._max_in_memory = folder, max_in_memory
         self._counts: Counter[str] = Counter()
+        self._characters = 0
         self._files: list[Path] = []
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add counts."""
+        self._characters += sum(map(len, counts.keys() - self._counts.keys()))
         self._counts.update(counts)
-        if len(self._counts) > self._max_in_memory:
+        if len(self._counts) > self._max_in_memory or self._characters > MAX_CHARACTERS:
             self._spill()
 
     def batches(self) -> Iterator[dict[str, int]]:
@@ -75,12 +80,12 @@ class StringCounts:
             pairs = _sum_equal(heapq.merge(*map(_read_counts, self._files)))
         else:
             pairs = iter(sorted(self._counts.items()))
-        while batch := dict(itertools.islice(pairs, _BATCH)):
-            yield batch
+        yield from map(dict, _batches(pairs))
 
     def _spill(self) -> None:
         ordered = sorted(self._counts.items())
         self._counts.clear()
+        self._characters = 0
         path = self._folder / f"counts-{len(self._files)}.arrow"
         self._files.append(path)
         schema = pa.schema([("string", pa.large_string()), ("count", pa.int64())])
@@ -89,8 +94,8 @@ class StringCounts:
             pa.OSFile(str(path), "wb") as sink,
             pa.ipc.new_file(sink, schema) as writer,
         ):
-            for start in range(0, len(ordered), _BATCH):
-                strings, counts = zip(*ordered[start : start + _BATCH], strict=True)
+            for batch in _batches(ordered):
+                strings, counts = zip(*batch, strict=True)
                 try:
                     writer.write_batch(pa.record_batch([strings, counts], schema=schema))
                 except UnicodeEncodeError as error:
@@ -176,6 +181,19 @@ def _map_unordered(
             f"a worker process was lost ({error}), most likely killed for using too much memory. "
             "Run the same command again with fewer --workers."
         ) from error
+
+
+def _batches(pairs: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
+    batch: list[tuple[str, int]] = []
+    characters = 0
+    for pair in pairs:
+        batch.append(pair)
+        characters += len(pair[0])
+        if len(batch) >= _BATCH or characters >= _BLOCK_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -46,15 +46,15 @@ def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> ExtendedVoc
         )
     known = set(tokenizer.pieces)
     added: list[str] = []
-    for number, entry in enumerate(words, start=1):
-        word = _single_word(tokenizer, entry, number)
+    for entry in words:
+        word = single_word(tokenizer, entry)
         if word not in known:
             known.add(word)
             added.append(word)
     parts = tokenizer.encode_plain(added)
     settings = json.loads(tokenizer.to_json())
-    for i, word in enumerate(added):
-        settings["model"]["vocab"][word] = tokenizer.vocab_size + i
+    # All of them: pieces that `add_tokens` appended are not among the model's own.
+    settings["model"]["vocab"] = {p: i for i, p in enumerate([*tokenizer.pieces, *added])}
     library = tokenizers.Tokenizer.from_str(json.dumps(settings))
     return ExtendedVocabulary(Tokenizer(library), added, parts)
 
@@ -86,17 +86,22 @@ def choose_words(
     return chosen[:most]
 
 
-def _single_word(tokenizer: Tokenizer, entry: str, number: int) -> str:
+def single_word(tokenizer: Tokenizer, entry: str) -> str:
+    """An entry as the piece that it becomes.
+
+    Raises:
+        InputError: it is not exactly one word by the tokenizer's rules, or too long.
+    """
     words = [word for word, _ in word_splitter().pre_tokenize_str(tokenizer.normalize(entry))]
     if len(words) != 1:
         what = f"is {len(words)} words ({' | '.join(words)})" if words else "has no word in it"
         raise InputError(
-            f"word {number}, {entry!r}, {what} by this vocabulary's rules, which split at spaces "
+            f"{entry!r} {what} by this vocabulary's rules, which split at spaces "
             "and punctuation; a piece is always one word. List its words one by one, or remove it."
         )
     if len(words[0]) > LONGEST_WORD:
         raise InputError(
-            f"word {number}, {entry[:20]!r}..., has {len(words[0])} characters; words over "
+            f"{entry[:20]!r}... has {len(words[0])} characters; words over "
             f"{LONGEST_WORD} are [UNK] whatever the vocabulary. Remove it."
         )
     return words[0]

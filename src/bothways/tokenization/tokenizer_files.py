@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,13 +75,14 @@ def read_vocabulary(path: Path) -> list[str]:
         ModelError: the file is not UTF-8.
     """
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            # Iteration splits lines at \n, \r\n and \r only: pieces may contain other separators.
-            pieces = [line.removesuffix("\n") for line in file]
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
         raise ModelError(
-            f"{path}: byte {error.start} is not UTF-8; a vocab.txt is UTF-8, one piece per line."
+            f"{path}: line {line} is not UTF-8; a vocab.txt is UTF-8, one piece per line."
         ) from error
+    # Only \n, \r\n and \r end a line here: pieces may contain other separators.
+    pieces = [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
     while pieces and not pieces[-1]:
         pieces.pop()
     return pieces

@@ -48,8 +48,8 @@ def learn_from_files(
     """
     out = Path(config.out)
     refuse_foreign_folder(out)
-    files = _text_files(config.files, out)
-    heldout = _text_files(config.heldout, out) if config.heldout else []
+    files = list_files(config.files, besides=config.out)
+    heldout = list_files(config.heldout, besides=config.out) if config.heldout else []
     lines = read_all(files, progress)
     first = next((line for line in lines if line.strip()), None)
     if first is None:
@@ -195,9 +195,3 @@ def _score_used(config: VocabularyConfig) -> str:
 
 def _most_frequent(counts: Counter[str]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN])
-
-
-def _text_files(patterns: Sequence[str], out: Path) -> list[Path]:
-    # A vocabulary learned before may be among the texts; its vocab.txt is not one of them.
-    out = out.resolve()
-    return [file for file in list_files(patterns) if out not in file.resolve().parents]
