@@ -11,7 +11,7 @@ import pytest
 
 from bothways.config import ReproduceConfig
 from bothways.errors import DivergenceError
-from bothways.reproduce import forecast, grid, run
+from bothways.reproduce import data, forecast, grid, run
 from bothways.reproduce.grid import Grid, make_grid
 from bothways.reproduce.scales import SCALES
 from bothways.reproduce.steps import Step
@@ -25,6 +25,7 @@ FILES = {
     "ner": ["eng.train", "eng.testa", "eng.testb"],
     "sick": ["SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"],
 }  # fmt: skip
+DATA = (*FILES, "corpus", "text")
 
 
 def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -42,6 +43,7 @@ def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any
         documents=9, sentences=90, split="heldout", document_bounds=np.arange(0, 91, 10)
     )
     monkeypatch.setattr(grid, "TokenStore", SimpleNamespace(open=lambda *_: whole))
+    monkeypatch.setattr(data, "_check_content", lambda *_: None)
     monkeypatch.setattr(forecast, "_rate", lambda _: 1e11)  # no probe of the machine
     monkeypatch.setattr(run, "draw", lambda *_: b"\x89PNG")  # drawing takes a second
     given: dict[str, Any] = {name: str(tmp_path / name) for name in FILES}
@@ -53,6 +55,8 @@ def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any
 
 
 def grid_of(name: str, scale: str = "smoke", **given: Any) -> Grid:
+    if SCALES[scale].embedded:
+        given = {option: value for option, value in given.items() if option not in DATA}
     config = ReproduceConfig(name, scale=scale, **given)  # type: ignore[arg-type]
     return make_grid(table_of(name), SCALES[scale], config)
 

@@ -14,8 +14,8 @@ import torch
 from sklearn.metrics import accuracy_score, f1_score
 
 from bothways import cli
-from bothways.config import GlueConfig, TaskOptions
-from bothways.errors import ConfigError, InputError, ModelError
+from bothways.config import FinetuneConfig, GlueConfig, TaskOptions
+from bothways.errors import ConfigError, DivergenceError, InputError, ModelError
 from bothways.finetuning import glue as module
 from bothways.finetuning import jobs
 from bothways.finetuning.extra_files import file_digests
@@ -261,6 +261,35 @@ def test_again_it_keeps_what_is_finished_and_trains_what_is_not(
     shutil.copy(recipe_of("cola"), own)
     with pytest.raises(ConfigError, match="rename a file"):
         glue(dataclasses.replace(config_of(data, start, run), tasks=("cola", str(own))))
+
+
+def test_a_task_that_diverges_does_not_hold_up_the_others(
+    data: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = jobs.train_seed
+
+    def diverging(config: FinetuneConfig, *args: Any) -> SeedResult:
+        if config.task.name == "CoLA":
+            raise DivergenceError("step 3: the gradient is nan")
+        return real(config, *args)
+
+    monkeypatch.setattr(jobs, "train_seed", diverging)
+    config = dataclasses.replace(config_of(data, start, tmp_path / "run"), seeds=(0,))
+    result = glue(dataclasses.replace(config, tasks=("cola", "wnli")))
+    assert [row.task for row in result.rows] == ["wnli"]
+    assert "- cola is left out: step 3: the gradient is nan" in result.lines
+    with pytest.raises(DivergenceError):
+        glue(dataclasses.replace(config, tasks=("cola",), run=str(tmp_path / "alone")))
+
+
+def test_finished_tasks_that_are_not_named_are_named(
+    finished: Path, data: Path, start: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "copy"
+    shutil.copytree(finished, run)
+    result = glue(dataclasses.replace(config_of(data, start, run), tasks=("wnli",)))
+    told = "finished earlier and not part of this table: cola, mnli; name them too (--tasks)"
+    assert f"- {told}" in result.lines
 
 
 def test_a_file_obtained_later_is_predicted_by_the_finished_models(

@@ -23,6 +23,7 @@ from bothways.config import FinetuneConfig, GlueConfig, SearchOptions, to_dict
 from bothways.errors import ConfigError, InputError, RunError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.glue import glue
+from bothways.finetuning.jobs import SeedRunner
 from finetuning_examples import start_model, word_config, word_files
 
 SEEDS = (0, 1, 2)
@@ -193,6 +194,18 @@ def test_a_script_without_a_guard_is_told_of_it(config: FinetuneConfig, tmp_path
     assert ConfigError.__name__ in last
     assert "memory" not in done.stderr
     assert "another process is using" not in done.stderr
+
+
+def test_other_processes_of_the_caller_are_left_alone() -> None:
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    other.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), SeedRunner(2):
+            raise KeyboardInterrupt
+        assert other.is_alive()
+    finally:
+        other.kill()
+        other.join()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

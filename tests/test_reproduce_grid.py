@@ -14,11 +14,14 @@ import pytest
 from bothways import cli
 from bothways.config import PretrainConfig, ReproduceConfig, recipe_fields
 from bothways.errors import ConfigError, InputError
-from bothways.reproduce import grid
+from bothways.reproduce import data, grid
 from bothways.reproduce.changes import changed, difference
+from bothways.reproduce.grid import make_grid
 from bothways.reproduce.scales import SCALES, TASKS
 from bothways.reproduce.tables import TABLES, Row
 from reproduce_examples import grid_of, kinds, make_world
+
+CHECK_CONTENT = data._check_content
 
 
 @pytest.fixture
@@ -37,7 +40,6 @@ def test_every_table_is_sound_at_every_scale(name: str, scale: str, world: dict[
     found = grid_of(name, scale, **world)
     table = TABLES[name]
     assert len(found.rows) == len(table.rows) * (len(SCALES[scale].snapshots) if table.curve else 1)
-    assert all(row.published in ((), *[row.published]) for row in table.rows)
     for row in table.rows:
         assert len(row.published) in (0, len(table.columns)), row.label
         assert len(row.label) == len(table.headings)
@@ -319,6 +321,42 @@ def test_a_recipe_may_say_how_to_compute_but_not_where_to_start(
     recipe.write_text("seed: 3\n")
     with pytest.raises(ConfigError, match=r"own\.yaml: seed is 3, .* --pretrain_seeds 3"):
         grid_of("table8", "cpu", **asked)
+
+
+def test_a_size_replaces_the_numbers_of_the_scale(world: dict[str, Any], tmp_path: Path) -> None:
+    """The smoke scale gives its own size in layers and hidden units."""
+    recipe = tmp_path / "own.yaml"
+    recipe.write_text("model: {size: mini}\n")
+    (run, *_) = kinds(grid_of("table5", "smoke", **world, recipe=str(recipe)), "pretrain")
+    assert (run.config.model.size, run.config.model.layers, run.config.model.hidden) == (
+        "mini", None, None,
+    )  # fmt: skip
+
+
+def test_files_are_read_before_anything_is_computed(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "_check_content", CHECK_CONTENT)
+    folder = Path(world["ner"])
+    for name in ("eng.train", "eng.testa", "eng.testb"):
+        (folder / name).write_text("EU B-ORG\nSingapore I-ORG\nsaid O\n\n")
+    (step, *_) = kinds(grid_of("table7", "cpu", **world), "finetune")
+    assert step.config.task.tagging.scheme == "auto", "copies in IOB2 are read as well"
+    (folder / "eng.testb").write_text("EU B-ORG\nGermany\n")
+    with pytest.raises(InputError, match=r"eng\.testb:2: "):
+        grid_of("table7", "cpu", **world)
+    (folder / "eng.testa").unlink()
+    with pytest.raises(InputError, match=r"eng\.testa: there is no such file \(--ner\)"):
+        grid_of("table7", "cpu", **world)
+    qnli = {**world, "tasks": ("qnli-part",)}
+    with pytest.raises(InputError, match=r"QNLI/dev\.tsv"):
+        grid_of("table5", "cpu", **qnli)
+
+
+def test_data_that_a_scale_does_not_read_are_refused(world: dict[str, Any]) -> None:
+    config = ReproduceConfig("table5", glue=world["glue"], ner=world["ner"])
+    with pytest.raises(ConfigError, match=r"scale smoke makes its own .* --glue, --ner; leave"):
+        make_grid(TABLES["table5"], SCALES["smoke"], config)
 
 
 @pytest.mark.parametrize("size", ["size: small", "layers: 2", "heads: 2", "intermediate: 1024"])

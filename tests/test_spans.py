@@ -22,13 +22,18 @@ from bothways.errors import ConfigError, InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.model.folder import load_model, save_model
 from bothways.model.heads import Bert
-from bothways.prediction.predict import encode_file, evaluate_file, predict_outputs
+from bothways.prediction.predict import (
+    encode_file,
+    evaluate_file,
+    predict_outputs,
+    task_for_file,
+)
 from bothways.tasks.kinds import task_of
 from bothways.tasks.passages import PassageFile
 from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tasks.spans import Answer, RankedAnswers, SpanTask, best_spans, span_scores
 from model_examples import padded, small_config, small_tokenizer
-from question_examples import squad_file, word_questions
+from question_examples import question, squad_file, word_questions
 
 VOCABULARY = 97
 SHAPE = (2, 32, 4, 64, VOCABULARY)
@@ -449,6 +454,35 @@ def test_the_verbs(
     text.write_text(" \n")
     assert cli.main([*given, "--file", str(text)]) == 1
     assert "the text to search for an answer is empty" in capsys.readouterr().err
+
+
+def test_where_an_answer_stands_counts_in_training_alone(
+    tuned: FinetuneConfig, tmp_path: Path
+) -> None:
+    loaded = load_model(model_of(tuned))
+    loaded.about["options"]["spans"] = {"misaligned": "error", "no_answer": False}
+    asked = question("q", "w1", ("w3", 999))
+    path = squad_file(tmp_path / "astray.json", [{"context": "w2 w3", "qas": [asked]}])
+    found = evaluate_file(loaded, path)
+    assert found.scores["f1"] in (0.0, 0.5, 2 / 3, 1.0)
+    _, file = encode_file(loaded, path, labelled=True)
+    assert any("training leaves these questions out, scores do not" in n for n in file.notes)
+    config = dataclasses.replace(
+        tuned, run=str(tmp_path / "run"), task=dataclasses.replace(
+            tuned.task, train=str(path), spans=SpanOptions(misaligned="error")
+        )
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"astray\.json: question 'q': the answer 'w3' is not at"):
+        finetune(config)
+
+
+def test_the_convention_is_that_of_fine_tuning(tuned: FinetuneConfig) -> None:
+    loaded = load_model(model_of(tuned))
+    korean = TaskOptions(kind="spans", spans=SpanOptions(convention="korean"))
+    task, notes = task_for_file(loaded, korean)
+    assert task.options.spans.convention == "squad"
+    assert any("bothways score --convention korean" in note for note in notes)
+    assert task_for_file(loaded, TaskOptions(kind="spans"))[1] == ()
 
 
 @pytest.mark.parametrize("table", [False, True])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from bothways.model.heads import Bert
 from bothways.prediction.entities import split_words
 from bothways.prediction.predict import evaluate_file
 from bothways.tasks.conll import read_sentences
-from bothways.tasks.schemes import entity_spans
+from bothways.tasks.schemes import entity_spans, write_tags
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.words import encode_sentences
 from bothways.tokenization.pieces import SPECIAL_PIECES
@@ -265,6 +266,10 @@ def test_tags_that_only_look_like_those_of_a_scheme(tmp_path: Path) -> None:
     assert task.learned_scheme == "none"
     assert task.metrics == ("accuracy",)
     assert task.decode(part, perfect(task, part)) == [["B", "M", "E", "S"], ["S", "B", "E", "S"]]
+    named = dataclasses.replace(tagging(), labels=("B", "M", "E", "S"))
+    task, part = encode(tmp_path, SEGMENTED, named)
+    assert task.learned_scheme == "none"
+    assert task.decode(part, perfect(task, part)) == [["B", "M", "E", "S"], ["S", "B", "E", "S"]]
     entities = "w1 B-X\nw2 I-X\nw3 O\nw4 O\nw5 O\nw6 O\n"
     task, part = encode(tmp_path, entities, tagging(scheme="none"))
     assert task.labels == ("B-X", "I-X", "O")
@@ -398,6 +403,23 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     )
     return folder
+
+
+def test_each_file_is_measured_in_its_own_scheme(trained: Path, tmp_path: Path) -> None:
+    """Not in the one that a task declares for its training file."""
+    model = load_model(trained / "run/seed-0/model")
+    before = evaluate_file(model, trained / "dev.conll")
+    model.about["options"]["tagging"]["scheme"] = "iob1"
+    gold = read_sentences(trained / "dev.conll", TaggingOptions(), labelled=True)
+    assert gold.tags is not None
+    tags = [write_tags(entity_spans(tags), len(tags), "iob2") for tags in gold.tags]
+    assert "B-X" in chain.from_iterable(tags)
+    sentences = [
+        "".join(f"{word} {tag}\n" for word, tag in zip(words, row, strict=True))
+        for words, row in zip(gold.words, tags, strict=True)
+    ]
+    (tmp_path / "iob2.conll").write_text("\n".join(sentences))
+    assert evaluate_file(model, tmp_path / "iob2.conll").scores == before.scores
 
 
 def test_it_learns_and_writes_what_it_measured(trained: Path) -> None:

@@ -15,11 +15,12 @@ from typing import Any
 
 from bothways.config import FinetuneConfig, GlueConfig, ModelConfig
 from bothways.console import line_printer
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, DivergenceError, InputError
 from bothways.files import write_json, write_text
 from bothways.finetuning.finetune import prepare
 from bothways.finetuning.jobs import SeedRunner
 from bothways.finetuning.report import FinetuneResult, SeedResult
+from bothways.finetuning.runpage import REPORT
 from bothways.finetuning.submission import write_submission
 from bothways.finetuning.table import Row, markdown, record, rows_of, settings
 from bothways.model.folder import load_model
@@ -53,15 +54,17 @@ class GlueResult:
 
 
 def glue(config: GlueConfig) -> GlueResult:
-    """Train each task, and write the table after each.
+    """Train each task, and write the table after each; tasks that diverge are left out of it.
 
     Raises:
         ConfigError, InputError: a task or file that does not exist, before anything is trained.
+        DivergenceError: no task is left.
         BothwaysError: as :func:`bothways.finetune`; what was finished before is kept.
     """
     start = time.monotonic()
     say = line_printer()
     tasks, notes = _choose_tasks(config)
+    notes += _finished_earlier(config, tasks)
     for note in notes:
         say(note)
     shape = load_model(config.model).model.config
@@ -74,7 +77,15 @@ def glue(config: GlueConfig) -> GlueResult:
         for number, (name, recipe) in enumerate(tasks.items(), 1):
             say(f"--- {name} ({number} of {len(tasks)})")
             run = prepared.get(name) or prepare(_without_missing_files(recipe), runner)
-            results[name] = run.result()
+            try:
+                results[name] = run.result()
+            except DivergenceError as error:
+                if number == len(tasks) and not results:
+                    raise
+                notes.append(f"{name} is left out: {error}")
+                say(notes[-1])
+                if not results:
+                    continue
             elapsed = time.monotonic() - start
             glue_result = _write_table(config, tasks, results, shape, notes, elapsed)
     return glue_result
@@ -102,6 +113,17 @@ def _choose_tasks(config: GlueConfig) -> tuple[dict[str, FinetuneConfig], list[s
     if len(set(folders)) < len(folders):
         raise ConfigError(f"tasks: {', '.join(tasks)} would share run folders; rename a file.")
     return tasks, notes
+
+
+def _finished_earlier(config: GlueConfig, tasks: dict[str, FinetuneConfig]) -> list[str]:
+    """A note on the tasks in the folder that this table leaves out."""
+    finished = {report.parent.name for report in Path(config.run).glob(f"*/{REPORT}")}
+    others = sorted(finished - {Path(recipe.run).name for recipe in tasks.values()})
+    if not others:
+        return []
+    return [
+        f"finished earlier and not part of this table: {', '.join(others)}; name them too (--tasks)"
+    ]
 
 
 def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:

@@ -111,6 +111,7 @@ class SeedRunner:
                 raise _script_without_guard()
             context = multiprocessing.get_context("spawn")
             self._worker_started = context.Event()
+            self._others = set(multiprocessing.active_children())  # of the calling program
             self._pool = ProcessPoolExecutor(
                 processes, context, initializer=_start_worker, initargs=(self._worker_started,)
             )
@@ -133,7 +134,7 @@ class SeedRunner:
             return
         # Ctrl-C may have been sent to this process alone, as a supervisor does.
         if kind is not None and not issubclass(kind, Exception):
-            for process in multiprocessing.active_children():
+            for process in set(multiprocessing.active_children()) - self._others:
                 process.terminate()
         self._pool.shutdown(cancel_futures=True)
 

@@ -54,10 +54,10 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> FinetuningData:
     dev = task.read(Path(options.dev), task.options, labelled=True)
 
     def encode(rows: Any) -> EncodedFile[Any]:
-        return task.encode(loaded.tokenizer, rows, length=config.length)
+        return task.for_measuring().encode(loaded.tokenizer, rows, length=config.length)
 
     extra = read_extra_files(task, options, encode)
-    encoded = encode(train)
+    encoded = task.encode(loaded.tokenizer, train, length=config.length)
     unknown = float((encoded.examples.tokens == loaded.tokenizer.unk_id).mean())
     if unknown > _MANY_UNKNOWN:
         note = (

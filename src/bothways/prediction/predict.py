@@ -264,7 +264,8 @@ def encode_file(
     rows = task.read(Path(path), task.options, labelled=labelled)
     # A folder may leave things open, such as metrics; they are decided here, as in training.
     task = type(task).define(task.options, rows)
-    file = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
+    reading = task.for_measuring()
+    file = reading.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
     return task, replace(file, notes=(*notes, *file.notes))
 
 
@@ -293,6 +294,11 @@ def task_for_file(
                 "a .yaml file in the same format), or give the texts themselves to `bothways "
                 "predict`."
             )
+        if task.options.kind == "tagging":
+            # The folder's scheme is that of the training file; nobody named it for this one.
+            learned = task.options.tagging
+            tagging = _tagging_for_file(learned, replace(learned, scheme="auto"))
+            task = type(task)(replace(task.options, tagging=tagging))
         return task, ()
     trained = task.options
     if trained.kind == "choice":  # labels name choices in the file; the head has a single output
@@ -310,6 +316,11 @@ def task_for_file(
     )
     if has_options:  # fine-tuned here, so the folder knows these too
         tagging = _tagging_for_file(trained.tagging, override.tagging)
+        if override.spans.convention == "korean" != trained.spans.convention:
+            notes += (
+                "answers are compared as in fine-tuning (convention squad); `bothways score "
+                "--convention korean` compares saved predictions by character",
+            )
         options = replace(options, spans=trained.spans, tagging=tagging)
     return type(task)(options), notes
 

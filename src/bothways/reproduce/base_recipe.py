@@ -27,6 +27,8 @@ def base_recipe(table: Table, scale: Scale, config: ReproduceConfig) -> Pretrain
         _refuse_overruled(values, config.recipe)
         clock = {n.removeprefix("clock."): v for n, v in values.items() if n.startswith("clock.")}
         rest = {n: v for n, v in values.items() if not n.startswith("clock.")}
+        if "model.size" in rest:  # not with the numbers of the scale's own size
+            base = changed(base, {f"model.{n}": None for n in ("layers", "hidden", "heads")})
         base = changed(base, rest)
         if clock:
             base = dataclasses.replace(base, clock=ClockOptions(**clock))

@@ -18,13 +18,14 @@ from bothways.config import (
 )
 from bothways.errors import ConfigError, InputError
 from bothways.files import sha256
-from bothways.finetuning.extra_files import check_files, file_digests
+from bothways.finetuning.extra_files import file_digests
 from bothways.reproduce.changes import changed
 from bothways.reproduce.columns import BoundColumn
 from bothways.reproduce.scales import TASKS, Scale, TaskSource
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import Table
 from bothways.tasks.catalogue import task as declared_task
+from bothways.tasks.kinds import KINDS
 
 _DESCRIPTIONS = {
     "glue": "GLUE's folder with MRPC, SST-2 ...",
@@ -60,8 +61,16 @@ def check_data(
     """Refuse to start without the data that the table needs.
 
     Raises:
-        ConfigError: some data were not given; the message names all of them.
+        ConfigError: some data were not given, or data that the scale does not read; the message
+            names all of them.
     """
+    if scale.embedded and (
+        unread := [f"--{name}" for name in _DESCRIPTIONS if getattr(config, name)]
+    ):
+        raise ConfigError(
+            f"scale {scale.name} makes its own text and tasks and does not read "
+            f"{', '.join(unread)}; leave them out, or choose another --scale."
+        )
     needed: dict[str, list[str]] = {}
     if not scale.embedded:
         needed["text" if table.learns_vocabulary else "corpus"] = ["pre-training"]
@@ -101,7 +110,7 @@ def read_task(
         runs: the folder below which steps are computed.
 
     Raises:
-        InputError: a file is missing.
+        InputError: a file is missing, or cannot be read as this task's.
     """
     source = TASKS[name]
     if text is not None and folder is not None:
@@ -114,7 +123,13 @@ def read_task(
         recipe = _squad(Path(data))
     else:
         recipe = _without_predictions(declared_task(source.declared, data=data).located())
-    check_files(recipe.task)
+    if source.data == "ner":  # copies of CoNLL-2003 come in IOB1, as distributed, and in IOB2
+        tagging = dataclasses.replace(recipe.task.tagging, scheme="auto")
+        recipe = dataclasses.replace(recipe, task=dataclasses.replace(recipe.task, tagging=tagging))
+    for file in (recipe.task.train, recipe.task.dev):
+        if not Path(file).exists():
+            raise InputError(f"there is no such file (--{source.data}).", path=file)
+    _check_content(recipe.task, config)
     inputs = tuple(file_digests(recipe.task).values())
     return TaskData(_at_scale(recipe, name, scale, config), inputs)
 
@@ -188,8 +203,19 @@ def _split_task(
     step = Step("split", folder.name, options, (sha256(data / file)[:16],))
     recipe = declared_task(source.declared, data=str(runs / step.name)).located()
     task = dataclasses.replace(recipe.task, name=source.title, test=None, predict=(), measure=())
+    _check_content(dataclasses.replace(task, train=options.file, dev=options.file), config)
     recipe = dataclasses.replace(recipe, task=task)
     return TaskData(_at_scale(recipe, name, scale, config), (step.key,), (step.name,), (step,))
+
+
+def _check_content(task: TaskOptions, config: ReproduceConfig) -> None:
+    """Refuse files that cannot be read as the task's now, not after hours of pre-training."""
+    if config.step is not None:  # one of a plan that was checked
+        return
+    kind = KINDS[task.kind]
+    defined = kind.define(task, kind.read(Path(task.train), task, labelled=True))
+    for file in {task.dev, *task.measure} - {task.train}:
+        kind.read(Path(file), defined.options, labelled=True)
 
 
 def _smoke_recipe(name: str, source: TaskSource, folder: Path) -> FinetuneConfig:

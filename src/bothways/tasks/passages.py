@@ -185,7 +185,7 @@ class _LocatedAnswers:
             ids = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
             notes.append(
                 f"{name}: {len(missing):,} of {len(self._rows):,} answers are not where "
-                f"answer_start says ({ids}); these questions are left out of training"
+                f"answer_start says ({ids}): training leaves these questions out, scores do not"
             )
         return notes
 

@@ -150,6 +150,13 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             part = replace(part, notes=(*part.notes, note))
         return part
 
+    def for_measuring(self) -> Self:
+        """Without ``error``: where an answer stands counts in training, its text in measuring."""
+        if self.options.spans.misaligned != "error":
+            return self
+        spans = replace(self.options.spans, misaligned="skip")
+        return type(self)(replace(self.options, spans=spans))
+
     def decode(self, file: EncodedFile[Questions], outputs: Outputs) -> list[RankedAnswers]:
         """The best answers to each question."""
         assert isinstance(file, PassageFile)

@@ -96,11 +96,11 @@ class TaggingTask(Task[Sentences, Tags]):
             assert train.scheme is not None
             tagging = replace(tagging, write=train.scheme)
         labels = options.labels
+        if train.scheme == "none" and not any(entity for _, entity in map(parse_tag, labels)):
+            # Tags may look like a scheme's without being one: B, M, E, S of segmentation.
+            tagging = replace(tagging, scheme="none")
         if not labels:
             assert train.tags is not None, "labels are found in a file that has them"
-            if train.scheme == "none":
-                # Tags may look like a scheme's without being one: B, M, E, S of segmentation.
-                tagging = replace(tagging, scheme="none")
             labels = _find_labels(train, "none" if train.scheme == "none" else tagging.learn)
         if len(labels) < 2 or len(set(labels)) < len(labels):
             raise ConfigError(

@@ -171,6 +171,10 @@ class Task(ABC, Generic[R, P]):
         """The files that :meth:`write` may write or replace."""
         return (path,)
 
+    def for_measuring(self) -> Self:
+        """The task for encoding files that nothing is trained on, which may be less strict."""
+        return self
+
     def tuned(self, file: EncodedFile[R], outputs: Outputs) -> Self:  # noqa: ARG002
         """The task with what is tuned on dev after training, such as a threshold."""
         return self

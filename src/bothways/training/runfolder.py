@@ -175,7 +175,8 @@ def read_run(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(
             f"{folder / RUN_FILE} is damaged ({error}); without it the run cannot be continued. "
-            "Start a new run from a checkpoint with --start."
+            "Start again in another run folder; `bothways pretrain --start` takes the weights of a "
+            "checkpoint."
         ) from None
     return record
 
