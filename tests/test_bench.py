@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +64,18 @@ def test_bench_times_each_contender_and_writes_every_step(
     assert record["results"][0]["faster"] == 1
     assert "transformers" in record["versions"]
     assert "transformers bf16" in capsys.readouterr().out
+
+
+def test_memory_that_cannot_be_measured_costs_no_timing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def out_of_memory(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(returncode=1, stdout="", stderr="Trace\nOutOfMemoryError: CUDA\n")
+
+    monkeypatch.setattr(subprocess, "run", out_of_memory)
+    (result,) = bench_train(BenchTrainConfig(**SMALL, contenders=("bothways",), memory=True))
+    assert result.peak_mib is None
+    assert "could not be measured: OutOfMemoryError: CUDA" in capsys.readouterr().out
 
 
 def test_bench_on_a_corpus_counts_real_tokens(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from bothways import cli
 from bothways.config import CorpusConfig
@@ -190,6 +191,27 @@ def test_an_interruption_exits_130(
     stand_in(monkeypatch, "bothways.pretraining.run", "pretrain", interrupted)
     assert cli.main(["pretrain"]) == 130
     assert capsys.readouterr().err == "interrupted; run the same command again to continue\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"
+        ),
+        MemoryError(),
+    ],
+)
+def test_out_of_memory_says_what_to_do(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def large(_: Any) -> None:
+        raise error
+
+    stand_in(monkeypatch, "bothways.pretraining.run", "pretrain", large)
+    assert cli.main(["pretrain"]) == 1
+    assert "out of memory. What was saved before is kept" in capsys.readouterr().err
 
 
 def test_a_defect_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,8 +57,10 @@ BATCHES = pair_batches(
 @pytest.fixture(autouse=True)
 def _undefined_memory_is_not_a_number() -> Any:
     """Fresh memory on the GPU holds what tests before left; now it is sure to be no number."""
-    block = torch.full((2**27,), float("nan"), device=GPU)
-    del block
+    # The allocator keeps blocks of up to 1 MiB apart from larger ones.
+    sizes = [2**27, *(2**n for n in range(7, 19) for _ in range(40))]
+    blocks = [torch.full((size,), float("nan"), device=GPU) for size in sizes]
+    del blocks
     yield
     torch.cuda.synchronize()
 

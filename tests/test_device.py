@@ -113,8 +113,18 @@ def test_peak_of_a_card_that_is_known(
     assert found.source.startswith("data sheet")
 
 
-def test_peak_is_measured_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA A10G")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA A10G",
+        "NVIDIA RTX A3000",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+    ],
+)
+def test_peak_is_measured_elsewhere(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
     monkeypatch.setattr(devices, "matrix_rate", lambda *_: 1e12)
     for dtype in (torch.bfloat16, torch.float32):
         assert find_peak(torch.device("cuda", 0), dtype).flops == 1e12

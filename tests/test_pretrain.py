@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -32,6 +35,7 @@ from bothways.pretraining.record import draw_curves, log_window
 from bothways.pretraining.run import PretrainResult, pretrain
 from bothways.tokenization import Tokenizer
 from bothways.training.monitor import METRICS, Monitor, read_metrics
+from bothways.training.ranks import Ranks
 from bothways.training.runfolder import LOCK, read_run
 from bothways.verbs import evaluate_pretraining
 from pretrain_runs import (
@@ -46,7 +50,7 @@ from pretrain_runs import (
     stop,
     weights,
 )
-from pretraining_examples import memory_store
+from pretraining_examples import memory_store, pair_batches, random_documents, small_model
 
 
 @pytest.fixture(scope="module")
@@ -303,6 +307,18 @@ def test_a_clock_in_minutes_is_decided_once(
     monkeypatch.setattr(clock, "_probe", lambda *_: pytest.fail("probed twice"))
     with after_step(3, stop), pytest.raises(StoppedError):
         pretrain(config)
+
+
+def test_a_step_has_many_micro_batches_and_one_update(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that ticks when it is read: a micro-batch takes one tick, and so does an update."""
+    ticks = count()
+    monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    store = memory_store(random_documents(np.random.default_rng(0), 30))
+    source = pair_batches(store, batch=10, micro_batch=2)
+    model, config = small_model(), make(tmp_path / "run")
+    assert clock._probe(config, model, source, torch.float32, Ranks()) == 5 + 1
 
 
 def test_the_probe_leaves_no_trace(make: Make, tmp_path: Path) -> None:

@@ -177,6 +177,19 @@ def test_numerics_changed_before_the_first_checkpoint_are_recorded(
     assert noted == {**noted, "from_step": 1, "changes": ["threads: 1 -> 2"]}
 
 
+def test_going_back_to_the_first_numerics_is_recorded(
+    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make(tmp_path / "run", clock=ClockOptions(steps=5), checkpoint=ALWAYS)
+    for step, threads in ((1, 1), (2, 2), (3, 1)):
+        with pytest.raises(StoppedError), after_step(step, stop):
+            pretrain(replace(config, threads=threads))
+    assert "as when the run started again, from step 3" in capsys.readouterr().out
+    result = pretrain(replace(config, threads=2))
+    noted = [(c["from_step"], c["changes"]) for c in read_run(result.run)["changes"]]
+    assert noted == [(2, ["threads: 1 -> 2"]), (3, []), (4, ["threads: 1 -> 2"])]
+
+
 def test_plain_kernels_give_other_dropout_masks_and_say_so(
     unbroken: PretrainResult, make: Make, tmp_path: Path
 ) -> None:

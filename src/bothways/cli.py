@@ -24,6 +24,12 @@ from bothways.options import UsageError
 if TYPE_CHECKING:
     from rich.text import Text
 
+_OUT_OF_MEMORY = (
+    "out of memory. What was saved before is kept. A training run can be continued with "
+    "--recompute, which needs less; a new one may have a smaller phases.micro_batch (pretrain), "
+    "--batch or --length. Elsewhere, fewer --workers or --jobs need less."
+)
+
 EXAMPLES = """\
 examples:
   bothways demo                                     raw text to a fine-tuned BERT in minutes
@@ -113,6 +119,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; run the same command again to continue", file=sys.stderr)
         return 130
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        print(f"bothways: error: {_OUT_OF_MEMORY}", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         # The reader (head, less) has gone. Python flushes stdout once more on exit: redirect it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -123,6 +134,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bothways: error: {error.filename}: {error.strerror}.", file=sys.stderr)
         return 1
     return status
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says so: numpy's, torch's on a GPU, or torch's on the CPU."""
+    kind, text = type(error).__name__, str(error)
+    return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in text
 
 
 def _limit_spinning() -> None:

@@ -88,10 +88,12 @@ def bench_train(options: BenchTrainConfig, *, say: Callable[[str], None] = print
         return []
     peaks = {name: find_peak(device.torch, dtype).flops for name, dtype in DTYPES.items()}
     say(", ".join(f"{n} matrix products: {r / 1e9:,.0f} GFLOP/s" for n, r in peaks.items()))
-    seconds = _time(options, config, steps, precision.name, device.torch, say)
+    # Memory first: on a GPU, this process holds what its contenders needed from the timing on.
     memory = {
-        name: _peak_memory(options, name) if options.memory else None for name in options.contenders
+        name: _peak_memory(options, name, say) if options.memory else None
+        for name in options.contenders
     }
+    seconds = _time(options, config, steps, precision.name, device.torch, say)
     needed = _operations(config, steps)
     ours = seconds[options.contenders[0]]
     results = []
@@ -182,10 +184,14 @@ def profile(step: Callable[[], None], *, on_gpu: bool = False) -> str:
     """The time of a step by operation; on a GPU the GPU's time."""
     clock = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
     step()
+    if on_gpu:
+        torch.cuda.synchronize()
     with torch.profiler.profile() as profiler:
         for _ in range(3):
             step()
-    rows = sorted(profiler.key_averages(), key=clock, reverse=True)
+    # An operation's GPU time is that of its kernels, which have rows of their own as well.
+    operations = [row for row in profiler.key_averages() if row.device_type.name == "CPU"]
+    rows = sorted(operations, key=clock, reverse=True)
     total = sum(map(clock, rows))
     lines = [f"{'operation':<44} share  milliseconds  calls per step"]
     for row in rows[:25]:
@@ -199,15 +205,20 @@ def profile(step: Callable[[], None], *, on_gpu: bool = False) -> str:
 # ------------------------------------------------------------------------------------------ memory
 
 
-def _peak_memory(options: BenchTrainConfig, name: str) -> float:
-    """Peak memory of a contender's training in MiB, measured in a separate process."""
+def _peak_memory(options: BenchTrainConfig, name: str, say: Callable[[str], None]) -> float | None:
+    """Peak memory of a contender's training in MiB, measured in a separate process; None if that
+    fails, for instance for lack of memory."""
     request = json.dumps({**asdict(options), "contenders": [name]})
     done = subprocess.run(
         [sys.executable, "-m", "bothways.bench.train", request],
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        say(f"  {name}: its memory could not be measured: {reason}")
+        return None
     return float(done.stdout.split()[-1])
 
 

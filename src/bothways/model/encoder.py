@@ -173,6 +173,7 @@ class Encoder(nn.Module):
             max_positions=self.config.positions,
         )
         inputs.positions[: len(positions)] = positions
+        self._check(inputs)
         flat = self.forward(inputs.to(input_ids.device))
         out = flat.new_zeros(*input_ids.shape, self.config.hidden)
         out[real] = flat[: int(bounds[-1])]

@@ -105,6 +105,15 @@ def _probe(
         parallel=config.parallel,
     )
     times: list[float] = []
+    updates: list[float] = []  # of the weights, once a step whatever the number of micro-batches
+    update_start = 0.0
+
+    def note_update_start(*_: object) -> None:
+        nonlocal update_start
+        synchronize(model.device)
+        update_start = time.perf_counter()
+
+    trainer.optimizer.register_step_pre_hook(note_update_start)
     last = _MOST_PROBED - 1
     start = time.perf_counter()
     for step, [batch] in enumerate(prefetch(micro, range(_MOST_PROBED), device=model.device)):
@@ -113,6 +122,7 @@ def _probe(
         synchronize(model.device)
         now = time.perf_counter()
         times.append(now - start)
+        updates.append(now - update_start)
         start = now
         if step == 1:  # step 0 was the warm-up
             enough = 1 + math.ceil(_PROBE_SECONDS / times[1])
@@ -120,4 +130,5 @@ def _probe(
         if step == last:
             break
     micro_batches = math.ceil(source.phase.batch / source.phase.micro_batch / ranks.size)
-    return statistics.fmean(times[1:]) * micro_batches
+    update = statistics.fmean(updates[1:])
+    return (statistics.fmean(times[1:]) - update) * micro_batches + update

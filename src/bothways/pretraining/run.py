@@ -130,11 +130,13 @@ def _check_micro_batches(config: PretrainConfig, ranks: Ranks) -> None:
     for number, phase in enumerate(config.phases):
         count = -(-phase.batch // phase.micro_batch)
         if count < ranks.size:
-            smaller = max(1, phase.batch // ranks.size)
+            smaller = f"micro_batch {phase.batch // ranks.size}"
+            if phase.batch < ranks.size:
+                smaller = f"a batch of {ranks.size} or more in micro-batches of 1"
             raise ConfigError(
                 f"phases[{number}]: batch {phase.batch} in micro-batches of {phase.micro_batch} "
                 f"makes {count}, fewer than the {ranks.size} processes; start at most {count} "
-                f"processes, or a new run with micro_batch {smaller}."
+                f"processes, or a new run with {smaller}."
             )
 
 
@@ -224,12 +226,12 @@ class _Pretraining:
         return Monitor(self.run.folder, self.steps, "pretrain", done=done, tensorboard=True)
 
     def _loop(self, watch: Monitor, done: int, heldout: list[PretrainingBatch]) -> HeldOut | None:
-        window = Window(Utilization(self.model, self.trainer.dtype))
-        saved_at = time.monotonic()
         result = None
         if done in (0, self.steps):  # a finished run has this result on record already
             result = self._evaluate(watch, done, heldout, record=done == 0)
         self._snapshot(watch, done)
+        window = Window(Utilization(self.model, self.trainer.dtype))
+        saved_at = time.monotonic()
         pairs = self.config.pairs.kind
         for step, micro_batches in window.waiting_for(self._batches(done)):
             loss = pretraining_loss(micro_batches, pairs, self.ranks)
@@ -249,7 +251,9 @@ class _Pretraining:
             # Clocks differ between processes, and a signal may have reached only one of them.
             due, stop = self.ranks.any(old and self.ranks.is_rank0, self.stop_requested)
             if due or now == self.steps or stop:
-                self._save(now)
+                self.trainer.check()
+                with window.paused():
+                    self._save(now)
                 saved_at = time.monotonic()
             if stop and now < self.steps:
                 watch.say(f"interrupted after step {now}; the state is saved in {self.run.folder}")
@@ -292,7 +296,6 @@ class _Pretraining:
             watch.say(f"step {step:,}: the model is kept in {snapshot_folder(folder, step)}")
 
     def _save(self, step: int) -> None:
-        self.trainer.check()
         save_checkpoint(
             self.run.folder / CHECKPOINTS,
             step,
@@ -300,7 +303,8 @@ class _Pretraining:
             self.store.tokenizer,
             self.trainer.optimizer,
             about=_about(self.config, self.store, step),
-            extra={"epoch_sizes": [source.epoch_sizes for source in self.sources]},
+            # Copies: the thread that prepares batches may add to them while they are written.
+            extra={"epoch_sizes": [list(source.epoch_sizes) for source in self.sources]},
             keep=self.config.checkpoint.keep,
             ranks=self.ranks,
         )
@@ -342,7 +346,9 @@ class _Pretraining:
             watch.say(
                 f"changed since the run started, bits may differ from step {done + 1}: {change}"
             )
-        if changes and self.ranks.is_rank0:
+        if not changes and self.run.record.get("changes", [{}])[-1].get("changes"):
+            watch.say(f"as when the run started again, from step {done + 1}")
+        if self.ranks.is_rank0:
             record_changes(self.run, done + 1, changes)
 
     @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from dataclasses import dataclass
 
@@ -15,8 +16,9 @@ from bothways.errors import ConfigError
 CPU = torch.device("cpu")
 
 # Operations per second of dense bf16 matrix products with fp32 accumulation, from NVIDIA's data
-# sheets (most of which give numbers with sparsity, twice as high). The first entry contained in the
-# card's name counts. Cards with several variants under one name are left out and measured.
+# sheets (most of which give numbers with sparsity, twice as high). The first entry whose words are
+# in the card's name counts. Cards with several variants under one name are left out and measured,
+# and so are those whose name has one of the words after the table.
 _PEAK_BF16 = {
     "B200": 2250e12,
     "H200 NVL": 835e12,
@@ -31,6 +33,7 @@ _PEAK_BF16 = {
     "L4": 121e12,
     "RTX 4090": 165e12,
 }
+_OTHER_CARDS = re.compile(r"\b(MIG|Laptop|4090 D)\b")  # parts and weaker cards of the same name
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def find_peak(device: torch.device, dtype: torch.dtype) -> Peak:
     if device.type == "cuda" and dtype == torch.bfloat16:
         name = torch.cuda.get_device_name(device)
         for model, flops in _PEAK_BF16.items():
-            if model in name:
+            if re.search(rf"\b{model}\b", name) and not _OTHER_CARDS.search(name):
                 return Peak(flops, f"data sheet, {model}")
     return Peak(matrix_rate(dtype, device), "measured, large matrix product")
 

@@ -204,9 +204,10 @@ def changed_numerics(run: Run, now: Mapping[str, Any]) -> list[str]:
 
 
 def record_changes(run: Run, step: int, changes: list[str]) -> None:
-    """Add changes to run.json, with the step from which bits may differ."""
+    """Add changes to run.json, with the step from which bits may differ; none after some means
+    that the run goes on as it started."""
     before = run.record.get("changes", [])
-    if before and before[-1]["changes"] == changes:
+    if changes == (before[-1]["changes"] if before else []):
         return  # continued again without further changes
     entries = [*before, {"from_step": step, "changes": changes}]
     write_json(run.folder / RUN_FILE, {**run.record, "changes": entries})
