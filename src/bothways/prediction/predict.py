@@ -23,9 +23,9 @@ from bothways.prediction.ensemble import Ensemble, combine
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.kinds import task_of
+from bothways.tasks.lines import listed
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.questions import Questions
-from bothways.tasks.readers import listed
 from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import EncodedFile, Outputs, Task, read_outputs
 from bothways.tasks.texts import ClassificationTask, TextTask

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bothways.config import Scheme, TaggingOptions
 from bothways.errors import InputError
-from bothways.tasks.readers import listed, text_lines
+from bothways.tasks.lines import listed, text_lines
 from bothways.tasks.schemes import (
     OUTSIDE,
     find_scheme,

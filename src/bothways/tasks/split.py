@@ -14,14 +14,8 @@ from pathlib import Path
 from bothways.config import SplitConfig
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_text
-from bothways.tasks.readers import (
-    did_you_mean,
-    json_items,
-    json_object,
-    json_value,
-    listed,
-    text_lines,
-)
+from bothways.tasks.json_files import json_items, json_object, json_value
+from bothways.tasks.lines import did_you_mean, listed, text_lines
 
 _TABLES = (".tsv", ".txt")
 _JSON = (".jsonl", ".json")

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from bothways.config import Scheme, TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.conll import DOCUMENT, Sentences, read_sentences
+from bothways.tasks.lines import did_you_mean, listed
 from bothways.tasks.metrics import Measurement, check_metrics
-from bothways.tasks.readers import did_you_mean, listed
 from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
 from bothways.tasks.schemes import (
     OUTSIDE,

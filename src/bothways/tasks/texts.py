@@ -19,6 +19,7 @@ from scipy.special import softmax
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples, encode_examples
+from bothways.tasks.lines import broken_note, did_you_mean, listed
 from bothways.tasks.long_texts import encode_windows, pool_windows, windows_note
 from bothways.tasks.metrics import (
     Measurement,
@@ -26,7 +27,7 @@ from bothways.tasks.metrics import (
     measure_classes,
     measure_scores,
 )
-from bothways.tasks.readers import Rows, broken_note, did_you_mean, listed, read_rows
+from bothways.tasks.readers import Rows, read_rows
 from bothways.tasks.report_panels import (
     ExampleScores,
     Mistake,

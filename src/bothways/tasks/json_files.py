@@ -1,0 +1,210 @@
+"""Objects of JSONL files, one per line, and of JSON files, which are one list of objects.
+
+A key of a nested object is written with dots (``labels.label``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bothways.config import TaskOptions
+from bothways.errors import InputError
+from bothways.tasks.lines import OnBroken, Values, did_you_mean, listed, text_lines
+from bothways.text_files import read_lines
+
+# A JSON list may be a single line, and is read into memory whole.
+_LONGEST_LIST_MIB = 1024.0
+_NO_LIST = ", too long a list to be read at once. Write one object per line, in a .jsonl file."
+_NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."
+
+
+def jsonl_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
+    """:func:`bothways.tasks.readers.read_values` for a JSONL file."""
+    for number, line in text_lines(path):
+        try:
+            item = json_object(line, path, number)
+            values = _json_values(item, names, options, path, number)
+        except InputError as error:
+            on_broken(error)
+            continue
+        yield number, values
+
+
+def json_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
+    """:func:`bothways.tasks.readers.read_values` for a JSON file."""
+    for number, item in json_items(path):
+        try:
+            values = _json_values(item, names, options, path, number)
+        except InputError as error:
+            on_broken(error)
+            continue
+        yield number, values
+
+
+def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file that is one JSON list, each with the line it begins on.
+
+    Raises:
+        InputError: the file is not such a list; the line is named.
+    """
+    lines = read_lines(path, max_line_mib=_LONGEST_LIST_MIB, too_long=_NO_LIST)
+    text = "\n".join(line for _, line in lines)
+    decoder = json.JSONDecoder()
+    position = _skip_space(text, 0)
+    line = 1 + text.count("\n", 0, position)
+    if not text.startswith("[", position):
+        problem = (
+            "is not a JSON list; it must begin with '[' (name a file with one object per line "
+            ".jsonl)."
+        )
+        raise InputError(problem, path=path, line=line)
+    end = _skip_space(text, position + 1)
+    if text.startswith("]", end):
+        _refuse_more(text, end + 1, path)
+        return
+    while True:  # position is that of '[' or of a comma
+        start = _skip_space(text, position + 1)
+        line += text.count("\n", position, start)
+        try:
+            item, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"is not JSON ({error}).", path=path, line=line) from None
+        if not isinstance(item, dict):
+            problem = f"the list holds {text[start : start + 40]!r}; it must hold objects {{...}}."
+            raise InputError(problem, path=path, line=line)
+        yield line, item
+        position = _skip_space(text, end)
+        line += text.count("\n", start, position)
+        if text.startswith("]", position):
+            _refuse_more(text, position + 1, path)
+            return
+        if not text.startswith(",", position):
+            problem = "the list breaks off here; ',' or ']' must follow an object."
+            raise InputError(problem, path=path, line=line)
+
+
+def _refuse_more(text: str, end: int, path: Path) -> None:
+    """Refuse anything but white space after the list, which ends before ``end``."""
+    more = _skip_space(text, end)
+    if more < len(text):
+        raise InputError(
+            f"{text[more : more + 40]!r} follows the end of the list; a file holds one list (were "
+            "two files joined? Join their lists into one).",
+            path=path,
+            line=1 + text.count("\n", 0, more),
+        )
+
+
+def _skip_space(text: str, position: int) -> int:
+    """The next position that holds no white space."""
+    while text[position : position + 1].isspace():
+        position += 1
+    return position
+
+
+def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
+    """The object on a line of a JSONL file.
+
+    Raises:
+        InputError: the line is not a JSON object.
+    """
+    try:
+        item = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is not JSON ({error}).", path=path, line=number) from None
+    if not isinstance(item, dict):
+        raise InputError(
+            f"is JSON but not an object; write one {{...}} per line, got {line[:40]!r}.",
+            path=path,
+            line=number,
+        )
+    return item
+
+
+def _json_values(
+    item: dict[str, Any], names: list[str], options: TaskOptions, path: Path, number: int
+) -> list[str]:
+    values = []
+    for name in names:
+        value = json_value(item, name, path, number)
+        as_text = _json_label if name == options.label else json_text
+        if isinstance(value, list) and name in options.choices:
+            value = json.dumps(value)
+        values.append(as_text(value, name, path, number))
+    return values
+
+
+def json_value(item: dict[str, Any], name: str, path: Path, number: int) -> Any:
+    """The value of a key, or of a dotted key of nested objects.
+
+    Raises:
+        InputError: there is none, or it is null.
+    """
+    holder, key = item, name
+    while key not in holder and "." in key and isinstance(holder.get(key.split(".")[0]), dict):
+        group, _, key = key.partition(".")
+        holder = holder[group]
+    if holder.get(key) is None:
+        problem = "is null" if key in holder else "is missing"
+        raise InputError(
+            f"key {name!r} {problem}; the keys are {listed(list(holder))}."
+            f"{did_you_mean(key, holder) if key not in holder else ''}",
+            path=path,
+            line=number,
+        )
+    return holder[key]
+
+
+def json_text(value: Any, name: str, path: Path, number: int) -> str:
+    """The text in a JSON value.
+
+    Raises:
+        InputError: it is not a string, or has a NUL or half of a surrogate pair.
+    """
+    if not isinstance(value, str):
+        raise InputError(
+            f"key {name!r} holds {json.dumps(value)[:40]}; a text is a string.",
+            path=path,
+            line=number,
+        )
+    if "\0" in value:
+        raise InputError(_NUL, path=path, line=number)
+    if problem := surrogate_problem(value):
+        raise InputError(f"key {name!r} {problem}", path=path, line=number)
+    return value
+
+
+def surrogate_problem(text: str) -> str:
+    """What is wrong with a text out of JSON that cannot be encoded as UTF-8; empty if it can."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return (
+            f"holds half of a surrogate pair (\\u{ord(text[error.start]):04x}); write the whole "
+            "pair or the character itself."
+        )
+    return ""
+
+
+def _json_label(value: Any, name: str, path: Path, number: int) -> str:
+    if isinstance(value, str):
+        return json_text(value, name, path, number)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(
+            f"key {name!r} holds {json.dumps(value)}; a missing label must be filled in, or "
+            "its line left out.",
+            path=path,
+            line=number,
+        )
+    if isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    raise InputError(
+        f"key {name!r} holds {json.dumps(value)[:40]}; a label is a string, a number, true or "
+        "false.",
+        path=path,
+        line=number,
+    )

@@ -1,0 +1,75 @@
+"""What the readers of all formats share: lines, what to do with broken ones, and hints."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from bothways.config import TaskOptions
+from bothways.errors import InputError
+from bothways.text_files import read_texts
+
+Line = tuple[int, str]
+Values = Iterator[tuple[int, list[str]]]
+"""Rows: the line of each, and the values of some columns."""
+OnBroken = Callable[[InputError], None]
+"""Called for a line that cannot be read, which is then left out."""
+
+
+def text_lines(path: Path, *, tabs: bool = False) -> list[Line]:
+    """The lines of a UTF-8 file with their numbers from 1, without blank lines at the end.
+
+    Args:
+        path: the file.
+        tabs: tabs separate columns, so a line of tabs is not blank.
+
+    Raises:
+        InputError: no such file, no text in it, broken UTF-8, a NUL, or an enormous line.
+    """
+    lines = list(read_texts(path))
+    while lines and not lines[-1][1].strip() and not (tabs and "\t" in lines[-1][1]):
+        lines.pop()
+    if not lines:
+        raise InputError("is empty; it needs one example per line.", path=path)
+    return lines
+
+
+def broken_line_handler(options: TaskOptions, skipped: list[int], *, labelled: bool) -> OnBroken:
+    """What to do with a line that cannot be read.
+
+    Args:
+        options: whether to skip such lines or to stop.
+        skipped: the numbers of skipped lines are added to it.
+        labelled: the file has labels. In a file to predict a broken line is always an error,
+            because every line needs its answer.
+    """
+
+    def skip(error: InputError) -> None:
+        skipped.append(error.line or 0)
+
+    def stop(error: InputError) -> NoReturn:
+        raise error
+
+    return skip if labelled and options.broken == "skip" else stop
+
+
+def broken_note(path: Path, lines: Sequence[int]) -> list[str]:
+    """A sentence about lines that were left out, if there are any."""
+    if not lines:
+        return []
+    numbers = ", ".join(map(str, lines[:8])) + (" ..." if len(lines) > 8 else "")
+    return [f"{path.name}: {len(lines):,} broken lines were left out: {numbers}"]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The hint " Did you mean 'x'?" with the known name most like this one; empty if none is."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def listed(names: Sequence[str], limit: int = 12) -> str:
+    """Names for a message: quoted, with long names and long lists shortened."""
+    quoted = [repr(n if len(n) <= 30 else n[:27] + "...") for n in names[:limit]]
+    return ", ".join(quoted) + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -1,0 +1,157 @@
+"""Rows of TSV and CSV files.
+
+TSV is read as GLUE writes it: only tabs and line feeds are special. Quotation marks are text (MRPC
+has unbalanced ones), there is no escaping, and lines end only at line feeds, so that other Unicode
+line separators stay inside a text. CSV is comma-separated with real quoting: a field in quotation
+marks may hold commas, line breaks and doubled quotation marks.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+from bothways.config import TaskOptions
+from bothways.errors import ConfigError, InputError
+from bothways.tasks.lines import OnBroken, Values, did_you_mean, listed, text_lines
+from bothways.text_files import LONGEST_TEXT_MIB
+
+
+def tsv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
+    """:func:`bothways.tasks.readers.read_values` for a TSV file."""
+    records = ((number, line.split("\t")) for number, line in text_lines(path, tabs=True))
+    hint = (
+        "tab-separated columns where line 1 has {}; a text may not hold tabs or line breaks, and "
+        "quotation marks do not protect them."
+    )
+    return _table_rows(records, path, names, options, on_broken, hint)
+
+
+def csv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
+    """:func:`bothways.tasks.readers.read_values` for a CSV file."""
+    hint = (
+        "comma-separated columns where line 1 has {}; a text with commas or line breaks must be in "
+        "quotation marks."
+    )
+    return _table_rows(_csv_records(path), path, names, options, on_broken, hint)
+
+
+def _csv_records(path: Path) -> Values:
+    """The line on which each record starts, and its fields."""
+    limit = csv.field_size_limit(int(LONGEST_TEXT_MIB * 2**20))
+    reader = csv.reader((line + "\n" for _, line in text_lines(path)), strict=True)
+    try:
+        while True:
+            start = reader.line_num + 1
+            values = next(reader, None)
+            if values is None:
+                return
+            yield start, values
+    except csv.Error as error:
+        if "field limit" in str(error):
+            raise InputError(
+                f"holds a field longer than {LONGEST_TEXT_MIB:g} MiB, the limit for a text that a "
+                "model reads. Break it up, or close the quotation mark that opens it.",
+                path=path,
+                line=start,
+            ) from None
+        if "new-line character" in str(error):
+            raise InputError(
+                "a line break within a field (a carriage return) is not in quotation marks; put "
+                "the field into quotation marks, or remove it.",
+                path=path,
+                line=start,
+            ) from None
+        raise InputError(
+            f"a quotation mark opens or closes a field where none should ({error}). A field that "
+            "holds one must be in quotation marks, with each quotation mark inside written twice.",
+            path=path,
+            line=start,
+        ) from None
+    finally:
+        csv.field_size_limit(limit)  # the limit is global to the process
+
+
+def _table_rows(
+    records: Values,
+    path: Path,
+    names: list[str],
+    options: TaskOptions,
+    on_broken: OnBroken,
+    hint: str,
+) -> Values:
+    """The named columns of all rows that have as many columns as line 1."""
+    start, first = next(records)
+    if options.columns and not has_header(first, names):
+        columns = _columns_declared(path, names, options.columns, len(first))
+        records = chain([(start, first)], records)
+    elif options.header or options.columns:
+        columns = _columns_by_name(path, names, [name.strip() for name in first])
+    else:
+        columns = _columns_by_number(path, names, len(first))
+        records = chain([(start, first)], records)
+    for number, values in records:
+        if len(values) != len(first):
+            problem = (
+                f"has {len(values)} {hint.format(len(first))} (task.broken skip leaves out such "
+                "lines of labelled files.)"
+            )
+            on_broken(InputError(problem, path=path, line=number))
+            continue
+        yield number, [values[i] for i in columns]
+
+
+def has_header(first: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether the first line of a file holds all the column names needed."""
+    return set(names) <= {cell.strip() for cell in first}
+
+
+def _columns_declared(
+    path: Path, names: list[str], columns: Sequence[str], width: int
+) -> list[int]:
+    for name in names:
+        if columns.count(name) != 1:
+            raise ConfigError(
+                f"task.columns is {listed(columns)}; it must name column {name!r} once."
+                f"{did_you_mean(name, columns)}"
+            )
+    if len(columns) != width:
+        raise InputError(
+            f"has {width} columns, but task.columns names {len(columns)}: {listed(columns)}.",
+            path=path,
+            line=1,
+        )
+    return [columns.index(name) for name in names]
+
+
+def _columns_by_name(path: Path, names: list[str], header: list[str]) -> list[int]:
+    for name in names:
+        if header.count(name) == 1:
+            continue
+        problem = "names twice" if name in header else "lacks"
+        raise InputError(
+            f"the header {problem} the column {name!r}; the columns are {listed(header)}."
+            f"{did_you_mean(name, header) if name not in header else ''} (If line 1 is already "
+            "an example, set task.header to false and name columns by number, from 0.)",
+            path=path,
+            line=1,
+        )
+    return [header.index(name) for name in names]
+
+
+def _columns_by_number(path: Path, names: list[str], width: int) -> list[int]:
+    for name in names:
+        if not (name.isascii() and name.isdigit()):
+            raise ConfigError(
+                f"column {name!r}: with task.header false, columns are numbers from 0 (text_a, "
+                f"text_b and label of the task); {path} has {width} columns."
+            )
+        if int(name) >= width:
+            raise InputError(
+                f"has {width} columns, 0 to {width - 1}; there is no column {name}.",
+                path=path,
+                line=1,
+            )
+    return [int(name) for name in names]
