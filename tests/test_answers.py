@@ -133,6 +133,15 @@ def test_a_file_of_predictions(tmp_path: Path) -> None:
     assert (found["no_answer_precision"], found["no_answer_recall"]) == (100.0, 50.0)
     assert "1 questions have no prediction and score 0 ('d')" in notes
     assert "1 predictions are for ids that are not in data.json" in notes
+
+
+def test_korean_answers_scored_by_word_are_pointed_out(tmp_path: Path) -> None:
+    asked = question("a", "?", ("서울", 0))
+    data = squad_file(tmp_path / "data.json", [{"context": "서울 특별시", "qas": [asked]}])
+    predictions = tmp_path / "predictions.json"
+    predictions.write_text('{"a": "서울시"}')
+    assert any("--convention korean" in note for note in score_file(predictions, data)[1])
+    assert score_file(predictions, data, convention="korean")[1] == []
     for content, message in (
         ("[]", "not a JSON object"),
         ('{"a": 3}', "prediction for 'a' is '3'"),

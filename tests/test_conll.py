@@ -83,7 +83,10 @@ def test_prefixes_of_other_schemes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a N O\nb O\n", r":2: has 2 columns, but the lines before have 3"),
+        (
+            "a N O\nb O\n",
+            r":2: has 2 columns, but the lines before have 3 .*tagging\.comment",
+        ),
         ("a O\nb O extra\n", r":2: has 3 columns"),
         ("a\tO\n\tO\n", r":2: the word is empty"),
         ("a\tO\nb\t\n", r":2: the tag is empty"),

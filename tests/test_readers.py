@@ -307,6 +307,20 @@ def test_malformed_json_lists(tmp_path: Path, content: str, message: str) -> Non
         read_rows(write(tmp_path, content, "d.json"), KLUE, labelled=True)
 
 
+def test_csv_of_spreadsheets_with_decimal_commas(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text('label;sentence\n"gut";"Käse, ""alt"";\nSenf"\nschlecht;1,5 Brote\n')
+    rows = read_rows(path, TaskOptions(), labelled=True)
+    assert rows.a == ['Käse, "alt";\nSenf', "1,5 Brote"]
+    assert (rows.labels, rows.lines) == (["gut", "schlecht"], [2, 4])
+    path.write_text("label;sentence\na;b;c\n")
+    with pytest.raises(InputError, match=r"x\.csv:2: has 3 semicolon-separated"):
+        read_rows(path, TaskOptions(), labelled=True)
+    path.write_text("Gut; sehr gut\nSchlecht\n")  # texts alone
+    alone = TaskOptions(text_a="0", header=False)
+    assert read_rows(path, alone, labelled=False).a == ["Gut; sehr gut", "Schlecht"]
+
+
 def test_csv_has_real_quoting(tmp_path: Path) -> None:
     """Commas, doubled quotation marks and line breaks are text within quotation marks; a lone
     quotation mark inside an unquoted field is one too."""

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bothways import record_files
 from bothways.config import CorpusConfig
 from bothways.corpus import sources as module
 from bothways.corpus.sources import Position, Unit, list_inputs, read_units
@@ -72,7 +73,7 @@ def test_units_hold_all_lines_and_can_begin_anywhere(
 def test_rows_of_parquet_can_begin_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ROWS", 3)
+    monkeypatch.setattr(record_files, "ROWS", 3)
     monkeypatch.setattr(module, "UNIT_BYTES", 20)
     rows = [f"row {n}" if n % 5 else None for n in range(23)]
     pq.write_table(

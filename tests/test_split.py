@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from bothways import cli
-from bothways.config import SplitConfig
+from bothways.config import SplitConfig, TaskOptions
 from bothways.errors import BothwaysError, ConfigError, InputError
+from bothways.tasks.readers import read_rows
 from bothways.tasks.split import split
 
 
@@ -105,6 +106,20 @@ def test_a_file_without_examples(tmp_path: Path, name: str, content: str) -> Non
         split(SplitConfig(file=str(tmp_path / name), out=str(tmp_path / "out")))
 
 
+def test_records_of_csv_stay_whole(tmp_path: Path) -> None:
+    path = tmp_path / "all.csv"
+    records = [f'{n};"text {n % 40}, and\nmore; ""so"""' for n in range(200)]
+    path.write_text("\n".join(["id;sentence", *records]) + "\n")
+    split(SplitConfig(file=str(path), out=str(tmp_path / "out"), by="sentence", share=0.5))
+    task = TaskOptions(label="id")
+    rows = [
+        read_rows(tmp_path / f"out/{part}.csv", task, labelled=True) for part in ("train", "dev")
+    ]
+    assert sorted(int(label) for part in rows for label in part.labels or ()) == [*range(200)]
+    assert not {*rows[0].a} & {*rows[1].a}
+    assert rows[0].a[0].endswith(', and\nmore; "so"')
+
+
 def test_lines_of_tabs_are_not_lost(tmp_path: Path) -> None:
     path = table(tmp_path)
     path.write_text(path.read_text() + "\t\t\t\n\n")
@@ -138,7 +153,7 @@ def test_nothing_is_overwritten_and_lines_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exists already"):
         split(options)
     path.write_text(path.read_text() + "1\ttwo\n")
-    with pytest.raises(InputError, match=r"all\.tsv:402: has 2 tab-separated columns"):
+    with pytest.raises(InputError, match=r"all\.tsv:402: has 2 columns where line 1 has 4"):
         split(SplitConfig(file=str(path), out=str(tmp_path / "other")))
     with pytest.raises(ConfigError, match=r"share is 1; it must be in \(0, 1\)"):
         SplitConfig(file="a", out="b", share=1)

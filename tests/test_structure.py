@@ -17,6 +17,7 @@ FLOORS = (
     {"errors", "shipped"},
     {"arrays", "files", "page", "console", "config", "randomness"},
     {"text_files"},
+    {"record_files"},
     {"options", "tokenization"},
     {"corpus", "model"},
     {"training"},

@@ -405,6 +405,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_numbers_read_as_words_are_pointed_out(tmp_path: Path) -> None:
+    content = "1 w5 B-X\n2 w6 O\n\n1 w7 O\n"
+    _, part = encode(tmp_path, content, tagging())
+    assert any("every word is a number; task.tagging.word" in note for note in part.notes)
+    _, part = encode(tmp_path, content, tagging(word=1))
+    assert not any("is a number" in note for note in part.notes)
+
+
 def test_each_file_is_measured_in_its_own_scheme(trained: Path, tmp_path: Path) -> None:
     """Not in the one that a task declares for its training file."""
     model = load_model(trained / "run/seed-0/model")

@@ -242,7 +242,11 @@ def test_both_files_give_the_tokenizer_back(tmp_path: Path, lowercase: bool) -> 
     (tmp_path / "tokenizer.json").unlink()
     assert_same(Tokenizer.from_folder(tmp_path), tokenizer)
     (tmp_path / "tokenizer_config.json").unlink()
-    assert Tokenizer.from_folder(tmp_path / "vocab.txt").lowercase
+    if lowercase:
+        assert Tokenizer.from_folder(tmp_path / "vocab.txt").lowercase
+    else:
+        with pytest.raises(ModelError, match="cased vocabulary"):
+            Tokenizer.from_folder(tmp_path / "vocab.txt")
 
 
 def test_fingerprint_tells_vocabularies_and_settings_apart(tmp_path: Path) -> None:
@@ -445,6 +449,15 @@ def test_refuses_a_vocabulary_that_cannot_serve(
 ) -> None:
     with pytest.raises(ModelError, match=problem):
         Tokenizer.from_folder(write_vocabulary(tmp_path, "\n".join(pieces) + "\n"))
+
+
+def test_a_cased_vocabulary_is_not_read_as_an_uncased_one(tmp_path: Path) -> None:
+    """A download of vocab.txt, config.json and weights alone does not say that it is cased."""
+    path = write_vocabulary(tmp_path, "\n".join([*SPECIAL_PIECES, "The", "house", "London"]) + "\n")
+    with pytest.raises(ModelError, match=r"vocab\.txt: 2 pieces have capitals \('The'\).*cased"):
+        Tokenizer.from_folder(path)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert not Tokenizer.from_folder(path).lowercase
 
 
 def test_refuses_damaged_files_and_names_them(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -9,6 +10,8 @@ import sys
 import unicodedata
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bothways.config import VocabularyConfig
@@ -55,6 +58,24 @@ def test_identical_bytes_whatever_processes_seeds_and_memory(tmp_path: Path, tex
         found.add(tuple((out / name).read_bytes() for name in FILES))
         for old in list(texts.iterdir()):  # other names: another order of reading
             old.rename(texts / f"{number}{old.name[::-1].removeprefix('txt.')}.txt")
+    assert len(found) == 1
+
+
+def test_records_give_the_vocabulary_of_their_texts(tmp_path: Path) -> None:
+    texts = ["one house\nby the sea", "Käse, 한국어", "", "two houses by the sea"]
+    (tmp_path / "a.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps({"id": 1, "body": text}) + "\n" for text in texts)
+    pq.write_table(pa.table({"body": pa.array(texts)}), tmp_path / "a.parquet")
+    found = set()
+    for name in ("a.txt", "a.jsonl.gz", "a.parquet"):
+        out = tmp_path / "out" / name
+        files = (str(tmp_path / name),)
+        report = learn_from_files(
+            VocabularyConfig(files=files, out=str(out), size=60, text_field="body", heldout=files)
+        )
+        learned = [(out / part).read_bytes() for part in FILES]
+        found.add((*learned, json.dumps(report["heldout"])))
     assert len(found) == 1
 
 
@@ -116,11 +137,18 @@ def test_refusals(tmp_path: Path) -> None:
     (tmp_path / "other" / "model.safetensors").write_text("")
     with pytest.raises(ConfigError, match=r"model\.safetensors, which is not part"):
         learn_from_files(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "other")))
-    (tmp_path / "a.jsonl.gz").write_bytes(b"")
-    with pytest.raises(InputError, match=r"a\.jsonl\.gz: this holds records"):
-        learn_from_files(
-            VocabularyConfig(files=(str(tmp_path / "a.jsonl.gz"),), out=str(tmp_path / "w"))
-        )
+    for name, content, message in (
+        ("a.csv", "text\n", r"a\.csv: this holds records"),
+        ("b.jsonl", '{"text": "a"}\n{"body": "b"}\n', r"b\.jsonl:2: no field 'text', only 'body'"),
+        ("c.jsonl", '{"text": "a\\u0000"}\n', r"c\.jsonl:1: the text has a NUL"),
+        ("d.parquet", "", r"d\.parquet.*Parquet"),
+    ):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(InputError, match=message):
+            learn_from_files(
+                VocabularyConfig(files=(str(tmp_path / name),), out=str(tmp_path / "w"))
+            )
+        (tmp_path / name).unlink()
     (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"gone\.txt"):
         learn_from_files(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "w")))

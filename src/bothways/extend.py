@@ -11,6 +11,7 @@ from typing import Any
 from bothways.config import ExtendConfig
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder
+from bothways.record_files import INPUT_SUFFIXES
 from bothways.shipped import model_folder
 from bothways.text_files import list_files, read_lines
 from bothways.tokenization.extension import (
@@ -52,7 +53,8 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
     counts: dict[str, int] = {}
     words: list[str] = []
     if config.files:
-        counts = count_file_words(list_files(config.files), tokenizer, config.workers)
+        files = list_files(config.files, INPUT_SUFFIXES)
+        counts = count_file_words(files, tokenizer, config.workers, field=config.text_field)
         words = choose_words(
             tokenizer,
             counts,

@@ -28,7 +28,8 @@ class ClockOptions:
         if len(given) > 1:
             raise ConfigError(
                 f"clock: give one of steps, tokens, minutes; got {' and '.join(given)}. To replace "
-                f"a recipe's clock, set it to null: --clock.{given[-1]} null."
+                "a recipe's clock, set the recipe's own to null as well: "
+                f"{' or '.join(f'--clock.{name} null' for name in given)}."
             )
         for name in given:
             if getattr(self, name) <= 0:

@@ -24,7 +24,7 @@ class SplitConfig:
     """
 
     file: str
-    """File to split (.tsv or .txt with columns, .jsonl, .json)."""
+    """File to split (.tsv, .txt or .csv with columns, .jsonl, .json)."""
     out: str
     """Folder to write train and dev to, with the ending of the file (.jsonl for .json)."""
     share: float = 0.8
@@ -34,7 +34,7 @@ class SplitConfig:
     together, such as equal texts whose lines have different ids. In a file without a header:
     the column's number, from 0."""
     header: bool = True
-    """Whether TSV files start with a line of column names."""
+    """Whether TSV and CSV files start with a line of column names."""
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:

@@ -55,14 +55,17 @@ class LearningOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyConfig(LearningOptions):
-    """Learn a vocabulary from text files."""
+    """Learn a vocabulary from text."""
 
     files: tuple[str, ...]
-    """Text files, folders or globs (.txt, .txt.gz, .txt.xz, .txt.zst)."""
+    """Files, folders or globs to read: text (.txt), JSON lines (.jsonl) or Parquet (.parquet); text
+    and JSON also compressed (.gz, .xz, .zst)."""
     out: str
     """Folder to write vocab.txt, tokenizer.json and vocabulary-report.json to."""
     heldout: tuple[str, ...] = ()
-    """Text files, folders or globs to evaluate the vocabulary on; not used for learning."""
+    """Files, folders or globs to evaluate the vocabulary on; not used for learning."""
+    text_field: str = "text"
+    """JSON field or Parquet column that holds the text."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +80,10 @@ class ExtendConfig:
     words: str | None = None
     """Text file of words to add, one per line."""
     files: tuple[str, ...] = ()
-    """Text files, folders or globs; their most frequent words that are split into many pieces are
-    added."""
+    """Files, folders or globs of text, JSON lines or Parquet; their most frequent words that are
+    split into many pieces are added."""
+    text_field: str = "text"
+    """JSON field or Parquet column that holds the text."""
     most: int = 1000
     """Maximum number of words added from --files."""
     min_pieces: int = 3

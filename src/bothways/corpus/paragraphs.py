@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from bothways.config import CorpusConfig
 from bothways.corpus.sources import Block
 from bothways.errors import InputError
+from bothways.record_files import SURROGATES, json_field
 from bothways.text_files import BOM, decode_line, line_too_long
 
 LISTED = 20
@@ -19,7 +18,6 @@ LISTED = 20
 Document = tuple[bool, list[str]]
 """Whether it continues the previous document, and its paragraphs, stripped."""
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 
 
@@ -140,7 +138,7 @@ class _BlockReader:
 
     def _replace_broken(self, text: str, original: bytes, number: int) -> str:
         """Replace characters that cannot be text, and count all U+FFFD not in the original."""
-        text = _SURROGATES.sub(_REPLACEMENT, text.replace("\0", _REPLACEMENT))
+        text = SURROGATES.sub(_REPLACEMENT, text.replace("\0", _REPLACEMENT))
         replaced = text.count(_REPLACEMENT) - original.count(_REPLACEMENT.encode())
         self.broken.replaced(self.block.source, number, replaced)
         return text
@@ -150,18 +148,10 @@ class _BlockReader:
     def _record(self, line: str, number: int) -> str | None:
         name = self.config.text_field
         try:
-            record: Any = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            return self._leave_out(number, f"not JSON: {error}")
-        if not isinstance(record, dict):
-            return self._leave_out(number, f"a JSON {type(record).__name__}, not an object")
-        if name not in record:
-            known = ", ".join(map(repr, list(record)[:8])) or "nothing"
-            return self._leave_out(number, f"no field {name!r}, only {known}")
-        text = record[name]
-        if not isinstance(text, str):
-            return self._leave_out(number, f"field {name!r} is {_type_name(text)}, not a string")
-        if "\0" not in text and not _SURROGATES.search(text):
+            text = json_field(line, name)
+        except ValueError as error:
+            return self._leave_out(number, str(error))
+        if "\0" not in text and not SURROGATES.search(text):
             return text
         if self.config.broken == "stop":
             self._refuse(number, f"field {name!r} has a NUL character or half a surrogate pair")
@@ -201,9 +191,3 @@ class _BlockReader:
 
 def _paragraphs(lines: list[str]) -> list[str]:
     return [stripped for line in lines if (stripped := line.strip())]
-
-
-def _type_name(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    return f"a {type(value).__name__}"

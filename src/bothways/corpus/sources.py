@@ -9,42 +9,29 @@ any unit and will cut the same units as if it had never stopped.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, Literal
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import BinaryIO
 
 from bothways.config import CorpusConfig
 from bothways.errors import InputError
+from bothways.record_files import INPUT_SUFFIXES, Kind, kind_of, parquet_batches
 from bothways.text_files import (
-    COMPRESSED,
-    SUFFIXES,
     UTF16_BOMS,
     bytes_read,
     decompressed,
     explain_read_errors,
     line_too_long,
     list_files,
-    refuse_records,
     utf16_error,
 )
 
 UNIT_BYTES = 2**20
 """Approximate size of a unit in bytes of text; more only where a single line is longer."""
-# Rows of a Parquet file read at once. Most are short, but each may be a whole document.
-ROWS = 256
 
 STDIN = "-"
-_JSON_SUFFIXES = tuple(
-    name + ending for name in (".jsonl", ".ndjson") for ending in ("", *COMPRESSED)
-)
-INPUT_SUFFIXES = (*SUFFIXES, *_JSON_SUFFIXES, ".parquet")
-
-Kind = Literal["text", "json", "parquet"]
 
 
 @dataclass(frozen=True)
@@ -152,7 +139,7 @@ def list_inputs(patterns: Sequence[str], *, besides: str | None = None) -> list[
     for path in files:
         with explain_read_errors(path, lambda: 0):
             status = path.stat()
-        inputs.append(Input(path, _kind(path), status.st_size, status.st_mtime_ns))
+        inputs.append(Input(path, kind_of(path), status.st_size, status.st_mtime_ns))
     return inputs
 
 
@@ -185,15 +172,6 @@ def read_units(
         before += inputs[number].size
         after = Position(number + 1)
     yield Unit(tuple(blocks), after, before)
-
-
-def _kind(path: Path) -> Kind:
-    if path.name.lower().endswith(_JSON_SUFFIXES):
-        return "json"
-    if path.suffix.lower() == ".parquet":
-        return "parquet"
-    refuse_records(path, "write one object per line to a .jsonl file, or the texts to a .txt file")
-    return "text"
 
 
 def _blocks(item: Input, start: Position, config: CorpusConfig) -> Iterator[_Step]:
@@ -285,57 +263,18 @@ def _long_line(
 def _row_blocks(
     disk: BinaryIO, item: Input, start: Position, config: CorpusConfig
 ) -> Iterator[_Step]:
-    try:
-        table = pq.ParquetFile(disk)
-        _check_column(table.schema_arrow, item, config.text_field)
-        total = max(table.metadata.num_rows, 1)
-        position = start
-        row = 0
-        for batch in table.iter_batches(batch_size=ROWS, columns=[config.text_field]):
-            row += batch.num_rows
-            if row <= start.offset:
-                continue
-            after = Position(position.file, row, row + 1)
-            texts: list[bytes | None] = _as_bytes(batch.column(0)).to_pylist()
-            yield (
-                Block(position.file, item.name, item.kind, position.line, False, texts),
-                after,
-                item.size * row // total,
-            )
-            position = after
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            f"cannot be read as Parquet ({error}). Copy or write the file again.", path=item.path
-        ) from error
-
-
-def _check_column(schema: pa.Schema, item: Input, field: str) -> None:
-    if field not in schema.names:
-        raise InputError(
-            f"there is no column {field!r}; the file has {', '.join(schema.names)}. Name the "
-            "column that holds the text: --text_field NAME.",
-            path=item.path,
+    assert item.path is not None
+    position = start
+    row = 0
+    for batch, total in parquet_batches(disk, item.path, config.text_field):
+        row += len(batch)
+        if row <= start.offset:
+            continue
+        after = Position(position.file, row, row + 1)
+        texts: list[bytes | None] = batch.to_pylist()
+        yield (
+            Block(position.file, item.name, item.kind, position.line, False, texts),
+            after,
+            item.size * row // max(total, 1),
         )
-    kind = schema.field(field).type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    text_types: tuple[Callable[[pa.DataType], bool], ...] = (
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_string_view,
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-    )
-    if not any(is_type(kind) for is_type in text_types):
-        raise InputError(
-            f"column {field!r} holds {kind}, not text. Name a column of strings: "
-            "--text_field NAME.",
-            path=item.path,
-        )
-
-
-def _as_bytes(column: pa.Array) -> pa.Array:
-    """The bytes of a column of strings, valid UTF-8 or not."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column.cast(pa.large_binary())
+        position = after

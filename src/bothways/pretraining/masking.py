@@ -125,10 +125,12 @@ def mask_tokens(
     if options.kind == "words":
         words = _find_words(tokens, lengths, wanted, vocabulary)
         chosen = _choose_words(words, priority_BL[inside_BL], wanted)
-    else:
+    elif options.kind == "pieces":
         candidates_BL = inside_BL.copy()
         candidates_BL[inside_BL] = ~vocabulary.special[tokens]
         chosen = _choose_pieces(priority_BL, candidates_BL, wanted)[inside_BL]
+    else:
+        raise ValueError(f"no masks of the kind {options.kind!r}")
     at = np.flatnonzero(chosen)
     row = np.searchsorted(bounds, at, side="right") - 1
     key = (epoch[row], index[row], at - bounds[:-1][row])

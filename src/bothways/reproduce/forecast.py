@@ -7,6 +7,7 @@ steps correct the estimates for steps of the same kind.
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections import defaultdict
 from pathlib import Path
@@ -46,8 +47,13 @@ _LSTM_ON_TOP = 3 * 2 * 4 * 2 * 4
 
 def forecast(grid: Grid, ledger: Ledger, config: ReproduceConfig) -> str:
     """The steps with their state, tokens and hours, as text."""
-    rate = _rate(config)
-    estimates = {step.name: _estimate(step, grid, rate) for step in grid.steps.values()}
+    rate = on_cpu = _rate(config)
+    if choose_device(config.device).torch.type != "cpu":  # where features are computed all the same
+        on_cpu = _rate(dataclasses.replace(config, device="cpu"))
+    estimates = {
+        step.name: _estimate(step, grid, on_cpu if step.kind == "features" else rate)
+        for step in grid.steps.values()
+    }
     factors = _factors(grid, ledger, estimates)
     rows = [["step", "state", "tokens", "hours"]]
     hours_left, pending = 0.0, to_compute(grid.steps, ledger)

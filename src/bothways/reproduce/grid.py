@@ -29,6 +29,7 @@ from bothways.finetuning.layer_cache import chosen_layers
 from bothways.pretraining.instances import store_problem
 from bothways.pretraining.run import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
+from bothways.record_files import INPUT_SUFFIXES
 from bothways.reproduce.base_recipe import base_recipe, model_size
 from bothways.reproduce.changes import changed, difference
 from bothways.reproduce.columns import BoundColumn, bind_columns
@@ -381,7 +382,7 @@ class _GridBuilder:
             files, inputs = (str(self.folder(text) / TEXT),), (text.key,)
             needs = (text.name,)
         else:
-            inputs = tuple(sha256(path)[:16] for path in list_files(files))
+            inputs = tuple(sha256(path)[:16] for path in list_files(files, INPUT_SUFFIXES))
         learned = self._learning_options(row)
         values = {f.name: getattr(learned, f.name) for f in dataclasses.fields(learned)}
         options = VocabularyConfig(**values, files=files, out="")

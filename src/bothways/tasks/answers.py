@@ -154,6 +154,11 @@ def score_file(
     unknown = len(answer_of.keys() - set(rows.ids))
     if unknown:
         notes.append(f"{unknown:,} predictions are for ids that are not in {rows.path.name}")
+    hangul = sum(any("가" <= c <= "힣" for c in texts[0]) for texts in rows.gold if texts)
+    if convention == "squad" and 2 * hangul > len(rows):
+        notes.append(
+            "most answers are Korean; --convention korean compares by character, as KorQuAD"
+        )
     answers = [answer_of.get(id) for id in rows.ids]
     v2 = rows.some_unanswerable
     texts = [answer or "" for answer in answers]

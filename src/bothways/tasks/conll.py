@@ -156,7 +156,10 @@ def _word_and_tag(
     """Word, line number and tag of a line."""
     word, tag = _column_numbers(columns, options)
     if len(values) != columns or word is None or (labelled and tag is None):
-        problem = f"but the lines before have {columns}"
+        problem = (
+            f"but the lines before have {columns} (a comment? task.tagging.comment names how such "
+            "lines begin)"
+        )
         if len(values) == columns:
             name, column = ("word", options.word) if word is None else ("tag", options.tag)
             problem = f"so there is no column {column} for the {name} (task.tagging.{name})"

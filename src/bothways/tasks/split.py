@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 
 from bothways.config import SplitConfig
@@ -16,10 +17,12 @@ from bothways.errors import ConfigError, InputError
 from bothways.files import write_text
 from bothways.tasks.json_files import json_items, json_object, json_value
 from bothways.tasks.lines import did_you_mean, listed, text_lines
+from bothways.tasks.tables import csv_delimiter, csv_records
 
-_TABLES = (".tsv", ".txt")
+_TABLES = (".tsv", ".txt", ".csv")
 _JSON = (".jsonl", ".json")
 _SPLITS = ("train", "dev")
+_Record = tuple[int, list[str], str]  # line number, columns, the line or lines themselves
 
 
 def split(options: SplitConfig) -> list[str]:
@@ -75,9 +78,9 @@ def _in_train(key: str, share: float) -> bool:
 
 def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | None, str]]:
     """Each example as (key to hash, line), after (None, line) of the column names, if any."""
-    lines = [line for _, line in text_lines(path, tabs=True)]
+    records = _csv_rows(path) if path.suffix.lower() == ".csv" else _tsv_rows(path)
+    number, names, line = next(records)
     column = None
-    names = lines[0].split("\t")
     if options.by is not None and options.header:
         columns = [name.strip() for name in names]
         if columns.count(options.by) != 1:
@@ -93,16 +96,29 @@ def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | None, str]]
             )
         column = int(options.by)
     if options.header:
-        yield None, lines[0]
-    for number, line in enumerate(lines[options.header :], 1 + options.header):
-        values = line.split("\t")
+        yield None, line
+    else:
+        records = chain([(number, names, line)], records)
+    for number, values, line in records:
         if len(values) != len(names):
             raise InputError(
-                f"has {len(values)} tab-separated columns where line 1 has {len(names)}.",
-                path=path,
-                line=number,
+                f"has {len(values)} columns where line 1 has {len(names)}.", path=path, line=number
             )
         yield (line if column is None else values[column]), line
+
+
+def _tsv_rows(path: Path) -> Iterator[_Record]:
+    for number, line in text_lines(path, tabs=True):
+        yield number, line.split("\t"), line
+
+
+def _csv_rows(path: Path) -> Iterator[_Record]:
+    """Records as they stand in the file; one may have several lines."""
+    lines = text_lines(path)
+    records = list(csv_records(lines, path, csv_delimiter(lines)))
+    stops = [start for start, _ in records[1:]] + [len(lines) + 1]
+    for (start, values), stop in zip(records, stops, strict=True):
+        yield start, values, "\n".join(line for _, line in lines[start - 1 : stop - 1])
 
 
 def _objects(path: Path, options: SplitConfig) -> Iterator[tuple[str, str]]:

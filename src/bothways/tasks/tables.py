@@ -2,8 +2,9 @@
 
 TSV is read as GLUE writes it: only tabs and line feeds are special. Quotation marks are text (MRPC
 has unbalanced ones), there is no escaping, and lines end only at line feeds, so that other Unicode
-line separators stay inside a text. CSV is comma-separated with real quoting: a field in quotation
-marks may hold commas, line breaks and doubled quotation marks.
+line separators stay inside a text. CSV is separated by commas, or by semicolons if line 1 has these
+alone, with real quoting: a field in quotation marks may hold them, line breaks and doubled
+quotation marks.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
-from bothways.tasks.lines import OnBroken, Values, did_you_mean, listed, text_lines
+from bothways.tasks.lines import Line, OnBroken, Values, did_you_mean, listed, text_lines
 from bothways.text_files import LONGEST_TEXT_MIB
 
 
@@ -31,17 +32,29 @@ def tsv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBr
 
 def csv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
     """:func:`bothways.tasks.readers.read_values` for a CSV file."""
+    lines = text_lines(path)
+    several = options.header or options.columns or len(names) > 1  # else it may be the only text
+    delimiter = csv_delimiter(lines) if several else ","
+    kind = "comma" if delimiter == "," else "semicolon"
     hint = (
-        "comma-separated columns where line 1 has {}; a text with commas or line breaks must be in "
-        "quotation marks."
+        f"{kind}-separated columns where line 1 has {{}}; a text with {kind}s or line breaks must "
+        "be in quotation marks."
     )
-    return _table_rows(_csv_records(path), path, names, options, on_broken, hint)
+    records = csv_records(lines, path, delimiter)
+    return _table_rows(records, path, names, options, on_broken, hint)
 
 
-def _csv_records(path: Path) -> Values:
+def csv_delimiter(lines: Sequence[Line]) -> str:
+    """A semicolon if line 1 has some and no comma, as spreadsheets write where numbers have decimal
+    commas; else a comma."""
+    _, first = lines[0]
+    return ";" if ";" in first and "," not in first else ","
+
+
+def csv_records(lines: Sequence[Line], path: Path, delimiter: str) -> Values:
     """The line on which each record starts, and its fields."""
     limit = csv.field_size_limit(int(LONGEST_TEXT_MIB * 2**20))
-    reader = csv.reader((line + "\n" for _, line in text_lines(path)), strict=True)
+    reader = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter, strict=True)
     try:
         while True:
             start = reader.line_num + 1

@@ -175,6 +175,11 @@ class TaggingTask(Task[Sentences, Tags]):
         if rows.scheme is not None and self.options.tagging.scheme == "auto":
             scheme = "no entity scheme" if rows.scheme == "none" else rows.scheme.upper()
             notes.append(f"{name}: its tags use {scheme}")
+        if all(word.isdecimal() for sentence in rows.words for word in sentence):
+            notes.append(
+                f"{name}: every word is a number; task.tagging.word and task.tagging.tag name the "
+                "columns, from 0"
+            )
         if rows.broken:
             notes.append(
                 f"{name}: {rows.broken:,} tags break the scheme; they are read as by conlleval"

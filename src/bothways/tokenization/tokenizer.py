@@ -54,6 +54,7 @@ from bothways.tokenization.tokenizer_files import (
     read_library_file,
     read_settings,
     read_vocabulary,
+    refuse_capitals,
     refuse_other_tokenizers,
 )
 from bothways.tokenization.truncation import Truncation, truncated_lengths
@@ -177,6 +178,8 @@ class Tokenizer:
         settings = read_settings(path.with_name(SETTINGS_FILE))
         pieces = read_vocabulary(path)
         refuse_other_tokenizers(path, pieces)
+        if "do_lower_case" not in settings:
+            refuse_capitals(path, pieces)
         return cls._word_pieces(
             pieces,
             lowercase=settings.get("do_lower_case", True),

@@ -88,6 +88,21 @@ def read_vocabulary(path: Path) -> list[str]:
     return pieces
 
 
+def refuse_capitals(path: Path, pieces: Sequence[str]) -> None:
+    """Refuse to read a cased vocabulary as an uncased one, which is what no settings mean.
+
+    Raises:
+        ModelError: pieces have capitals, which lower-cased text would never use.
+    """
+    capital = [p for p in pieces if p != p.lower() and not (p.startswith("[") and p.endswith("]"))]
+    if len(capital) > len(pieces) / 50:
+        raise ModelError(
+            f"{path}: {len(capital):,} pieces have capitals ({capital[0]!r}), so this is a cased "
+            f'vocabulary, and nothing says so. Write {{"do_lower_case": false}} to '
+            f"{path.with_name(_CONFIGS[0])}, or complete the download."
+        )
+
+
 def refuse_other_tokenizers(path: Path, pieces: Sequence[str]) -> None:
     """Refuse a vocab.txt whose text is not split as BERT does it, such as by MeCab or
     SentencePiece: almost every id would be a wrong one, without an error.

@@ -11,7 +11,8 @@ from typing import Any
 from bothways.config import VocabularyConfig
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder, refuse_working_folder, write_json
-from bothways.text_files import explain_read_errors, list_files, read_lines, refuse_records
+from bothways.record_files import INPUT_SUFFIXES, kind_of, read_paragraphs
+from bothways.text_files import explain_read_errors, list_files
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.tokenizer import (
@@ -48,9 +49,11 @@ def learn_from_files(
     """
     out = Path(config.out)
     refuse_foreign_folder(out)
-    files = list_files(config.files, besides=config.out)
-    heldout = list_files(config.heldout, besides=config.out) if config.heldout else []
-    lines = read_all(files, progress)
+    files = list_files(config.files, INPUT_SUFFIXES, besides=config.out)
+    heldout = []
+    if config.heldout:
+        heldout = list_files(config.heldout, INPUT_SUFFIXES, besides=config.out)
+    lines = read_all(files, config.text_field, progress)
     first = next((line for line in lines if line.strip()), None)
     if first is None:
         raise InputError(f"no text in {', '.join(config.files)}: every file is empty or blank.")
@@ -62,7 +65,9 @@ def learn_from_files(
     learned = learn(chain([first], lines), config, on_merge)
     report = _report(learned, config)
     if heldout:
-        counts = count_file_words(heldout, learned.tokenizer, config.workers)
+        counts = count_file_words(
+            heldout, learned.tokenizer, config.workers, field=config.text_field
+        )
         report["heldout"] = measure(learned.tokenizer, counts)
     with new_folder(out) as folder:
         learned.tokenizer.save(folder)
@@ -101,22 +106,30 @@ def measure(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def count_file_words(files: Sequence[Path], tokenizer: Tokenizer, workers: int) -> dict[str, int]:
+def count_file_words(
+    files: Sequence[Path], tokenizer: Tokenizer, workers: int, *, field: str = "text"
+) -> dict[str, int]:
     """The words of files, split by the tokenizer's rules: sorted, with counts.
+
+    Args:
+        files: text, JSON lines or Parquet.
+        tokenizer: gives the rules.
+        workers: number of processes; -1 for one per core.
+        field: JSON field or Parquet column that holds the text.
 
     Raises:
         ConfigError: the tokenizer's normalisation is neither preset.
     """
     rules = tokenizer.rules
-    with count_chunks(read_all(files), workers=workers) as chunks:
+    with count_chunks(read_all(files, field), workers=workers) as chunks:
         return count_words(chunks, rules, workers=workers)
 
 
-def read_all(files: Sequence[Path], progress: Progress | None = None) -> Iterator[str]:
-    """The lines of all files; ``progress`` is called with the bytes read."""
+def read_all(files: Sequence[Path], field: str, progress: Progress | None = None) -> Iterator[str]:
+    """The lines or texts of all files; ``progress`` is called with the bytes read."""
     total = 0
     for path in files:
-        refuse_records(path, "write their texts to a .txt file")
+        kind_of(path)  # refuses other records before anything is read
         with explain_read_errors(path, lambda: 0):
             total += path.stat().st_size
     finished = 0
@@ -129,8 +142,7 @@ def read_all(files: Sequence[Path], progress: Progress | None = None) -> Iterato
             if progress:
                 progress("reading", finished + done, total)
 
-        for _, line in read_lines(path, on_read=on_read):
-            yield line
+        yield from read_paragraphs(path, field, on_read)
         finished += read
 
 
