@@ -32,6 +32,7 @@ from bothways.model.heads import Bert
 from bothways.options import load_recipe
 from bothways.pretraining import run as pretraining
 from bothways.pretraining.objective import pretraining_loss
+from bothways.training import ranks as rank_module
 from bothways.training.engine import Trainer
 from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
 from pretraining_examples import memory_store, pair_batches
@@ -134,6 +135,7 @@ def fall_over() -> None:
 
 def gradients(notes: Path) -> None:
     """Note how far the gradients of two processes are from those of one."""
+    rank_module._BUCKET_BYTES = 1000  # so that even this small model has several buckets
     rng = torch.Generator().manual_seed(0)
     lengths = torch.randint(1, 12, (30, 5), generator=rng).tolist()
     source = pair_batches(memory_store(lengths), batch=10, micro_batch=2)  # 5 parts

@@ -271,6 +271,21 @@ def test_seed_and_phase_draw_their_own(store: TokenStore) -> None:
     assert not equal(first, pair_batches(store, number=1).micro_batches(0))
 
 
+def test_epoch_seed_and_phase_draw_masks_of_their_own(store: TokenStore) -> None:
+    """On sequences that are the same in every epoch, so that masks alone can differ."""
+
+    def masked(epoch: int, **changes: int) -> tuple[list[int], list[int]]:
+        source = pair_batches(store, pairs=PairOptions(kind="full"), **changes)
+        batch = source._make_batch(np.full(6, epoch), np.arange(6))
+        return whole_tokens(batch).tolist(), batch.masked.positions.tolist()
+
+    tokens, first = masked(0)
+    assert masked(0) == (tokens, first)
+    for other in (masked(1), masked(2), masked(0, seed=2), masked(0, number=1)):
+        assert other[0] == tokens
+        assert other[1] != first
+
+
 def test_the_store_is_never_written_to(tiny_corpus: Path) -> None:
     store = TokenStore.open(tiny_corpus)
     before = copy.deepcopy([ids.copy() for ids in store._ids])

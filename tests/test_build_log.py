@@ -115,8 +115,10 @@ def test_damaged_units_are_done_again(
         data[len(data) // 2] ^= 1
     path.write_bytes(data)
     found, said = continued(options)
-    assert found == {"zeros": 6, "early": 2}.get(damage, 5) or damage == "early"
-    assert found < 6 or damage == "zeros"
+    if damage == "early":
+        assert 0 < found < 5, "what was before the damage is kept"
+    else:
+        assert found == (6 if damage == "zeros" else 5)
     assert "damaged" in said
     assert contents(options.out) == whole
 

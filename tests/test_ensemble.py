@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
 from bothways import cli
-from bothways.config import FinetuneConfig, SearchOptions, TaskOptions
+from bothways.config import FinetuneConfig, SearchOptions, SpanOptions, TaskOptions, to_dict
 from bothways.errors import ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.model.folder import load_model, save_model
-from bothways.prediction.ensemble import Ensemble, combine, load_ensemble
+from bothways.prediction.ensemble import Ensemble, _pooled, combine, load_ensemble
 from bothways.prediction.predict import encode_file, evaluate_file, outputs_of, predict_outputs
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import task_of
@@ -182,18 +183,14 @@ def test_models_that_do_not_go_together(run: Path, tmp_path: Path) -> None:
     assert isinstance(load_ensemble([model, other(task="renamed")]), Ensemble)
 
 
-def test_tuned_numbers_are_averaged(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as a threshold; here a stand-in, for no field of texts is a number."""
-    from bothways.prediction import ensemble
+def test_tuned_thresholds_are_averaged(run: Path) -> None:
+    def options(**spans: Any) -> dict[str, Any]:
+        return to_dict(TaskOptions(kind="spans", spans=SpanOptions(**spans)))
 
-    @dataclasses.dataclass(frozen=True)
-    class Tuned:
-        name: str = "task"
-        threshold: float = 0.0
-
-    monkeypatch.setattr(ensemble, "TaskOptions", Tuned)
-    options = [{"name": "a", "threshold": 1.0}, {"name": "b", "threshold": 4.0}]
-    assert ensemble._pooled(options, [run, run]) == Tuned("a", 2.5)  # type: ignore[comparison-overlap]
+    pooled = _pooled([options(threshold=1.0), options(threshold=4.0)], [run, run])
+    assert pooled == TaskOptions(kind="spans", spans=SpanOptions(threshold=2.5))
+    with pytest.raises(ModelError, match=r"differ in task\.spans\.stride: 128, 64"):
+        _pooled([options(), options(stride=64)], [run, run])
 
 
 def test_an_unfinished_run_names_the_remedy(run: Path, tmp_path: Path) -> None:

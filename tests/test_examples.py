@@ -220,9 +220,13 @@ def test_targets_of_items_follow_them() -> None:
 
 
 @pytest.mark.parametrize("heads", [{"tags": 3}, {"spans": True}, {"classes": 1}])
-def test_outputs_come_back_in_the_order_of_the_rows(heads: dict[str, int]) -> None:
+def test_outputs_come_back_in_the_order_of_the_rows(
+    heads: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = small_bert(**heads)
     found = windows_at_first_tokens() if "classes" in heads else windows()
+    monkeypatch.setattr("bothways.prediction.predict.PREDICT_TOKENS", 20)
+    assert len(list(length_batches(found.lengths, 20))) > 1
     together = predict_outputs(model, found, dtype=torch.float32)
     assert together.shape == (len(found.read_positions), model.task_outputs)
     with torch.no_grad():

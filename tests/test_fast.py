@@ -194,8 +194,15 @@ def test_of_equal_logits_the_first_is_the_prediction() -> None:
 
 
 def test_fused_cross_entropy_works_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, weight, bias = torch.randn(50, 6), torch.randn(64, 6), torch.randn(64)
+    shapes = ((50, 6), (64, 6), (64,))
+    leaves = [torch.randn(shape, requires_grad=True) for shape in shapes]
     ids = torch.randint(64, (50,))
-    whole = fused_cross_entropy(x, weight, bias, ids)
+    ids[::9] = IGNORE
+
+    def loss_and_gradients() -> list[Tensor]:
+        loss, correct = fused_cross_entropy(*leaves, ids)
+        return [loss, correct, *torch.autograd.grad(loss, leaves)]
+
+    whole = loss_and_gradients()
     monkeypatch.setattr("bothways.model.losses._CHUNK_BYTES", 4 * 64 * 7)
-    torch.testing.assert_close(fused_cross_entropy(x, weight, bias, ids), whole)
+    torch.testing.assert_close(loss_and_gradients(), whole)

@@ -168,6 +168,18 @@ def test_layers_computed_again_change_no_bit(config: FinetuneConfig, tmp_path: P
     assert_same(weights(config.run, 0), weights(again.run, 0))
 
 
+def test_steps_may_be_cut_into_micro_batches(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of SQuAD is larger than what is computed at once."""
+    finetune(dataclasses.replace(config, dropout=0.0))
+    monkeypatch.setattr("bothways.finetuning.epochs.TRAIN_TOKENS", 40)
+    finetune(dataclasses.replace(config, dropout=0.0, run=str(tmp_path / "cut")))
+    one, two = weights(config.run), weights(tmp_path / "cut")
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, atol=2e-4, rtol=0, msg=name)
+
+
 def test_every_epoch_has_an_order_of_its_own(
     config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

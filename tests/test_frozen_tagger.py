@@ -64,6 +64,7 @@ def config(tmp_path: Path) -> FeaturesConfig:
 def test_all_rows_of_the_table_in_one_run(
     config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(frozen_tagger, "_PREDICT_WORDS", 50)  # so that there are several batches
     result = tag_by_features(config)
     assert list(result.dev) == list(LAYER_CHOICES) == list(PAPER) == list(result.test)
     assert min(score for values in result.dev.values() for score in values) > 0.9
@@ -115,7 +116,10 @@ def test_another_precision_is_taken_and_told(
     np.testing.assert_array_equal(np.load(kept / "layers.npy"), first)
 
 
-def test_features_are_the_hidden_states_of_first_pieces(config: FeaturesConfig) -> None:
+def test_features_are_the_hidden_states_of_first_pieces(
+    config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bothways.finetuning.layer_cache.PREDICT_TOKENS", 60)  # several batches
     one = dataclasses.replace(config, layers=("last",), epochs=1, length=30)
     tag_by_features(one)
     kept = np.load(Path(config.run) / "features/dev/layers.npy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from bothways.model.attention import Attention
 from bothways.model.dropout import KeyedDropout
-from bothways.model.layers import Layer
+from bothways.model.layers import Embeddings, Layer
 from bothways.model.shared import LayerNorm, Linear, Shared
 from bothways.model.tiles import TILE_FILL, make_tiles
 from model_examples import random_inputs, randomise, small_config
@@ -240,3 +241,41 @@ def test_layers_compute_in_their_inputs_dtype_on_fp32_parameters() -> None:
         out.sum().backward()
     assert linear.weight.grad is not None
     assert linear.weight.grad.dtype == torch.float32
+
+
+# ------------------------------------------------------------------------- where dropout is applied
+
+
+def test_dropout_falls_on_the_embeddings() -> None:
+    shared = Shared()
+    config = small_config(dropout=0.5)
+    embeddings = Embeddings(config, shared).train()
+    randomise(embeddings)
+    shared.dropout.train()
+    shared.dropout.reseed(1)
+    inputs = random_inputs(config.vocab_size)
+    zeros = (embeddings(inputs, torch.float32) == 0).double().mean()
+    assert 0.45 < zeros < 0.55
+
+
+@pytest.mark.parametrize("branch", ["attention", "feed-forward"])
+def test_dropout_falls_on_each_branch(branch: str) -> None:
+    """The other branch adds nothing, so that only this one can make a difference."""
+    shared = Shared()
+    config = dataclasses.replace(small_config(dropout=0.5), attention_dropout=0.0)
+    layer = Layer(config, shared)
+    randomise(layer)
+    other = layer.contract if branch == "attention" else layer.attention.output
+    with torch.no_grad():
+        other.weight.zero_()
+        other.bias.zero_()
+    shared.dropout.train()
+    inputs = random_inputs(config.vocab_size)
+    x = torch.randn(len(inputs.tokens), config.hidden)
+    layout = make_tiles(inputs, torch.float32)
+    outputs = []
+    for seed in (1, 1, 2):
+        shared.dropout.reseed(seed)
+        outputs.append(layer(x, layout))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.allclose(outputs[0], outputs[2], atol=1e-3)

@@ -155,6 +155,31 @@ def test_their_folder_gives_their_logits_here(
         _close(compute(loaded.model, inputs), pick(out, batch))
 
 
+@torch.no_grad()
+def test_settings_other_than_the_usual_are_kept_both_ways(tmp_path: Path) -> None:
+    wanted = {
+        "layer_norm_eps": 0.1,
+        "hidden_dropout_prob": 0.3,
+        "attention_probs_dropout_prob": 0.2,
+        "type_vocab_size": 3,
+        "initializer_range": 0.05,
+    }
+    theirs = _their_folder("BertForPreTraining", _their_config(SHAPES[0], **wanted), tmp_path)
+    loaded = load_model(tmp_path)
+    config = loaded.model.config
+    assert (config.dropout, config.attention_dropout, config.segments) == (0.3, 0.2, 3)
+    inputs, batch = _batch(SHAPES[0][4])
+    out = theirs(**batch)
+    for compute, pick in PRETRAINING:
+        _close(compute(loaded.model, inputs), pick(out, batch))
+    save_model(tmp_path / "again", loaded.model, loaded.tokenizer)
+    again = transformers.BertForPreTraining.from_pretrained(tmp_path / "again").eval()
+    assert {name: getattr(again.config, name) for name in wanted} == wanted
+    assert again.config.pad_token_id == loaded.tokenizer.pad_id
+    for _, pick in PRETRAINING:
+        _close(pick(again(**batch), batch), pick(out, batch))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("name", "needs", "heads"), CASES)
 @torch.no_grad()

@@ -267,6 +267,24 @@ def test_start_without_pairs_drops_their_head(
     assert load_model(pretrain(config).model).model.next_sentence is None
 
 
+def test_a_record_is_the_mean_of_its_steps(make: Make, tmp_path: Path) -> None:
+    steps = {"clock": ClockOptions(steps=7)}
+    single = pretrain(make(tmp_path / "single", **steps, log_every=1))
+    several = pretrain(make(tmp_path / "several", **steps, log_every=3))
+
+    def losses(run: Path) -> dict[int, list[float]]:
+        names = ("loss", "mlm_loss", "mlm_accuracy", "nsp_loss", "nsp_accuracy")
+        kept = [r for r in read_metrics(run / METRICS) if "mlm_loss" in r]
+        return {r["step"]: [r[name] for name in names] for r in kept}
+
+    one, three = losses(single.run), losses(several.run)
+    assert list(one) == [1, 2, 3, 4, 5, 6, 7]
+    assert list(three) == [3, 6, 7]
+    for last, first in ((3, 1), (6, 4), (7, 7)):
+        mean = np.mean([one[step] for step in range(first, last + 1)], axis=0)
+        assert three[last] == pytest.approx(mean.tolist(), rel=1e-4)
+
+
 @pytest.mark.parametrize(("share", "shown"), [(0.01, False), (0.2, True)])
 def test_waiting_for_the_loader_is_shown_only_where_it_costs(
     share: float, shown: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]

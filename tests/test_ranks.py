@@ -23,6 +23,7 @@ from bothways import cli
 from bothways.errors import ConfigError
 from bothways.model.folder import load_model
 from bothways.model.weight_files import WEIGHTS
+from bothways.training import ranks
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
 from bothways.training.runfolder import read_run
@@ -135,6 +136,14 @@ def test_snapshots_are_whole(folder: Path, run: str) -> None:
         one = load_model(folder / "one/snapshots" / path.name).model.state_dict()
         for name, value in load_model(path).model.state_dict().items():
             assert (value - one[name]).abs().max() < 5e-6, name
+
+
+def test_buckets_hold_every_gradient_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "_BUCKET_BYTES", 40)
+    gradients = [torch.full((n,), float(n)) for n in (3, 20, 1, 4, 9)]
+    buckets = list(ranks._buckets(gradients))
+    assert [[len(g) for g in bucket] for bucket in buckets] == [[3], [20], [1, 4], [9]]
+    assert [id(g) for bucket in buckets for g in bucket] == [*map(id, gradients)]
 
 
 @pytest.mark.usefixtures("jobs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import tomllib
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -153,10 +154,11 @@ def test_its_vocabulary_serves_a_corpus_and_it_can_be_gone_on_from(elsewhere: Pa
     assert diagnose("run/model") == []
 
 
-def test_what_is_packed_is_what_is_in_the_repository() -> None:
-    """Every file of a shipped model is below the pattern that setuptools packs."""
+def test_shipped_models_are_packaged() -> None:
+    root, package = Path(__file__).parents[1], Path(bothways.__file__).parent
+    built = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packed = {p for pattern in built["package-data"]["bothways"] for p in package.glob(pattern)}
+    assert package / "py.typed" in packed
     for name in SHIPPED:
-        for file in model_folder(name).rglob("*"):
-            assert file.is_file(), f"{file}: package data has models/*/* alone"
-        assert (model_folder(name) / WEIGHTS).is_file()
-    assert Path(bothways.__file__).parent in model_folder(DEFAULT).parents
+        assert {*model_folder(name).rglob("*")} <= packed
+        assert model_folder(name) / WEIGHTS in packed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -183,6 +184,18 @@ def test_next_sentence_equals_transformers(
     assert out == f"follows: {expected:.1%}   random: {1 - expected:.1%}\n"
     cut = max(0, len((a + b).split()) + 3 - POSITIONS)
     assert err == (f"note: {cut} tokens of the pair were cut to fit into 40\n" if cut else "")
+
+
+def test_sentence_order_is_named_as_such(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "order"
+    shutil.copytree(folders / "pretrained", folder)
+    about = json.loads((folder / "bothways.json").read_text())
+    (folder / "bothways.json").write_text(json.dumps({**about, "pairs": "order"}))
+    out, _ = run("next-sentence", folder, "w1 w2", "w3", capsys=capsys)
+    probability = load(folder).next_sentence("w1 w2", "w3")
+    assert out == f"follows: {probability:.1%}   swapped: {1 - probability:.1%}\n"
 
 
 def test_the_probability_that_b_follows_is_column_0(folders: Path) -> None:

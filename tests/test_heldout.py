@@ -1,0 +1,36 @@
+"""Held-out text in bits per character, which compare models of different vocabularies."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bothways.corpus.store import TokenStore
+from bothways.model.folder import save_model
+from bothways.reproduce import heldout
+from bothways.reproduce.heldout import HeldOutOptions, measure_heldout, pieces_per_character
+from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Tokenizer
+from pretraining_examples import memory_store, random_documents, small_model
+
+TOKENIZER = Tokenizer.from_pieces([*SPECIAL_PIECES, "ab", "##c", "d"])
+
+
+def test_characters_are_those_of_the_text() -> None:
+    ids = np.array([TOKENIZER.id(piece) for piece in ("ab", "##c", "d")], dtype=np.uint16)
+    store = TokenStore.from_arrays(ids, np.array([2, 1]), np.array([2]), TOKENIZER)
+    assert pieces_per_character(store) == 3 / len(" abc d")
+
+
+def test_loss_in_bits_of_each_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = memory_store(random_documents(np.random.default_rng(0), 30))
+    save_model(tmp_path / "model", small_model(), store.tokenizer)
+    monkeypatch.setattr(heldout, "TokenStore", SimpleNamespace(open=lambda *_: store))
+    scores = measure_heldout(HeldOutOptions(str(tmp_path / "model"), "corpus", 20, 24))
+    in_bits = scores["loss"] / math.log(2)
+    assert scores["bits_per_character"] == pytest.approx(in_bits * pieces_per_character(store))
+    assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
