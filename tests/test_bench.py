@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -93,7 +94,11 @@ def test_bench_on_a_corpus_counts_real_tokens(
 def test_profile_names_operations(capsys: pytest.CaptureFixture[str]) -> None:
     words = [word for name, value in SMALL.items() for word in (f"--{name}", str(value))]
     assert cli.main(["bench", "train", *words, "--profile", "true"]) == 0
-    assert "aten::" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "aten::" in shown
+    shares = [float(share) for share in re.findall(r" (\d+\.\d)% ", shown)]
+    assert sum(shares) == pytest.approx(100, abs=3)
+    assert "outside torch: random numbers" in shown
 
 
 def test_an_unknown_contender_is_refused_by_name() -> None:

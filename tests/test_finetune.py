@@ -197,6 +197,18 @@ def test_every_epoch_has_an_order_of_its_own(
     assert {tuple(sorted(order)) for order in orders} == {tuple(range(192))}
 
 
+def test_a_seed_no_better_than_a_constant_is_named(tmp_path: Path) -> None:
+    """It answers differently now and then, so it did not collapse, but it learned nothing."""
+    seeds = [
+        SeedResult(seed, Measurement({"f1": score}, collapsed=score < 0.5), tmp_path, 1.0)
+        for seed, score in ((0, 0.4), (1, 0.6), (2, 0.7))
+    ]
+    result = FinetuneResult(tmp_path, "t", ("f1",), tuple(seeds), {"f1": 0.6}, 10)
+    assert [s.seed for s in result.at_baseline] == [1]
+    assert "f1 no higher than a constant prediction's: seed 1" in result.lines()
+    assert result.report()["at_baseline"] == ["seed 1"]
+
+
 def test_mean_and_sample_deviation_over_seeds(tmp_path: Path) -> None:
     seeds = [
         SeedResult(seed, Measurement({"f1": score}), tmp_path, 1.0)

@@ -106,12 +106,13 @@ def config_of(data: Path, start: Path, run: Path) -> GlueConfig:
 
 def test_every_task_that_is_there_is_trained(finished: Path) -> None:
     kept = json.loads((finished / "table.json").read_text())
-    rows = [(row["task"], row["file"], len(row["scores"])) for row in kept["rows"]]
+    rows = [(row["task"], row["file"], row["metric"], len(row["scores"])) for row in kept["rows"]]
     assert rows == [
-        ("mnli", "dev_matched", 2),
-        ("mnli", "dev_mismatched", 2),
-        ("cola", "dev", 2),
-        ("wnli", "dev", 2),
+        ("mnli", "dev_matched", "accuracy", 2),
+        ("mnli", "dev_mismatched", "accuracy", 2),
+        ("cola", "dev", "matthews", 2),
+        ("cola", "dev", "accuracy", 2),
+        ("wnli", "dev", "accuracy", 2),
     ]
     assert kept["average"]["rows"] == ["mnli dev_matched", "mnli dev_mismatched", "cola dev"]
     mean = np.mean([row["mean"] for row in kept["rows"][:3]])
@@ -208,6 +209,17 @@ def test_a_task_may_search_its_settings(data: Path, start: Path, tmp_path: Path)
     assert seconds == pytest.approx(trained)
     with pytest.raises(ConfigError, match=r"--lr is given, and the task .* searches it"):
         glue(dataclasses.replace(config, lr=1e-3))
+
+
+def test_all_tasks_may_search_the_same_settings(data: Path, start: Path, tmp_path: Path) -> None:
+    words = (
+        f"glue --data {data} --model {start} --run {tmp_path / 'run'} --tasks wnli --epochs 1 "
+        "--length 24 --precision fp32 --threads 1 --search.lr 1e-3 2e-3 --search.select best"
+    )
+    assert cli.main(words.split()) == 0
+    search = json.loads((tmp_path / "run/wnli/run.json").read_text())["config"]["search"]
+    assert (search["lr"], search["select"]) == ([1e-3, 2e-3], "best")
+    assert len(list((tmp_path / "run/wnli").glob("lr-*/seed-0"))) == 2
 
 
 def test_a_tagger_has_no_submission(tmp_path: Path) -> None:
@@ -307,7 +319,7 @@ def test_a_file_obtained_later_is_predicted_by_the_finished_models(
 
     monkeypatch.setattr(jobs, "train_seed", None)
     result = glue(dataclasses.replace(config, data=str(data)))
-    assert [row.file for row in result.rows] == ["dev", "dev_matched", "dev_mismatched"]
+    assert [row.file for row in result.rows if row.main] == ["dev", "dev_matched", "dev_mismatched"]
     for name in ("CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"):
         assert (submission / name).read_bytes() == (finished / "submission" / name).read_bytes()
 

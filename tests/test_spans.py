@@ -39,7 +39,6 @@ from question_examples import question, squad_file, word_questions
 
 VOCABULARY = 97
 SHAPE = (2, 32, 4, 64, VOCABULARY)
-RECIPES = Path(__file__).parents[1] / "recipes"
 FAST = OptimizerOptions(lr=4e-3, warmup=0.1, bias_correction=True)
 
 
@@ -574,7 +573,7 @@ def test_where_a_folder_does_not_say_the_file_decides_whether_answers_may_lack(
     found, err = predicted(unlabelled)
     assert all(found.values())
     assert "q.json: neither the model folder nor the file says" in err
-    _, err = predicted(unlabelled, "--task", str(RECIPES / "squad2.yaml"))
+    _, err = predicted(unlabelled, "--task", "squad2")
     assert "every question is answered" not in err
     assert out.with_name("out_null_odds.json").exists()
     given_text = ["answer", str(folder), "--question", "w1", "--context", "w2 w3"]

@@ -70,12 +70,17 @@ def test_mnli_has_two_rows() -> None:
     assert [row.file for row in rows_of("mnli", config, finished)] == ["dev_matched"]
 
 
-def test_scores_of_another_metric_are_not_put_beside_ours() -> None:
-    """The paper's dev score of MRPC is accuracy; the main metric here is F1."""
-    (row,) = rows("mrpc", 0.5)
-    assert row.metric == "f1"
-    assert row.published["BERT-base"] == 88.9
-    assert row.published_dev == {}
+def test_each_metric_stands_beside_the_published_score_of_its_own() -> None:
+    """The paper's dev score of MRPC is accuracy, its test score F1, which is averaged."""
+    f1, accuracy = rows("mrpc", 0.5)
+    assert (f1.metric, f1.main) == ("f1", True)
+    assert f1.published["BERT-base"] == 88.9
+    assert f1.published_dev == {}
+    assert (accuracy.metric, accuracy.main) == ("accuracy", False)
+    assert accuracy.published_dev == {"BERT-base": 86.7, "BERT-large": 87.8}
+    shown = markdown([f1, accuracy], {"mrpc": 60.0})
+    assert shown[2].endswith("| 1 | 1.0 |")
+    assert shown[3].endswith("|  |  |")
 
 
 def test_markdown() -> None:

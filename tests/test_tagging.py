@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -15,7 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways import cli
-from bothways.config import FinetuneConfig, OptimizerOptions, TaggingOptions, TaskOptions
+from bothways.config import (
+    FinetuneConfig,
+    OptimizerOptions,
+    TaggingOptions,
+    TaskOptions,
+    from_dict,
+)
 from bothways.errors import ConfigError, InputError, LengthError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.model.folder import load_model, save_model
@@ -403,6 +410,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     )
     return folder
+
+
+def test_a_lower_cased_vocabulary_is_pointed_out(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads((trained / "run/run.json").read_text())["config"]
+    finetune(from_dict(FinetuneConfig, record))  # finished: it announces and trains nothing
+    lowercase = load_model(trained / "start").tokenizer.lowercase
+    assert ("the vocabulary is lower-cased" in capsys.readouterr().out) == lowercase
 
 
 def test_numbers_read_as_words_are_pointed_out(tmp_path: Path) -> None:

@@ -181,24 +181,33 @@ def _time(
 
 
 def profile(step: Callable[[], None], *, on_gpu: bool = False) -> str:
-    """The time of a step by operation; on a GPU the GPU's time."""
+    """The time of a step by operation; on a GPU the GPU's time. Shares are of the whole step, as it
+    is with the profiler running."""
     clock = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
     step()
     if on_gpu:
         torch.cuda.synchronize()
     with torch.profiler.profile() as profiler:
+        start = time.perf_counter()
         for _ in range(3):
             step()
+        if on_gpu:
+            torch.cuda.synchronize()
+        total = (time.perf_counter() - start) * 1e6
     # An operation's GPU time is that of its kernels, which have rows of their own as well.
     operations = [row for row in profiler.key_averages() if row.device_type.name == "CPU"]
     rows = sorted(operations, key=clock, reverse=True)
-    total = sum(map(clock, rows))
     lines = [f"{'operation':<44} share  milliseconds  calls per step"]
     for row in rows[:25]:
         spent = clock(row)
         lines.append(
             f"{row.key[:44]:<44} {spent / total:5.1%} {spent / 3e3:13.1f} {row.count / 3:15.0f}"
         )
+    others = sum(map(clock, rows[25:]))
+    outside = max(0.0, total - others - sum(map(clock, rows[:25])))
+    where = "the GPU waits" if on_gpu else "outside torch: random numbers, indices"
+    for what, spent in ((f"{len(rows[25:])} other operations", others), (where, outside)):
+        lines.append(f"{what:<44} {spent / total:5.1%} {spent / 3e3:13.1f}")
     return "\n".join(lines)
 
 

@@ -362,6 +362,7 @@ class GlueConfig:
     """Maximum sequence length in tokens. Default: the task's declaration, else 128."""
     dropout: float | None = None
     """Dropout probability throughout the network. Default: the model's own."""
+    search: SearchOptions = field(default_factory=SearchOptions)
     precision: Precision | None = None
     """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
     finds it faster. Default: the task's declaration, else auto."""

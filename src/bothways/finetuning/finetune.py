@@ -233,6 +233,12 @@ def _announcement(
     if loaded.fresh and not config.from_scratch:
         yield f"not in the model folder, newly initialised: {', '.join(loaded.fresh)}"
     yield from advice(config, shape)
+    entities = config.task.kind == "tagging" and data.task.metrics[0] == "f1"
+    if entities and loaded.tokenizer.lowercase:
+        yield (
+            "the vocabulary is lower-cased; without capitals, names are harder to recognise (the "
+            "paper's tagger is cased)"
+        )
     if keep_head:
         yield "training continues from the task head of the model folder; head: new replaces it"
     attention = describe_attention(

@@ -143,6 +143,8 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         "length": config.length,
         "dropout": config.dropout,
     }
+    if config.search.enabled:
+        changes |= {f"search.{option}": v for option, v in vars(config.search).items()}
     own = task(name).model
     if own not in (DEFAULT, config.model):
         raise ConfigError(

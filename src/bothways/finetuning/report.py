@@ -129,6 +129,13 @@ class FinetuneResult:
         """The seeds whose model predicts the same for every example."""
         return tuple(s for s in self.seeds if s.measurement.collapsed)
 
+    @property
+    def at_baseline(self) -> tuple[SeedResult, ...]:
+        """The seeds that did not collapse, but score no higher than a constant prediction."""
+        metric = self.metrics[0]
+        healthy = [s for s in self.seeds if not s.measurement.collapsed]
+        return tuple(s for s in healthy if s.measurement.scores[metric] <= self.baseline[metric])
+
     def mean(self, metric: str | None = None) -> float:
         """Mean over the seeds, of the main metric if none is named."""
         return statistics.fmean(self.scores[metric or self.metrics[0]])
@@ -190,6 +197,9 @@ class FinetuneResult:
         if self.collapsed:
             names = ", ".join(s.name for s in self.collapsed)
             lines.append(f"collapsed, {len(self.collapsed)} of {len(self.seeds)}: {names}")
+        if self.at_baseline:
+            names = ", ".join(s.name for s in self.at_baseline)
+            lines.append(f"{self.metrics[0]} no higher than a constant prediction's: {names}")
         for source, spread in self.spread().items():
             plural = {"seed": "seeds", "order": "data orders", "head": "new heads"}[source]
             lines.append(
@@ -220,6 +230,7 @@ class FinetuneResult:
             "best_seed": self.best.seed,
             "best": self.best.name,
             "collapsed": [s.name for s in self.collapsed],
+            "at_baseline": [s.name for s in self.at_baseline],
             "spread": self.spread(),
             "setting": dict(self.setting),
             "models": [s.model.relative_to(self.run).as_posix() for s in self.seeds],

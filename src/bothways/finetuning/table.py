@@ -39,6 +39,7 @@ class Row:
         baseline: score of a constant prediction, in percent; None if not known.
         published: published scores by model, in percent, on the test file of this row.
         published_dev: the same on this very file.
+        main: the task's first metric, which alone is part of the average.
     """
 
     task: str
@@ -51,6 +52,7 @@ class Row:
     baseline: float | None
     published: dict[str, float]
     published_dev: dict[str, float]
+    main: bool = True
 
     @property
     def mean(self) -> float:
@@ -81,7 +83,8 @@ class Average:
 
 
 def rows_of(name: str, config: FinetuneConfig, result: FinetuneResult) -> list[Row]:
-    """The rows of a finished task: its dev file, and each further file that was measured.
+    """The rows of a finished task: its dev file, and each further file that was measured, by each
+    of its metrics.
 
     Args:
         name: the task, as requested.
@@ -91,7 +94,7 @@ def rows_of(name: str, config: FinetuneConfig, result: FinetuneResult) -> list[R
     Raises:
         RunError: some seeds were measured on a file that had another name then.
     """
-    options, metric = config.task, result.metrics[0]
+    options = config.task
     measured = [part_name(f) for f in (options.dev, *options.measure)]
     predicted = [part_name(f) for f in (options.test or "test", *options.predict)]
     rows = []
@@ -107,7 +110,7 @@ def rows_of(name: str, config: FinetuneConfig, result: FinetuneResult) -> list[R
             )
         measurements = [s.further[file] if i else s.measurement for s in result.seeds]
         test = predicted[i] if i < len(predicted) else ""
-        rows.append(
+        rows += [
             Row(
                 task=name,
                 title=options.name,
@@ -119,8 +122,10 @@ def rows_of(name: str, config: FinetuneConfig, result: FinetuneResult) -> list[R
                 baseline=None if i else 100 * result.baseline[metric],
                 published=_published(config, metric, test),
                 published_dev=_published(config, metric, file),
+                main=metric == result.metrics[0],
             )
-        )
+            for metric in result.metrics
+        ]
     return rows
 
 
@@ -131,7 +136,9 @@ def _published(config: FinetuneConfig, metric: str, split: str) -> dict[str, flo
 
 def average(rows: Sequence[Row]) -> Average:
     """The average of the paper's table 1 over those of its rows that are given."""
-    averaged = [row for row in rows if row.task in GLUE and row.task not in _NOT_IN_AVERAGE]
+    averaged = [
+        row for row in rows if row.main and row.task in GLUE and row.task not in _NOT_IN_AVERAGE
+    ]
     present = {(row.task, row.file) for row in averaged}
     expected = []
     for name in GLUE:
@@ -178,8 +185,8 @@ def markdown(rows: Sequence[Row], seconds: dict[str, float]) -> list[str]:
             baseline,
             *(_score(row.published_dev, model) for model in with_dev),
             *(_score(row.published, model) for model in MODELS),
-            f"{len(row.scores)}{collapsed}",
-            "" if row.examples is None else f"{seconds[row.task] / 60:.1f}",
+            f"{len(row.scores)}{collapsed}" if row.main else "",
+            f"{seconds[row.task] / 60:.1f}" if row.main and row.examples is not None else "",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     means = average(rows)
@@ -264,6 +271,7 @@ def record(rows: Sequence[Row], seconds: dict[str, float]) -> dict[str, Any]:
                 "task": row.task,
                 "file": row.file,
                 "metric": row.metric,
+                "main": row.main,
                 "scores": list(row.scores),
                 "mean": row.mean,
                 "std": None if math.isnan(row.std) else row.std,

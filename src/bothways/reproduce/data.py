@@ -9,9 +9,7 @@ from pathlib import Path
 from bothways.config import (
     FeaturesConfig,
     FinetuneConfig,
-    OptimizerOptions,
     ReproduceConfig,
-    SpanOptions,
     SplitConfig,
     TaggingOptions,
     TaskOptions,
@@ -171,23 +169,13 @@ def _without_predictions(recipe: FinetuneConfig) -> FinetuneConfig:
 
 
 def _squad(folder: Path) -> FinetuneConfig:
+    """The declared task, on the official files or on a train.json and a dev.json."""
     for train, dev in _SQUAD:
         if (folder / train).exists() and (folder / dev).exists():
-            break
-    else:
-        pairs = " nor ".join(f"{train} with {dev}" for train, dev in _SQUAD)
-        raise InputError(f"there is neither {pairs}.", path=folder)
-    return FinetuneConfig(
-        task=TaskOptions(
-            name="SQuAD 1.1",
-            kind="spans",
-            train=str(folder / train),
-            dev=str(folder / dev),
-            metrics=("f1", "exact_match"),
-            spans=SpanOptions(no_answer=False),
-        ),
-        optimizer=OptimizerOptions(lr=5e-5, warmup=0.1, bias_correction=True),
-    )
+            files = {"task.train": str(folder / train), "task.dev": str(folder / dev)}
+            return declared_task("squad", **files)
+    pairs = " nor ".join(f"{train} with {dev}" for train, dev in _SQUAD)
+    raise InputError(f"there is neither {pairs}.", path=folder)
 
 
 def _split_task(
