@@ -70,7 +70,7 @@ def library_vocabulary(files: list[Path], size: int) -> Tokenizer:
     trainer = WordPieceTrainer(
         vocab_size=size, special_tokens=list(SPECIAL_PIECES), min_frequency=2, show_progress=False
     )
-    library.train_from_iterator(read_all(files), trainer)
+    library.train_from_iterator(read_all(files, "text"), trainer)
     return Tokenizer(library)
 
 

@@ -11,14 +11,18 @@ mkdir -p "$out"
 bench() { # name, options of bench train
     name=$1
     shift
-    "$python" -m bothways.cli bench train --device cuda --rounds 9 --out "$out/$name.json" "$@" \
-        2>&1 | tee "$out/$name.txt" || echo "bench $name failed; going on"
+    {
+        "$python" -m bothways.cli bench train --device cuda --rounds 9 --out "$out/$name.json" "$@" ||
+            echo "bench $name failed; going on"
+    } 2>&1 | tee "$out/$name.txt"
 }
 
 nvidia-smi | tee "$out/nvidia-smi.txt"
 # 1. Is it right? Each form against the CPU; dropout; determinism; no waiting within a step.
-"$python" -m pytest -q tests/test_cuda.py tests/test_varlen.py tests/test_device.py 2>&1 |
-    tee "$out/tests.txt" || echo "tests failed; going on"
+{
+    "$python" -m pytest -q tests/test_cuda.py tests/test_varlen.py tests/test_device.py ||
+        echo "tests failed; going on"
+} 2>&1 | tee "$out/tests.txt"
 # 2. Where does a step's time go?
 bench profile-base-128 --size base --batch 256 --length 128 --profile
 # 3. How fast, beside transformers (SDPA, autocast, compiled)?

@@ -27,12 +27,10 @@ from bothways.finetuning.run_setup import model_digest
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.model.heads import Bert
 from bothways.model.priming import prime_first_layer
-from bothways.options import load_recipe
 from bothways.tasks.catalogue import task as declared_task
 from bothways.tasks.split import split
 from bothways.training.runfolder import versions
 
-RECIPES = Path(__file__).parents[1] / "recipes"
 STARTS = ("model", "random", "primed")
 TASKS = {  # the option with the folder of the files, and the scores shown
     "cola": ("glue", ("matthews",)),
@@ -138,7 +136,7 @@ def _recipe(name: str, options: argparse.Namespace) -> FinetuneConfig:
     data = getattr(options, TASKS[name][0])
     if name in ("squad", "squad2"):
         files = {"task.train": "train.json", "task.dev": "dev.json", "task.measure": ["test.json"]}
-        recipe = load_recipe(FinetuneConfig, RECIPES / f"{name}.yaml", {"data": str(data), **files})
+        recipe = declared_task(name, data=str(data), **files)
     elif name == "qnli":  # without its training file: train on four fifths of dev
         file = data / "QNLI" / "dev.tsv"
         parts = options.work / f"qnli-parts-{sha256(file)[:16]}"

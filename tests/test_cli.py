@@ -214,6 +214,24 @@ def test_out_of_memory_says_what_to_do(
     assert "out of memory. What was saved before is kept" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")  # noqa: PTH110
+def test_a_full_disk_behind_standard_output() -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [sys.executable, "-m", "bothways", "tasks"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "bothways: error: standard output: No space left on device.\n"
+
+
+def test_a_list_given_twice_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["vocab", "--files", "a", "--files", "b", "--out", "v"]) == 2
+    assert "--files is given twice; write all its values after one" in capsys.readouterr().err
+
+
 def test_a_defect_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: Any) -> None:
         raise ZeroDivisionError

@@ -22,6 +22,8 @@ from bothways.config import (
 from bothways.doctor import diagnose
 from bothways.model.folder import save_model
 from bothways.pretraining.run import pretrain
+from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import small_bert, small_config, small_tokenizer
 
 
@@ -187,6 +189,23 @@ def test_a_damaged_checkpoint(
     assert named in problem or f"{name} is missing" in problem
     assert "step-1" in problem
     assert diagnose(checkpoint) == [problem]
+
+
+def test_the_checkpoint_of_a_seed_of_fine_tuning(run: Path) -> None:
+    kept = run / "seed-0" / "checkpoint"
+    shutil.copytree(run / "checkpoints" / "step-1", kept)
+    assert diagnose(run) == diagnose(kept) == []
+    truncate(kept / "training.safetensors")
+    (problem,) = diagnose(run)
+    assert "seed-0/checkpoint/training.safetensors does not match its checksum" in problem
+
+
+def test_a_vocabulary_that_only_tokenizer_json_describes(model: Path) -> None:
+    """Cased, and nothing but tokenizer.json says so: transformers and bothways read that one."""
+    small = Tokenizer.from_pieces([*SPECIAL_PIECES, "The", "House"], lowercase=False)
+    small.save(model)
+    (model / "tokenizer_config.json").unlink()
+    assert not [problem for problem in diagnose(model) if "vocab" in problem and "cased" in problem]
 
 
 def test_every_damaged_part_of_a_run_is_named(run: Path) -> None:

@@ -224,6 +224,29 @@ def test_the_working_folder_is_not_replaced(
     assert names(tmp_path) == []
 
 
+def test_a_link_to_a_file_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    target, link = tmp_path / "real" / "a.txt", tmp_path / "a.txt"
+    target.write_text("old")
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_special_files_are_written_to_and_stay(tmp_path: Path) -> None:
+    """/dev/stdout, for instance; here a pipe, which anybody can make."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text(pipe, "text")
+        assert os.read(reader, 100) == b"text"
+        assert pipe.is_fifo()
+    finally:
+        os.close(reader)
+
+
 def test_a_link_to_a_folder_stays_one(tmp_path: Path) -> None:
     (tmp_path / "big").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "big" / "folder")

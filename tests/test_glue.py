@@ -14,7 +14,7 @@ import torch
 from sklearn.metrics import accuracy_score, f1_score
 
 from bothways import cli
-from bothways.config import FinetuneConfig, GlueConfig, TaskOptions
+from bothways.config import FinetuneConfig, GlueConfig, SearchOptions, TaskOptions
 from bothways.errors import ConfigError, DivergenceError, InputError, ModelError
 from bothways.finetuning import glue as module
 from bothways.finetuning import jobs
@@ -207,7 +207,7 @@ def test_a_task_may_search_its_settings(data: Path, start: Path, tmp_path: Path)
     trained = sum(seed.seconds for one in result.search.settings for seed in one.seeds)
     (seconds,) = json.loads((tmp_path / "run/table.json").read_text())["seconds"].values()
     assert seconds == pytest.approx(trained)
-    with pytest.raises(ConfigError, match=r"--lr is given, and the task .* searches it"):
+    with pytest.raises(ConfigError, match=r"--lr is given, and .* searches it"):
         glue(dataclasses.replace(config, lr=1e-3))
 
 
@@ -217,6 +217,14 @@ def test_all_tasks_may_search_the_same_settings(data: Path, start: Path, tmp_pat
         "--length 24 --precision fp32 --threads 1 --search.lr 1e-3 2e-3 --search.select best"
     )
     assert cli.main(words.split()) == 0
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "task: {name: own, train: WNLI/train.tsv, dev: WNLI/dev.tsv, text_a: sentence1}\n"
+        "search: {lr: [1.0e-3, 2.0e-3]}\n"
+    )
+    both = GlueConfig(data=str(data), run="r", search=SearchOptions(batch=(8, 16), select="best"))
+    search = module._recipe(both, str(own)).search
+    assert (search.lr, search.batch, search.select) == ((1e-3, 2e-3), (8, 16), "best")
     search = json.loads((tmp_path / "run/wnli/run.json").read_text())["config"]["search"]
     assert (search["lr"], search["select"]) == ([1e-3, 2e-3], "best")
     assert len(list((tmp_path / "run/wnli").glob("lr-*/seed-0"))) == 2

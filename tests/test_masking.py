@@ -322,7 +322,7 @@ def test_pieces_of_text_without_spaces_are_words() -> None:
     # Kana and Thai run on without spaces; a Hangul word takes its endings with it; marks, small
     # kana and the prolonged sound belong to the letter before them.
     begin = ["##の", "##カ", "##ที่", "##中", "##ກ", "##က"]
-    continued = ["##입니다", "##ing", "##่", "##ゃ", "##ー", "##1", "##é"]
+    continued = ["##입니다", "##ing", "##่", "##ゃ", "##ー", "##1", "##é", "##\uff9e", "##า"]
     assert unspaced(begin).all()
     assert not unspaced(continued).any()
     assert not unspaced(["word", "", "[MASK]", ","]).any()

@@ -159,6 +159,11 @@ ENGLISH = ["It was a fine day, and we went to the park; a 공원.", "Café 東�
         (ENGLISH, "bert", False),
         (["今天天气很好我们去公园"], "bert", True),
         (["123 ..."], "bert", False),
+        (["में हैं और क्या"], "composed", False),
+        (["กี่คนไปที่นั่น"], "composed", False),
+        (["東京都議会議員選挙の結果が確定"], "composed", True),
+        (["가나다 abcdefg"], "bert", False),  # in either form: 3 letters of 10
+        ([unicodedata.normalize("NFD", "가나다 abcdefg")], "bert", False),
     ],
 )
 def test_the_preset_follows_the_script(lines: list[str], preset: str, wide: bool) -> None:
@@ -168,7 +173,7 @@ def test_the_preset_follows_the_script(lines: list[str], preset: str, wide: bool
 
 def test_letters_are_counted_by_how_often_their_letters_stand() -> None:
     letters = count_letters([{"abc": 1, "가나1": 5}, {"漢": 2, "か\u3099": 1}])
-    assert (letters.letters, letters.hangul_and_kana, letters.ideographs) == (3 + 10 + 2 + 1, 12, 2)
+    assert (letters.letters, letters.hangul_and_kana, letters.ideographs) == (3 + 10 + 2 + 1, 11, 2)
 
 
 @CASES

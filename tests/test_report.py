@@ -47,6 +47,7 @@ def test_no_lengths() -> None:
         ("Привет γ", {"Cyrillic": 6, "Greek": 1}),
         ("नम ก ა א ع Ա", dict.fromkeys("Thai Georgian Hebrew Arabic Armenian".split(), 1)),
         ("ሀ", {"other": 1}),
+        ("\U0001e900\U0001e901 \U0001f600", {"other": 2}),  # Adlam
         ("", {}),
         (" .,;\u200b\u0301", {}),
     ],

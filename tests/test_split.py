@@ -110,7 +110,8 @@ def test_records_of_csv_stay_whole(tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     records = [f'{n};"text {n % 40}, and\nmore; ""so"""' for n in range(200)]
     path.write_text("\n".join(["id;sentence", *records]) + "\n")
-    split(SplitConfig(file=str(path), out=str(tmp_path / "out"), by="sentence", share=0.5))
+    shown = split(SplitConfig(file=str(path), out=str(tmp_path / "out"), by="sentence", share=0.5))
+    assert shown[2].startswith("columns: 'id', 'sentence' (if")
     task = TaskOptions(label="id")
     rows = [
         read_rows(tmp_path / f"out/{part}.csv", task, labelled=True) for part in ("train", "dev")

@@ -421,6 +421,16 @@ def test_a_lower_cased_vocabulary_is_pointed_out(
     assert ("the vocabulary is lower-cased" in capsys.readouterr().out) == lowercase
 
 
+def test_marks_that_normalisation_strips_belong_to_their_entity(tmp_path: Path) -> None:
+    """Thai, a character a line: the last one is a tone mark, of which no piece is left."""
+    place = "\u0e01\u0e02\u0e48"
+    tokenizer = Tokenizer.from_pieces([*SPECIAL_PIECES, place[0], place[1], "##" + place[1]])
+    content = "".join(f"{c} {t}\n" for c, t in zip(place, ("B-X", "I-X", "I-X"), strict=True))
+    options = tagging(spaces=False, context="sentence")
+    task, part = encode(tmp_path, content, options, tokenizer=tokenizer)
+    assert task.decode(part, perfect(task, part)) == [["B-X", "I-X", "I-X"]]
+
+
 def test_numbers_read_as_words_are_pointed_out(tmp_path: Path) -> None:
     content = "1 w5 B-X\n2 w6 O\n\n1 w7 O\n"
     _, part = encode(tmp_path, content, tagging())

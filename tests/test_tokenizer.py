@@ -16,6 +16,8 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
+from tokenizers.models import Unigram
 
 from bothways.errors import InputError, LengthError, ModelError
 from bothways.tokenization import Encoding, Tokenizer, learn_vocabulary
@@ -245,7 +247,7 @@ def test_both_files_give_the_tokenizer_back(tmp_path: Path, lowercase: bool) -> 
     if lowercase:
         assert Tokenizer.from_folder(tmp_path / "vocab.txt").lowercase
     else:
-        with pytest.raises(ModelError, match="cased vocabulary"):
+        with pytest.raises(ModelError, match="the vocabulary is cased"):
             Tokenizer.from_folder(tmp_path / "vocab.txt")
 
 
@@ -454,10 +456,29 @@ def test_refuses_a_vocabulary_that_cannot_serve(
 def test_a_cased_vocabulary_is_not_read_as_an_uncased_one(tmp_path: Path) -> None:
     """A download of vocab.txt, config.json and weights alone does not say that it is cased."""
     path = write_vocabulary(tmp_path, "\n".join([*SPECIAL_PIECES, "The", "house", "London"]) + "\n")
-    with pytest.raises(ModelError, match=r"vocab\.txt: 2 pieces have capitals \('The'\).*cased"):
+    with pytest.raises(ModelError, match=r"2 of its pieces \('The'\).*is cased, .*do_lower_case"):
         Tokenizer.from_folder(path)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not Tokenizer.from_folder(path).lowercase
+
+
+def test_a_composed_vocabulary_is_not_read_by_the_original_rules(tmp_path: Path) -> None:
+    """These would take 한 apart, and every Korean word would be [UNK]."""
+    path = write_vocabulary(tmp_path, "\n".join([*SPECIAL_PIECES, "한국", "##은", "a"]) + "\n")
+    with pytest.raises(ModelError, match=r"2 of its pieces \('한국'\).*\"normalization\": \"compo"):
+        Tokenizer.from_folder(path)
+    (tmp_path / "tokenizer_config.json").write_text('{"normalization": "composed"}')
+    assert Tokenizer.from_folder(path).encode_plain(["한국은"]) == [[5, 6]]
+
+
+def test_pieces_of_sentencepiece_begin_words_at_its_mark(tmp_path: Path) -> None:
+    pieces = [*SPECIAL_PIECES, "\u2581서울", "에", "\u2581"]
+    library = tokenizers.Tokenizer(Unigram([(piece, -1.0) for piece in pieces], unk_id=1))
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.save(str(tmp_path / "tokenizer.json"))
+    theirs = Tokenizer.from_folder(tmp_path)
+    assert theirs.starts_word[5:].tolist() == [True, False, True]
+    assert [theirs.text_of(i) for i in (5, 6)] == ["서울", "에"]
 
 
 def test_refuses_damaged_files_and_names_them(tmp_path: Path) -> None:

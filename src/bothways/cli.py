@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -129,6 +130,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:  # not wrapped in a BothwaysError: name the file and the reason
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            print(f"bothways: error: standard output: {error.strerror}.", file=sys.stderr)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
         if error.filename is None:
             raise
         print(f"bothways: error: {error.filename}: {error.strerror}.", file=sys.stderr)

@@ -13,7 +13,7 @@ def line_printer() -> Callable[[str], None]:
     """A function that prints lines as they are: no markup, no highlighting, no wrapping."""
     from rich.console import Console
 
-    return Console(markup=False, highlight=False, soft_wrap=True).print
+    return Console(markup=False, emoji=False, highlight=False, soft_wrap=True).print
 
 
 def table_text(
@@ -46,5 +46,5 @@ def table_text(
     for row in summary:
         table.add_row(*row)
     text = io.StringIO()
-    Console(file=text, width=width, markup=False, highlight=False).print(table)
+    Console(file=text, width=width, markup=False, emoji=False, highlight=False).print(table)
     return text.getvalue().rstrip("\n")

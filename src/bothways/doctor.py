@@ -6,12 +6,14 @@ from pathlib import Path
 
 from bothways.corpus.store import MANIFEST, verify_store
 from bothways.errors import BothwaysError
+from bothways.files import PARTIAL
 from bothways.model.folder import ABOUT, CONFIG, load_model
 from bothways.pretraining.snapshots import SNAPSHOTS
 from bothways.shipped import model_folder
 from bothways.tokenization.tokenizer import TOKENIZER_FILE, VOCABULARY_FILE, Tokenizer
+from bothways.tokenization.tokenizer_files import read_vocabulary
 from bothways.training.runfolder import RUN_FILE, read_run
-from bothways.training.state import checkpoints, verify_checkpoint
+from bothways.training.state import STATE, checkpoints, verify_checkpoint
 
 
 def diagnose(folder: str | Path) -> list[str]:
@@ -25,7 +27,7 @@ def diagnose(folder: str | Path) -> list[str]:
         return _diagnose_corpus(folder)
     if (folder / RUN_FILE).exists():
         return _diagnose_run(folder)
-    if folder in checkpoints(folder.parent):
+    if (folder / STATE).exists() or folder.resolve() in checkpoints(folder.resolve().parent):
         return _diagnose_checkpoint(folder)
     if (folder / CONFIG).exists() or (folder / ABOUT).exists():
         return _diagnose_model(folder)
@@ -62,18 +64,18 @@ def _diagnose_vocabulary(folder: Path) -> list[str]:
     if not (text_file.exists() and json_file.exists()):
         return []
     try:
-        listed = Tokenizer.from_folder(text_file)
+        listed = read_vocabulary(text_file)
         used = Tokenizer.from_folder(json_file)
     except BothwaysError as error:
         return [str(error)]
     remedy = f"{TOKENIZER_FILE} is the one in use; remove {VOCABULARY_FILE} or restore it"
-    for i, (piece, other) in enumerate(zip(listed.pieces, used.pieces, strict=False)):
+    for i, (piece, other) in enumerate(zip(listed, used.pieces, strict=False)):
         if piece != other:
             return [
                 f"{text_file}: id {i} is {piece!r}, but {other!r} in {TOKENIZER_FILE}; {remedy}"
             ]
-    if listed.vocab_size != used.vocab_size:
-        sizes = f"{listed.vocab_size} pieces, {TOKENIZER_FILE} {used.vocab_size}"
+    if len(listed) != used.vocab_size:
+        sizes = f"{len(listed)} pieces, {TOKENIZER_FILE} {used.vocab_size}"
         return [f"{text_file} has {sizes}; {remedy}"]
     return []
 
@@ -84,7 +86,9 @@ def _diagnose_run(folder: Path) -> list[str]:
         read_run(folder)
     except BothwaysError as error:
         problems.append(str(error))
-    for checkpoint in checkpoints(folder / "checkpoints"):
+    # Those of pre-training, damaged or not, and those of the seeds of fine-tuning.
+    found = {*checkpoints(folder / "checkpoints"), *(p.parent for p in folder.glob(f"**/{STATE}"))}
+    for checkpoint in sorted(path for path in found if not path.name.startswith(PARTIAL)):
         problems += _diagnose_checkpoint(checkpoint)
     # A model that is being written has another name until it is complete.
     for model in sorted([*folder.glob("**/model/"), *folder.glob(f"{SNAPSHOTS}/[0-9]*/")]):
@@ -93,4 +97,5 @@ def _diagnose_run(folder: Path) -> list[str]:
 
 
 def _diagnose_checkpoint(folder: Path) -> list[str]:
-    return verify_checkpoint(folder) or _diagnose_model(folder)
+    problems = verify_checkpoint(folder)
+    return problems if problems or not (folder / CONFIG).exists() else _diagnose_model(folder)

@@ -37,6 +37,12 @@ def write_bytes(path: Path, data: bytes) -> None:
     Raises:
         DiskError: the file could not be written; its previous content is intact.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():  # such as /dev/stdout
+        with explain_disk_errors(path), path.open("wb") as file:
+            file.write(data)
+        return
+    if path.is_symlink():
+        path = path.resolve()  # the link stays
     partial = path.with_name(PARTIAL + path.name)
     with explain_disk_errors(path):
         try:

@@ -150,7 +150,9 @@ def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
         if set(tagged.tags) - {OUTSIDE} and not rows:
             words = zip(tagged.tags, tagged.spans, tagged.probabilities, tagged.words, strict=True)
             rows = [(tag, *span, p, word) for tag, span, p, word in words]
-        lines += [f"{number}\t{t}\t{a}\t{b}\t{p:.6f}\t{word}" for t, a, b, p, word in rows]
+        for tag, start, end, p, word in rows:
+            shown = " ".join(word.split())  # an entity may have tabs or line breaks in it
+            lines.append(f"{number}\t{tag}\t{start}\t{end}\t{p:.6f}\t{shown}")
     return lines
 
 

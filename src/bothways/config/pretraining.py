@@ -97,8 +97,7 @@ class MaskOptions:
     in all later use of the model; needs pairs.kind full or single."""
     segmented: bool = False
     """For kind words: the text was segmented, with spaces between words in every script. Otherwise
-    each piece of a script without spaces (kana, Thai, ...) counts as a word, except in byte-bpe
-    vocabularies, whose pieces may start inside a character."""
+    each piece of a script without spaces (kana, Thai, ...) counts as a word."""
     duplicates: int = 0
     """Distinct epochs of pairs and masks to draw and cycle through (the original: 10); 0: draw
     every epoch afresh."""

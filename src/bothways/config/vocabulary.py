@@ -23,8 +23,8 @@ class LearningOptions:
     """Lowercase and strip accents, as uncased BERT does."""
     normalization: Literal["auto", "bert", "composed"] = "auto"
     """Text normalization. bert: as in the original. composed: NFC, which keeps Hangul syllables and
-    kana voicing marks whole. auto: composed if more than a third of the letters are Hangul or kana,
-    else bert."""
+    kana voicing marks whole, and Indic and Thai vowels. auto: composed if more than a third of the
+    letters, ideographs aside, are of such scripts, else bert."""
     min_count: int = 2
     """Minimum count of a pair of pieces to be merged."""
     min_pair_count: int = 100

@@ -143,8 +143,10 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         "length": config.length,
         "dropout": config.dropout,
     }
-    if config.search.enabled:
-        changes |= {f"search.{option}": v for option, v in vars(config.search).items()}
+    for item in dataclasses.fields(config.search):
+        value = getattr(config.search, item.name)
+        if value != item.default:
+            changes[f"search.{item.name}"] = value
     own = task(name).model
     if own not in (DEFAULT, config.model):
         raise ConfigError(
@@ -155,8 +157,8 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
     for option in ("lr", "batch", "epochs"):
         if getattr(config, option) is not None and recipe.search.values[option]:
             raise ConfigError(
-                f"--{option} is given, and the task {name} searches it (search.{option}); leave "
-                "one of them out."
+                f"--{option} is given, and {name} searches it (search.{option}, given here "
+                "or in the task); leave one of them out."
             )
     return recipe
 

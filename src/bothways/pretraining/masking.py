@@ -26,8 +26,10 @@ _UNSPACED = (
     *("CJK ", "HIRAGANA", "KATAKANA", "HALFWIDTH KATAKANA", "BOPOMOFO"),
     *("THAI ", "LAO ", "KHMER", "MYANMAR"),
 )
-# Their signs that belong to the letter before: small kana, the prolonged sound mark.
-_JOINED = ("SMALL", "PROLONGED")
+# Their signs that belong to the letter before: small kana, the prolonged sound mark, half-width
+# voicing marks, and the vowels of Thai and Lao that are letters of their own.
+_JOINED = ("SMALL", "PROLONGED", "VOICED SOUND MARK")
+_JOINED_VOWELS = frozenset("\u0e30\u0e32\u0e33\u0eb0\u0eb2\u0eb3")
 # A priority behind all others; targets are the candidates with the lowest priorities.
 _LAST = np.uint64(2**64 - 1)
 _POSITION_BITS = np.uint64(0x7FF)
@@ -77,7 +79,7 @@ def unspaced(pieces: list[str]) -> Flags:
 def _is_unspaced(letter: str) -> bool:
     name = unicodedata.name(letter, "") if letter else ""
     joined = unicodedata.category(letter or " ").startswith("M") or any(n in name for n in _JOINED)
-    return name.startswith(_UNSPACED) and not joined
+    return name.startswith(_UNSPACED) and not joined and letter not in _JOINED_VOWELS
 
 
 def mask_tokens(

@@ -138,7 +138,7 @@ def _corpus(config: CorpusConfig, folder: Path, *_: Any) -> dict[str, Any]:
 def _split(config: SplitConfig, folder: Path, *_: Any) -> dict[str, Any]:
     with new_folder(folder) as partial:
         lines = split(dataclasses.replace(config, out=str(partial / Path(config.out).name)))
-    return {"examples": [line.partition(":")[0] for line in lines]}
+    return {"examples": [line.partition(":")[0] for line in lines if " examples: " in line]}
 
 
 def _pretrain(config: PretrainConfig, folder: Path, *_: Any) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Q questions, N windows of all questions, R tokens of all windows (every token is
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from bothways.tasks.examples import Examples, SequenceBuilder
 from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tasks.task import EncodedFile
 from bothways.tasks.windows import best_window, cut_windows
+from bothways.tokenization.offsets import include_trailing_marks
 from bothways.tokenization.tokenizer import Tokenizer
 
 # Texts tokenized at once: an encoding holds words and offsets as Python lists.
@@ -267,21 +267,6 @@ def _tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> list[TokenizedText]
             ids = np.array(encoding.tokens[1:-1], np.int32)
             tokenized.append(TokenizedText(ids, starts, ends))
     return tokenized
-
-
-def include_trailing_marks(text: str, starts: NDArray[np.int32], ends: NDArray[np.int32]) -> None:
-    """Extend pieces, in place, over the combining marks that follow their last character.
-
-    Normalisation strips such marks; without them, the text of an answer or entity would end in the
-    middle of a decomposed letter.
-    """
-    if text.isascii():
-        return
-    for mark in (i for i, c in enumerate(text) if unicodedata.category(c)[0] == "M"):
-        piece = int(np.searchsorted(ends, mark, side="left"))
-        in_no_other = piece + 1 == len(starts) or starts[piece + 1] > mark
-        if piece < len(ends) and ends[piece] == mark and in_no_other:
-            ends[piece] = mark + 1
 
 
 def _notes(rows: Questions, examples: Examples, cut: int) -> list[str]:

@@ -47,14 +47,14 @@ def split(options: SplitConfig) -> list[str]:
     for target in targets.values():
         if target.exists():
             raise ConfigError(f"{target} exists already; choose a new folder for --out.")
-    header = ""
+    header, names = "", []
     splits: dict[str, list[str]] = {name: [] for name in _SPLITS}
     examples = _table(path, options) if ending in _TABLES else _objects(path, options)
     for key, line in examples:
-        if key is None:
-            header = line + "\n"
-        else:
+        if isinstance(key, str):
             splits["train" if _in_train(key, options.share) else "dev"].append(line)
+        else:
+            header, names = line + "\n", key
     if not any(splits.values()):
         raise InputError("has no examples.", path=path)
     for name, lines in splits.items():
@@ -64,9 +64,8 @@ def split(options: SplitConfig) -> list[str]:
     for name, lines in splits.items():
         write_text(targets[name], header + "\n".join(lines) + "\n")
     told = [f"{len(lines):,} examples: {targets[name]}" for name, lines in splits.items()]
-    if header:
-        names = listed([name.strip() for name in header.split("\t")])
-        told.append(f"columns: {names} (if line 1 is an example instead: --header false)")
+    if names:
+        told.append(f"columns: {listed(names)} (if line 1 is an example instead: --header false)")
     return told
 
 
@@ -76,8 +75,8 @@ def _in_train(key: str, share: float) -> bool:
     return int.from_bytes(digest.digest(), "little") < share * 2**64
 
 
-def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | None, str]]:
-    """Each example as (key to hash, line), after (None, line) of the column names, if any."""
+def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | list[str], str]]:
+    """Each example as (key to hash, line), after (columns, line) of the header, if there is one."""
     records = _csv_rows(path) if path.suffix.lower() == ".csv" else _tsv_rows(path)
     number, names, line = next(records)
     column = None
@@ -96,7 +95,7 @@ def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | None, str]]
             )
         column = int(options.by)
     if options.header:
-        yield None, line
+        yield [name.strip() for name in names], line
     else:
         records = chain([(number, names, line)], records)
     for number, values, line in records:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bothways.arrays import bounds
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.windows import best_window, cut_windows
+from bothways.tokenization.offsets import include_trailing_marks
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 
 Indices = NDArray[np.int64]
@@ -217,9 +218,11 @@ def _locate_words(words: Sequence[str], encoding: Encoding, unk_id: int) -> Word
     offsets = np.array(encoding.offsets[1:-1], dtype=np.int64).reshape(-1, 2)
     if not len(ids):  # normalisation left nothing, but the sentence still needs a tag
         ids, offsets = np.array([unk_id], np.int32), np.array([[0, 1]])
+    starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
+    include_trailing_marks("".join(words), starts, ends)
     # The words that each piece's first and last character belong to.
-    first_word = np.searchsorted(word_starts, offsets[:, 0], side="right") - 1
-    last_word = np.searchsorted(word_starts, offsets[:, 1] - 1, side="right") - 1
+    first_word = np.searchsorted(word_starts, starts, side="right") - 1
+    last_word = np.searchsorted(word_starts, ends - 1, side="right") - 1
     word, first_piece = np.unique(first_word, return_index=True)
     word_end = np.maximum.reduceat(last_word, first_piece) + 1
     return WordPieces(ids, first_piece.astype(np.int64), word, np.maximum(word_end, word + 1))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import normalizers
 
 from bothways.tokenization.normalization import ACCENTS, Normalization, normalizer
-from bothways.tokenization.pieces import BYTE_SPACE
+from bothways.tokenization.pieces import BYTE_SPACE, META_SPACE
 
 Kind = Literal["wordpiece", "bpe", "byte-bpe", "other"]
 
@@ -91,11 +91,14 @@ def model_kind(settings: dict[str, Any]) -> Kind:
 def word_starts(pieces: list[str], settings: dict[str, Any]) -> NDArray[np.bool_]:
     """bool [V]: True for pieces that start a word.
 
-    Told by the model's prefix for pieces that continue a word, or (byte-level) that start one.
+    Told by the model's prefix for pieces that continue a word, or (byte-level, SentencePiece) that
+    start one.
     """
+    added = {token["content"] for token in settings["added_tokens"]}
     if model_kind(settings) == "byte-bpe":
-        added = {token["content"] for token in settings["added_tokens"]}
         starts = [p.startswith(BYTE_SPACE) or p in added or _is_unused(p) for p in pieces]
+    elif "Metaspace" in json.dumps(settings["pre_tokenizer"]):
+        starts = [p.startswith(META_SPACE) or p in added for p in pieces]
     else:
         mark = settings["model"].get("continuing_subword_prefix") or ""
         starts = [not mark or p == mark or not p.startswith(mark) for p in pieces]

@@ -45,7 +45,6 @@ class Rules(TypedDict):
 ACCENTS = r"(?<=[\p{Latin}\p{Greek}])\p{Mn}+"
 """Combining marks that ``composed`` drops from uncased text, after decomposing it."""
 
-# Whole blocks, marks included. (The report of a corpus counts letters alone: unicode_scripts.py.)
 _HANGUL_AND_KANA = (
     (0x1100, 0x11FF),  # conjoining jamo, as in decomposed text
     (0x3040, 0x30FF),  # hiragana, katakana
@@ -56,6 +55,11 @@ _HANGUL_AND_KANA = (
     (0xFF66, 0xFFDC),  # half-width forms
 )
 _IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
+# Scripts in which marks are vowels and tones, which uncased ``bert`` drops: those of India and Sri
+# Lanka, Thai, Lao, Tibetan, Burmese, Khmer.
+_MARKED = ((0x0900, 0x0FFF), (0x1000, 0x109F), (0x1780, 0x17FF))
+# Vowels and final consonants of decomposed Hangul: they are counted with their first consonant.
+_JAMO_AFTER_THE_FIRST = ((0x1160, 0x11FF), (0xD7B0, 0xD7FF))
 _LARGE_SHARE = 1 / 3
 
 
@@ -93,7 +97,7 @@ def word_splitter() -> BertPreTokenizer:
 
 @dataclass(frozen=True)
 class LetterCounts:
-    """How many letters a text has, and how many of them are East Asian."""
+    """How many letters a text has, and how many of them are of scripts that need care."""
 
     letters: int
     """All letters, including ideographs and syllables."""
@@ -101,11 +105,15 @@ class LetterCounts:
     """Hangul and kana."""
     ideographs: int
     """CJK ideographs."""
+    marked: int = 0
+    """Letters of scripts in which marks are vowels or tones, such as Devanagari and Thai."""
 
     @property
     def normalization(self) -> Normalization:
-        """The preset for the text: ``composed`` if more than a third is Hangul or kana."""
-        return "composed" if self.hangul_and_kana > _LARGE_SHARE * self.letters else "bert"
+        """The preset for the text: ``composed`` if more than a third of the letters is damaged by
+        ``bert``, ideographs aside, to which the presets do the same."""
+        damaged = self.hangul_and_kana + self.marked
+        return "composed" if damaged > _LARGE_SHARE * (self.letters - self.ideographs) else "bert"
 
     @property
     def mainly_east_asian(self) -> bool:
@@ -115,20 +123,22 @@ class LetterCounts:
 
 def count_letters(batches: Iterable[Mapping[str, int]]) -> LetterCounts:
     """Count the letters of strings with counts."""
-    alphabetic = _alphabetic()
-    letters = hangul_and_kana = ideographs = 0
+    letters = hangul_and_kana = ideographs = marked = 0
     for batch in batches:
         lengths = np.fromiter(map(len, batch), dtype=np.int64, count=len(batch))
         weights = np.repeat(np.fromiter(batch.values(), np.int64, count=len(batch)), lengths)
         codes = code_points("".join(batch))
-        letters += int(weights[alphabetic[codes]].sum())
+        is_letter = _alphabetic()[codes] & ~_within(codes, _JAMO_AFTER_THE_FIRST)
+        codes, weights = codes[is_letter], weights[is_letter]
+        letters += int(weights.sum())
         hangul_and_kana += int(weights[_within(codes, _HANGUL_AND_KANA)].sum())
         ideographs += int(weights[_within(codes, _IDEOGRAPHS)].sum())
-    return LetterCounts(letters, hangul_and_kana, ideographs)
+        marked += int(weights[_within(codes, _MARKED)].sum())
+    return LetterCounts(letters, hangul_and_kana, ideographs, marked)
 
 
 def code_points(text: str) -> NDArray[np.uint32]:
-    """The code points of a text; half a surrogate pair becomes U+FFFD."""
+    """The code points of a text; half a surrogate pair becomes a question mark."""
     return np.frombuffer(text.encode("utf-32-le", errors="replace"), dtype="<u4")
 
 

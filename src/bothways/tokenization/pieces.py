@@ -12,6 +12,8 @@ CONTINUES = "##"
 """Prefix of pieces that continue a word."""
 BYTE_SPACE = "\u0120"
 """Prefix of byte-level pieces that start a word: the visible character for a space."""
+META_SPACE = "\u2581"
+"""The same in vocabularies of SentencePiece."""
 
 
 def ids_of(pieces: Sequence[str], source: str | Path) -> dict[str, int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,9 +39,11 @@ from bothways.tokenization.normalization import (
     not_text_error,
     word_splitter,
 )
+from bothways.tokenization.offsets import whole_characters
 from bothways.tokenization.pieces import (
     CLS,
     CONTINUES,
+    META_SPACE,
     SEP,
     SPECIAL_PIECES,
     UNK,
@@ -54,8 +55,8 @@ from bothways.tokenization.tokenizer_files import (
     read_library_file,
     read_settings,
     read_vocabulary,
-    refuse_capitals,
     refuse_other_tokenizers,
+    refuse_undeclared,
 )
 from bothways.tokenization.truncation import Truncation, truncated_lengths
 
@@ -178,8 +179,8 @@ class Tokenizer:
         settings = read_settings(path.with_name(SETTINGS_FILE))
         pieces = read_vocabulary(path)
         refuse_other_tokenizers(path, pieces)
-        if "do_lower_case" not in settings:
-            refuse_capitals(path, pieces)
+        if not {"do_lower_case", "normalization"} & settings.keys():
+            refuse_undeclared(path, pieces)
         return cls._word_pieces(
             pieces,
             lowercase=settings.get("do_lower_case", True),
@@ -352,9 +353,11 @@ class Tokenizer:
                 where = "" if len(a) == 1 else f"text {number + 1} of {len(a)}: "
                 raise LengthError(where + str(error)) from None
             result = self._assemble(parts, keep, cut=sum(sizes) - sum(keep))
-            if self.normalization == "composed":
+            if self.normalization != "bert":  # rules that may compose characters
                 texts = [a[number]] if b is None else [a[number], b[number]]
-                result = replace(result, offsets=_whole_characters(result, texts))
+                result = replace(
+                    result, offsets=whole_characters(result.offsets, result.segments, texts)
+                )
             results.append(result)
         return results
 
@@ -441,7 +444,7 @@ class Tokenizer:
             return piece
         if self.kind == "byte-bpe":
             return str(decoders.ByteLevel().decode([piece])).removeprefix(" ")
-        return piece if self.starts_word[id] else piece.removeprefix(CONTINUES)
+        return piece.removeprefix(META_SPACE if self.starts_word[id] else CONTINUES)
 
     def normalize(self, text: str) -> str:
         """The normalised text, before it is split into words.
@@ -487,28 +490,3 @@ class Tokenizer:
         added = sorted(token["content"] for token in self._settings["added_tokens"])
         text = json.dumps([self.pieces, added, settings], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _whole_characters(encoding: Encoding, texts: list[str]) -> list[tuple[int, int]]:
-    """Extend offsets to the end of decomposed characters.
-
-    Where the library composed characters, a token ends after the first code point of each.
-    """
-    following = [*encoding.offsets[1:], (0, 0)]
-    offsets = []
-    for (start, end), (limit, _), segment in zip(
-        encoding.offsets, following, encoding.segments, strict=True
-    ):
-        text = texts[segment]
-        limit = limit if limit >= end else len(text)
-        while start < end < limit and _is_combining(text[end]):
-            end += 1
-        offsets.append((start, end))
-    return offsets
-
-
-def _is_combining(character: str) -> bool:
-    """Whether it is a combining mark, or a vowel or final consonant of decomposed Hangul."""
-    return character >= "\u0300" and (
-        bool(unicodedata.combining(character)) or "\u1160" <= character <= "\u11ff"
-    )

@@ -11,6 +11,8 @@ from typing import Any
 import tokenizers
 
 from bothways.errors import ModelError
+from bothways.tokenization.normalization import normalizer
+from bothways.tokenization.pieces import CONTINUES
 
 _CONFIGS = ("tokenizer_config.json", "config.json")
 # Classes of transformers that split text into words as BERT does, and words into WordPieces.
@@ -88,17 +90,26 @@ def read_vocabulary(path: Path) -> list[str]:
     return pieces
 
 
-def refuse_capitals(path: Path, pieces: Sequence[str]) -> None:
-    """Refuse to read a cased vocabulary as an uncased one, which is what no settings mean.
+def refuse_undeclared(path: Path, pieces: Sequence[str]) -> None:
+    """Refuse to read a vocabulary as uncased, which is what no settings mean, if it is not.
 
     Raises:
-        ModelError: pieces have capitals, which lower-cased text would never use.
+        ModelError: it has pieces that no text becomes by the uncased rules: with capitals, or with
+            Hangul or accents that these take apart.
     """
-    capital = [p for p in pieces if p != p.lower() and not (p.startswith("[") and p.endswith("]"))]
-    if len(capital) > len(pieces) / 50:
+    rules = normalizer(lowercase=True)
+    bodies = [p.removeprefix(CONTINUES) for p in pieces if not (p[:1] == "[" and p[-1:] == "]")]
+    words = [body for body in bodies if any(map(str.isalpha, body))]
+    lost = [word for word in words if rules.normalize_str(word).strip() != word]
+    capitals = [word for word in lost if word != word.lower()]
+    few = len(pieces) / 50
+    if len(lost) > few:
+        what, setting = "needs other normalization", '"normalization": "composed"'
+        if len(capitals) > few:
+            what, setting = "is cased", '"do_lower_case": false'
         raise ModelError(
-            f"{path}: {len(capital):,} pieces have capitals ({capital[0]!r}), so this is a cased "
-            f'vocabulary, and nothing says so. Write {{"do_lower_case": false}} to '
+            f"{path}: uncased text never becomes {len(lost):,} of its pieces ({lost[0]!r}), so the "
+            f"vocabulary {what}, and nothing says so. Write {{{setting}}} to "
             f"{path.with_name(_CONFIGS[0])}, or complete the download."
         )
 

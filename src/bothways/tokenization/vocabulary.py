@@ -187,6 +187,7 @@ def _report(learned: LearnedVocabulary, config: VocabularyConfig) -> dict[str, A
         "alphabet": {
             "letters": letters.letters,
             "hangul_and_kana": letters.hangul_and_kana / max(letters.letters, 1),
+            "with_vowel_marks": letters.marked / max(letters.letters, 1),
             "ideographs": letters.ideographs / max(letters.letters, 1),
             "kept": len({character for word in learned.words for character in word})
             - len(learned.dropped),

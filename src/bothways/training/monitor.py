@@ -59,7 +59,7 @@ class Monitor:
         bar: bool = True,
     ):
         self._path, self._total, self._title = folder / METRICS, total, title
-        self._console = Console()
+        self._console = Console(emoji=False)
         self._start, self._start_step, self._last_line = time.monotonic(), done, 0.0
         folder.mkdir(parents=True, exist_ok=True)
         self._cut_records(done)
@@ -73,7 +73,7 @@ class Monitor:
         self._task = TaskID(0)
         if bar and self._console.is_terminal:
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=10),
                 TextColumn("{task.completed}/{task.total}"),
                 TextColumn("{task.fields[note]}"),

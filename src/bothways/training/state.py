@@ -29,7 +29,9 @@ from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 from bothways.training.shards import fill, gather, parameters, whole_model
 
-_MOMENTS, _MANIFEST = "training.safetensors", "training.json"
+STATE = "training.json"
+"""The file that makes a folder a checkpoint."""
+_MOMENTS = "training.safetensors"
 _NAME = re.compile(r"step-(\d+)$")
 
 
@@ -102,12 +104,12 @@ def write_state(folder: Path, step: int, tensors: dict[str, Tensor], extra: dict
         raise OSError(str(error)) from error
     checksums = {p.name: sha256(p) for p in sorted(folder.iterdir())}
     manifest = {"format": 1, "step": step, "extra": extra, "sha256": checksums}
-    write_json(folder / _MANIFEST, {**manifest, "digest": digest(manifest)})
+    write_json(folder / STATE, {**manifest, "digest": digest(manifest)})
 
 
 def read_state(path: Path) -> tuple[Restored, dict[str, Tensor]]:
     """Read what :func:`write_state` wrote; check it first with :func:`verify_checkpoint`."""
-    manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+    manifest = json.loads((path / STATE).read_text(encoding="utf-8"))
     restored = Restored(int(manifest["step"]), dict(manifest["extra"]), path)
     return restored, load_file(path / _MOMENTS)
 
@@ -121,14 +123,14 @@ def checkpoints(folder: Path) -> list[Path]:
 def verify_checkpoint(path: Path) -> list[str]:
     """The problems of a checkpoint, in words; empty if it is intact."""
     try:
-        manifest = json.loads((path / _MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((path / STATE).read_text(encoding="utf-8"))
         recorded = manifest.pop("digest")
         expected = dict(manifest["sha256"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return [f"{path / _MANIFEST} cannot be read ({error!r})"]
+        return [f"{path / STATE} cannot be read ({error!r})"]
     problems = []
     if digest(manifest) != recorded:
-        problems.append(f"{path / _MANIFEST} does not match its own checksum (damaged)")
+        problems.append(f"{path / STATE} does not match its own checksum (damaged)")
     for name, checksum in expected.items():
         file = path / name
         try:

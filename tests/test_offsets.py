@@ -1,0 +1,50 @@
+"""Offsets that end where a character ends, as a reader sees it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bothways.tokenization.offsets import include_trailing_marks, whole_characters
+
+HAN = "\u1112\u1161\u11ab"  # 한, decomposed
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (HAN, 3),
+        ("e\u0301x", 2),
+        ("\u0995\u09c7\u09bex", 3),  # a vowel in two parts, the second of combining class 0
+        ("\u1112\u200b\u1161\u11abx", 4),  # an invisible character between the parts
+        ("e\u200bx", 1),  # after which nothing continues
+        ("ex", 1),
+    ],
+)
+def test_a_character_is_taken_whole(text: str, expected: int) -> None:
+    assert whole_characters([(0, 1)], [0], [text]) == [(0, expected)]
+
+
+def test_what_the_next_token_holds_is_left_to_it() -> None:
+    offsets = [(0, 1), (1, 2), (2, 3)]
+    assert whole_characters(offsets, [0, 0, 0], [HAN]) == offsets
+    assert whole_characters([(0, 1), (0, 1)], [0, 1], [HAN, "e\u0301"]) == [(0, 3), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "starts", "ends", "expected"),
+    [
+        ("e\u0301", [0], [1], [2]),
+        ("গো\u0981", [0, 1], [2, 2], [3, 3]),  # two pieces of one decomposed letter
+        ("ab\u0301c", [0, 1, 3], [1, 2, 4], [1, 3, 4]),
+        ("a\u0301b", [0, 1], [1, 3], [1, 3]),  # the mark is part of the next piece
+        ("\u0301a", [1], [2], [2]),
+        ("abc", [0], [1], [1]),
+    ],
+)
+def test_marks_belong_to_the_pieces_before(
+    text: str, starts: list[int], ends: list[int], expected: list[int]
+) -> None:
+    found = np.array(ends)
+    include_trailing_marks(text, np.array(starts), found)
+    assert found.tolist() == expected
