@@ -233,7 +233,10 @@ def test_scores_of_single_tags_and_of_types(tmp_path: Path) -> None:
 def test_what_a_report_shows(tmp_path: Path) -> None:
     task, part = encode(tmp_path, FILES["iob1"], tagging())
     predicted = [["I-A", "I-A", "I-A", "O"], ["I-B", "I-A"]]
-    (panel,) = task.panels(part, predicted)
+    panel, confusions = task.panels(part, predicted)
+    assert confusions.header == ("gold \\ predicted", "A", "B", "O")
+    assert confusions.rows == (("A", 4, 0, 0), ("B", 0, 1, 0), ("O", 0, 0, 1))
+    assert confusions.note == "Number of words."
     assert panel.rows == (
         ("A", 1 / 2, 1 / 3, pytest.approx(0.4), 2, 3),
         ("B", 1.0, 1.0, 1.0, 1, 1),
@@ -247,7 +250,9 @@ def test_what_a_report_shows(tmp_path: Path) -> None:
     task, part = encode(tmp_path, "w1 DT\nw2 NN\nw3 DT\nw4 NN\n", tagging())
     (mistake,) = task.errors(part, [["DT", "DT", "DT", "NN"]])
     assert (mistake.gold, mistake.predicted) == ("2 w2: NN", "2 w2: DT")
-    assert task.panels(part, [["DT", "DT", "DT", "NN"]])[0].rows[0][1:4] == (2 / 3, 1.0, 0.8)
+    panel, confusions = task.panels(part, [["DT", "DT", "DT", "NN"]])
+    assert panel.rows[0][1:4] == (2 / 3, 1.0, 0.8)
+    assert confusions.rows == (("DT", 2, 0), ("NN", 1, 1))
 
 
 def test_tags_that_mark_nothing(tmp_path: Path) -> None:

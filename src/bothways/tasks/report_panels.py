@@ -91,13 +91,16 @@ def worst(mistakes: Sequence[Mistake], limit: int = SHOWN_ERRORS) -> list[dict[s
     return shown
 
 
-def confusion_panel(predicted: NDArray[Any], gold: NDArray[Any], labels: Sequence[str]) -> Panel:
+def confusion_panel(
+    predicted: NDArray[Any], gold: NDArray[Any], labels: Sequence[str], *, of: str = "examples"
+) -> Panel:
     """Gold labels against predicted ones; for more than 20 labels, the most frequent confusions.
 
     Args:
         predicted: int [N], indices into ``labels``.
         gold: int [N].
         labels: the classes.
+        of: what is counted.
     """
     counts_LL = np.zeros((len(labels), len(labels)), dtype=np.int64)
     np.add.at(counts_LL, (gold, predicted), 1)
@@ -106,14 +109,14 @@ def confusion_panel(predicted: NDArray[Any], gold: NDArray[Any], labels: Sequenc
             (label, *row) for label, row in zip(labels, counts_LL.tolist(), strict=True)
         ]
         header = ("gold \\ predicted", *labels)
-        return Panel("Confusion matrix", header, tuple(rows), "Number of examples.", "heat")
+        return Panel("Confusion matrix", header, tuple(rows), f"Number of {of}.", "heat")
     np.fill_diagonal(counts_LL, 0)
     order = np.argsort(-counts_LL, axis=None, kind="stable")[:_SHOWN_LABELS]
     pairs = [divmod(int(index), len(labels)) for index in order]
     confusions = tuple(
         (labels[g], labels[p], int(counts_LL[g, p])) for g, p in pairs if counts_LL[g, p]
     )
-    return Panel("Most frequent confusions", ("gold", "predicted", "examples"), confusions)
+    return Panel("Most frequent confusions", ("gold", "predicted", of), confusions)
 
 
 def calibration_panel(probabilities: NDArray[np.float64], right: NDArray[np.bool_]) -> Panel:

@@ -23,7 +23,7 @@ from bothways.errors import ConfigError, InputError
 from bothways.tasks.conll import DOCUMENT, Sentences, read_sentences
 from bothways.tasks.lines import did_you_mean, listed
 from bothways.tasks.metrics import Measurement, check_metrics
-from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
+from bothways.tasks.report_panels import ExampleScores, Mistake, Panel, confusion_panel
 from bothways.tasks.schemes import (
     OUTSIDE,
     EntityScores,
@@ -257,7 +257,8 @@ class TaggingTask(Task[Sentences, Tags]):
         return Measurement(self.measure(dev, constant).scores)
 
     def panels(self, file: EncodedFile[Sentences], predictions: Tags) -> list[Panel]:
-        """Scores of each entity type, or of each tag if tags mark no entities."""
+        """Scores of each entity type, or of each tag if tags mark no entities, and how the words of
+        one are taken for another."""
         gold = file.rows.tags
         assert gold is not None, "the file was read without tags"
         if self.learned_scheme == "none":
@@ -268,7 +269,20 @@ class TaggingTask(Task[Sentences, Tags]):
             (name, s.precision, s.recall, s.f1, s.predicted, s.gold) for name, s in by_type.items()
         )
         header = ("type", "precision", "recall", "f1", "predicted", "in the data")
-        return [Panel("Scores by type", header, rows)]
+        return [Panel("Scores by type", header, rows), self._confusions(predictions, gold)]
+
+    def _confusions(self, predictions: Tags, gold: Tags) -> Panel:
+        """The types of words, whatever their place in an entity."""
+        types = {tag: tag for tag in _tags(predictions, gold)}
+        if self.learned_scheme != "none":
+            types = {tag: parse_tag(tag)[1] or OUTSIDE for tag in types}
+        names = sorted({*types.values()} - {OUTSIDE}) + [OUTSIDE] * (OUTSIDE in types.values())
+        number = {tag: names.index(name) for tag, name in types.items()}
+        found, wanted = (
+            np.array([number[tag] for tags in sentences for tag in tags], dtype=np.int64)
+            for sentences in (predictions, gold)
+        )
+        return confusion_panel(found, wanted, names, of="words")
 
     def errors(self, file: EncodedFile[Sentences], predictions: Tags) -> list[Mistake]:
         """Sentences with a wrong tag; those with the most wrong entities (or tags) first."""
@@ -383,6 +397,10 @@ def _tags_of_words(
         for span in entity_spans(row_tags)
     ]
     return write_tags(entities, words, scheme)
+
+
+def _tags(*files: Tags) -> set[str]:
+    return {tag for sentences in files for tags in sentences for tag in tags}
 
 
 def _scores_by_tag(predictions: Tags, gold: Tags) -> dict[str, EntityScores]:
