@@ -316,6 +316,11 @@ def test_csv_of_spreadsheets_with_decimal_commas(tmp_path: Path) -> None:
     path.write_text("label;sentence\na;b;c\n")
     with pytest.raises(InputError, match=r"x\.csv:2: has 3 semicolon-separated"):
         read_rows(path, TaskOptions(), labelled=True)
+    numbered = TaskOptions(text_a="1", label="0", header=False)
+    path.write_text("schlecht;1,5 Brote\ngut;zwei\nschlecht;drei\n")  # commas in line 1
+    assert read_rows(path, numbered, labelled=True).a == ["1,5 Brote", "zwei", "drei"]
+    path.write_text("bad,1;5\ngood,two\n")
+    assert read_rows(path, numbered, labelled=True).a == ["1;5", "two"]
     path.write_text("Gut; sehr gut\nSchlecht\n")  # texts alone
     alone = TaskOptions(text_a="0", header=False)
     assert read_rows(path, alone, labelled=False).a == ["Gut; sehr gut", "Schlecht"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
@@ -21,7 +20,6 @@ from bothways.config import (
     OptimizerOptions,
     TaggingOptions,
     TaskOptions,
-    from_dict,
 )
 from bothways.errors import ConfigError, InputError, LengthError, ModelError
 from bothways.finetuning.finetune import finetune
@@ -250,6 +248,10 @@ def test_what_a_report_shows(tmp_path: Path) -> None:
     task, part = encode(tmp_path, "w1 DT\nw2 NN\nw3 DT\nw4 NN\n", tagging())
     (mistake,) = task.errors(part, [["DT", "DT", "DT", "NN"]])
     assert (mistake.gold, mistake.predicted) == ("2 w2: NN", "2 w2: DT")
+    untyped, part_of = encode(tmp_path, "w1 B\nw2 I\nw3 O\n", tagging())
+    if untyped.learned_scheme != "none":
+        _, of_words = untyped.panels(part_of, [["O", "B", "O"]])
+        assert of_words.rows == (("entity", 1, 1), ("O", 0, 1))
     panel, confusions = task.panels(part, [["DT", "DT", "DT", "NN"]])
     assert panel.rows[0][1:4] == (2 / 3, 1.0, 0.8)
     assert confusions.rows == (("DT", 2, 0), ("NN", 1, 1))
@@ -417,13 +419,23 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_lower_cased_vocabulary_is_pointed_out(
-    trained: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("word", ["London", "서울", "london"])
+def test_capitals_that_the_vocabulary_loses_are_pointed_out(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = json.loads((trained / "run/run.json").read_text())["config"]
-    finetune(from_dict(FinetuneConfig, record))  # finished: it announces and trains nothing
-    lowercase = load_model(trained / "start").tokenizer.lowercase
-    assert ("the vocabulary is lower-cased" in capsys.readouterr().out) == lowercase
+    save_model(tmp_path / "model", small_bert(small_config(SHAPE)), TOKENIZER)
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.conll").write_text(f"The O\nw1 O\n{word} B-X\n\n" * 4)
+    task = TaskOptions(
+        kind="tagging", train=str(tmp_path / "train.conll"), dev=str(tmp_path / "dev.conll")
+    )
+    finetune(
+        FinetuneConfig(
+            task=task, model=str(tmp_path / "model"), run=str(tmp_path / "run"), epochs=1, length=16
+        )
+    )
+    told = "the vocabulary is lower-cased" in capsys.readouterr().out
+    assert told == (word == "London")
 
 
 def test_marks_that_normalisation_strips_belong_to_their_entity(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ def test_endings_in_any_case_and_linked_folders(tmp_path: Path) -> None:
     (tmp_path / "texts" / "more").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "texts" / "circle").symlink_to(tmp_path / "texts")
     assert list_files([str(tmp_path / "texts")]) == [loud, tmp_path / "texts" / "more" / "b.txt"]
+    both = [str(tmp_path / "texts"), str(tmp_path / "elsewhere")]
+    assert len(list_files(both)) == 2, "the same file on two ways is read once"
 
 
 def test_a_name_with_brackets_is_meant_literally(tmp_path: Path) -> None:

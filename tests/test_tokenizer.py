@@ -462,6 +462,22 @@ def test_a_cased_vocabulary_is_not_read_as_an_uncased_one(tmp_path: Path) -> Non
     assert not Tokenizer.from_folder(path).lowercase
 
 
+def test_what_the_declared_settings_allow_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    accents = write_vocabulary(tmp_path, "\n".join([*SPECIAL_PIECES, "käse", "äpfel"]) + "\n")
+    with pytest.raises(ModelError, match="never becomes 2 of its pieces"):
+        Tokenizer.from_folder(accents)
+    (tmp_path / "tokenizer_config.json").write_text('{"strip_accents": false}')
+    assert Tokenizer.from_folder(accents).encode_plain(["Käse"]) == [[5]]
+    (tmp_path / "tokenizer_config.json").unlink()
+    ideographs = write_vocabulary(
+        tmp_path, "\n".join([*SPECIAL_PIECES, "東京", "大阪", "京"]) + "\n"
+    )
+    assert Tokenizer.from_folder(ideographs).lowercase
+    korean = write_vocabulary(tmp_path, "\n".join([*SPECIAL_PIECES, *"가나다라마", "LG"]) + "\n")
+    with pytest.raises(ModelError, match=r'is cased, .*"do_lower_case": false'):
+        Tokenizer.from_folder(korean)
+
+
 def test_a_composed_vocabulary_is_not_read_by_the_original_rules(tmp_path: Path) -> None:
     """These would take 한 apart, and every Korean word would be [UNK]."""
     path = write_vocabulary(tmp_path, "\n".join([*SPECIAL_PIECES, "한국", "##은", "a"]) + "\n")

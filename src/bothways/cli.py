@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:  # not wrapped in a BothwaysError: name the file and the reason
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
             print(f"bothways: error: standard output: {error.strerror}.", file=sys.stderr)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1

@@ -37,12 +37,13 @@ def write_bytes(path: Path, data: bytes) -> None:
     Raises:
         DiskError: the file could not be written; its previous content is intact.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():  # such as /dev/stdout
-        with explain_disk_errors(path), path.open("wb") as file:
-            file.write(data)
-        return
-    if path.is_symlink():
-        path = path.resolve()  # the link stays
+    with explain_disk_errors(path):
+        if path.exists() and not path.is_file() and not path.is_dir():  # such as /dev/stdout
+            with path.open("wb") as file:
+                file.write(data)
+            return
+        if path.is_symlink():
+            path = Path(os.path.realpath(path))  # the link stays
     partial = path.with_name(PARTIAL + path.name)
     with explain_disk_errors(path):
         try:

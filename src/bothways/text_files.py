@@ -78,7 +78,8 @@ def list_files(
     if besides is not None:
         out = Path(besides).resolve()
         found = {file for file in found if out not in file.resolve().parents}
-    return sorted(found)
+    # Links may lead to a file on several ways; it is read once.
+    return sorted({os.path.realpath(file): file for file in sorted(found, reverse=True)}.values())
 
 
 def read_lines(

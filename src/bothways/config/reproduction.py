@@ -22,8 +22,8 @@ class ReproduceConfig:
     """Name of the table or comparison."""
     scale: Literal["smoke", "cpu", "gpu", "paper"] = "smoke"
     """Model size and budget. smoke: minutes, on bundled text and tasks, to check that everything
-    works. cpu: hours on two cores. gpu: about an hour of one GPU
-    per pre-training run. paper: the paper's own."""
+    works. cpu: hours on two cores. gpu: about an hour of one GPU for each pre-training run. paper:
+    the paper's own."""
     out: str = "reproduced"
     """Folder to write: all runs, and a folder NAME-SCALE with the table."""
     corpus: str | None = None

@@ -64,7 +64,7 @@ class VocabularyConfig(LearningOptions):
     """Folder to write vocab.txt, tokenizer.json and vocabulary-report.json to."""
     heldout: tuple[str, ...] = ()
     """Files, folders or globs to evaluate the vocabulary on; not used for learning."""
-    text_field: str = "text"
+    text_field: str = free("text")
     """JSON field or Parquet column that holds the text."""
 
 
@@ -82,7 +82,7 @@ class ExtendConfig:
     files: tuple[str, ...] = ()
     """Files, folders or globs of text, JSON lines or Parquet; their most frequent words that are
     split into many pieces are added."""
-    text_field: str = "text"
+    text_field: str = free("text")
     """JSON field or Parquet column that holds the text."""
     most: int = 1000
     """Maximum number of words added from --files."""

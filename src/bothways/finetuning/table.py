@@ -32,7 +32,7 @@ class Row:
         task: as requested: a declared name, or a file.
         title: the task's name for reports.
         file: the file measured on: its name without suffix.
-        metric: the task's first.
+        metric: one of the task's.
         scores: of each seed, in percent.
         collapsed: how many seeds predict the same for every example.
         examples: number of examples measured on, if known.

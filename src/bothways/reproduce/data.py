@@ -198,7 +198,7 @@ def _split_task(
 
 def _check_content(task: TaskOptions, config: ReproduceConfig) -> None:
     """Refuse files that cannot be read as the task's now, not after hours of pre-training."""
-    if config.step is not None:  # one of a plan that was checked
+    if config.step is not None:  # one step, usually of a plan that was checked
         return
     kind = KINDS[task.kind]
     defined = kind.define(task, kind.read(Path(task.train), task, labelled=True))

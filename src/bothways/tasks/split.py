@@ -29,7 +29,7 @@ def split(options: SplitConfig) -> list[str]:
     """Write ``train`` and ``dev`` for `bothways split`.
 
     Returns:
-        Lines with the number of examples in each file.
+        Lines with the number of examples in each file, and the columns of a header.
 
     Raises:
         InputError: the file cannot be read as requested, or one split would be empty.
@@ -77,7 +77,8 @@ def _in_train(key: str, share: float) -> bool:
 
 def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | list[str], str]]:
     """Each example as (key to hash, line), after (columns, line) of the header, if there is one."""
-    records = _csv_rows(path) if path.suffix.lower() == ".csv" else _tsv_rows(path)
+    is_csv = path.suffix.lower() == ".csv"
+    records = _csv_rows(path, header=options.header) if is_csv else _tsv_rows(path)
     number, names, line = next(records)
     column = None
     if options.by is not None and options.header:
@@ -111,10 +112,10 @@ def _tsv_rows(path: Path) -> Iterator[_Record]:
         yield number, line.split("\t"), line
 
 
-def _csv_rows(path: Path) -> Iterator[_Record]:
+def _csv_rows(path: Path, *, header: bool) -> Iterator[_Record]:
     """Records as they stand in the file; one may have several lines."""
     lines = text_lines(path)
-    records = list(csv_records(lines, path, csv_delimiter(lines)))
+    records = list(csv_records(lines, path, csv_delimiter(lines, header=header, width=2)))
     stops = [start for start, _ in records[1:]] + [len(lines) + 1]
     for (start, values), stop in zip(records, stops, strict=True):
         yield start, values, "\n".join(line for _, line in lines[start - 1 : stop - 1])

@@ -9,9 +9,10 @@ quotation marks.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from bothways.config import TaskOptions
@@ -33,8 +34,10 @@ def tsv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBr
 def csv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
     """:func:`bothways.tasks.readers.read_values` for a CSV file."""
     lines = text_lines(path)
-    several = options.header or options.columns or len(names) > 1  # else it may be the only text
-    delimiter = csv_delimiter(lines) if several else ","
+    numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
+    width = len(options.columns) or 1 + max(numbers, default=len(names) - 1)
+    named = options.header and not options.columns
+    delimiter = csv_delimiter(lines, header=named, width=width)
     kind = "comma" if delimiter == "," else "semicolon"
     hint = (
         f"{kind}-separated columns where line 1 has {{}}; a text with {kind}s or line breaks must "
@@ -44,11 +47,24 @@ def csv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBr
     return _table_rows(records, path, names, options, on_broken, hint)
 
 
-def csv_delimiter(lines: Sequence[Line]) -> str:
-    """A semicolon if line 1 has some and no comma, as spreadsheets write where numbers have decimal
-    commas; else a comma."""
-    _, first = lines[0]
-    return ";" if ";" in first and "," not in first else ","
+def csv_delimiter(lines: Sequence[Line], *, header: bool, width: int) -> str:
+    """A comma, or a semicolon, which spreadsheets write where numbers have decimal commas.
+
+    With a header, a semicolon if line 1 has some and no comma. Without one, if it divides the first
+    records into equally many columns, at least ``width``, and a comma does not.
+    """
+    if header:
+        _, first = lines[0]
+        return ";" if ";" in first and "," not in first else ","
+    return ";" if _divides(lines, ";", width) and not _divides(lines, ",", width) else ","
+
+
+def _divides(lines: Sequence[Line], delimiter: str, width: int) -> bool:
+    reader = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter)
+    with contextlib.suppress(csv.Error):
+        widths = {len(row) for row in islice(reader, 20)}
+        return len(widths) == 1 and min(widths) >= width
+    return False
 
 
 def csv_records(lines: Sequence[Line], path: Path, delimiter: str) -> Values:

@@ -275,7 +275,9 @@ class TaggingTask(Task[Sentences, Tags]):
         """The types of words, whatever their place in an entity."""
         types = {tag: tag for tag in _tags(predictions, gold)}
         if self.learned_scheme != "none":
-            types = {tag: parse_tag(tag)[1] or OUTSIDE for tag in types}
+            for tag in types:
+                prefix, entity_type = parse_tag(tag)
+                types[tag] = OUTSIDE if prefix == OUTSIDE else entity_type or "entity"
         names = sorted({*types.values()} - {OUTSIDE}) + [OUTSIDE] * (OUTSIDE in types.values())
         number = {tag: names.index(name) for tag, name in types.items()}
         found, wanted = (

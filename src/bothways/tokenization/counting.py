@@ -62,7 +62,7 @@ class StringCounts:
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Add counts."""
-        self._characters += sum(map(len, counts.keys() - self._counts.keys()))
+        self._characters += sum(len(string) for string in counts if string not in self._counts)
         self._counts.update(counts)
         if len(self._counts) > self._max_in_memory or self._characters > MAX_CHARACTERS:
             self._spill()

@@ -180,7 +180,7 @@ class Tokenizer:
         pieces = read_vocabulary(path)
         refuse_other_tokenizers(path, pieces)
         if not {"do_lower_case", "normalization"} & settings.keys():
-            refuse_undeclared(path, pieces)
+            refuse_undeclared(path, pieces, settings)
         return cls._word_pieces(
             pieces,
             lowercase=settings.get("do_lower_case", True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,22 +90,26 @@ def read_vocabulary(path: Path) -> list[str]:
     return pieces
 
 
-def refuse_undeclared(path: Path, pieces: Sequence[str]) -> None:
+def refuse_undeclared(path: Path, pieces: Sequence[str], settings: Mapping[str, Any]) -> None:
     """Refuse to read a vocabulary as uncased, which is what no settings mean, if it is not.
+
+    Args:
+        path: the vocab.txt.
+        pieces: its content.
+        settings: what tokenizer_config.json says of other things.
 
     Raises:
         ModelError: it has pieces that no text becomes by the uncased rules: with capitals, or with
             Hangul or accents that these take apart.
     """
-    rules = normalizer(lowercase=True)
+    rules = normalizer(lowercase=True, strip_accents=settings.get("strip_accents"), split_cjk=False)
     bodies = [p.removeprefix(CONTINUES) for p in pieces if not (p[:1] == "[" and p[-1:] == "]")]
     words = [body for body in bodies if any(map(str.isalpha, body))]
     lost = [word for word in words if rules.normalize_str(word).strip() != word]
     capitals = [word for word in lost if word != word.lower()]
-    few = len(pieces) / 50
-    if len(lost) > few:
+    if len(lost) > len(pieces) / 50:
         what, setting = "needs other normalization", '"normalization": "composed"'
-        if len(capitals) > few:
+        if capitals:  # of which an uncased vocabulary has none
             what, setting = "is cased", '"do_lower_case": false'
         raise ModelError(
             f"{path}: uncased text never becomes {len(lost):,} of its pieces ({lost[0]!r}), so the "
