@@ -423,7 +423,9 @@ def test_evaluate_a_corpus(
     out = tmp_path / "whole"
     files = (str(tiny_text_file),)
     build_corpus(CorpusConfig(files=files, tokenizer=str(of_corpus), out=str(out), heldout=0))
-    assert "(all documents" in evaluate_pretraining(loaded, out, sequences=64)
+    assert "(the training documents, because the held-out split is empty" in evaluate_pretraining(
+        loaded, out, sequences=64
+    )
 
 
 def test_evaluate_a_corpus_measures_the_model(of_corpus: Path, tiny_corpus: Path) -> None:

@@ -307,7 +307,7 @@ def _parse_option(word: str, words: deque[str], syntax: _Syntax, parsed: _Parsed
         raise _unknown_option(word, name, syntax)
     else:
         field_type = syntax.options[name]
-        if name in parsed.values and field_type.is_list:
+        if name in parsed.values and field_type.is_list and not field_type.is_group:
             raise UsageError(f"{word} is given twice; write all its values after one --{name}.")
         texts = [value] if equals else _option_values(word, words, field_type, syntax)
         node = _option_node(name, texts, field_type)

@@ -48,7 +48,9 @@ _LSTM_ON_TOP = 3 * 2 * 4 * 2 * 4
 def forecast(grid: Grid, ledger: Ledger, config: ReproduceConfig) -> str:
     """The steps with their state, tokens and hours, as text."""
     rate = on_cpu = _rate(config)
-    if choose_device(config.device).torch.type != "cpu":  # where features are computed all the same
+    features = any(step.kind == "features" for step in grid.steps.values())
+    # Features are computed on the CPU, whatever the device.
+    if features and choose_device(config.device).torch.type != "cpu":
         on_cpu = _rate(dataclasses.replace(config, device="cpu"))
     estimates = {
         step.name: _estimate(step, grid, on_cpu if step.kind == "features" else rate)
