@@ -249,9 +249,9 @@ def test_what_a_report_shows(tmp_path: Path) -> None:
     (mistake,) = task.errors(part, [["DT", "DT", "DT", "NN"]])
     assert (mistake.gold, mistake.predicted) == ("2 w2: NN", "2 w2: DT")
     untyped, part_of = encode(tmp_path, "w1 B\nw2 I\nw3 O\n", tagging())
-    if untyped.learned_scheme != "none":
-        _, of_words = untyped.panels(part_of, [["O", "B", "O"]])
-        assert of_words.rows == (("entity", 1, 1), ("O", 0, 1))
+    assert untyped.learned_scheme == "iob2"
+    _, of_words = untyped.panels(part_of, [["O", "B", "O"]])
+    assert of_words.rows == (("entity", 1, 1), ("O", 0, 1))
     panel, confusions = task.panels(part, [["DT", "DT", "DT", "NN"]])
     assert panel.rows[0][1:4] == (2 / 3, 1.0, 0.8)
     assert confusions.rows == (("DT", 2, 0), ("NN", 1, 1))
