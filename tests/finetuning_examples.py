@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import torch
+from safetensors.torch import load_file
 
 from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
 from bothways.model.folder import save_model
@@ -84,3 +86,12 @@ def word_config(start: Path, data: Path, run: Path) -> FinetuneConfig:
         precision="fp32",
         threads=1,
     )
+
+
+def weights(run: str | Path, seed: int = 0) -> dict[str, torch.Tensor]:
+    return load_file(Path(run) / f"seed-{seed}" / "model" / "model.safetensors")
+
+
+def assert_same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == two.keys()
+    assert all(torch.equal(one[name], two[name]) for name in one)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,8 @@ from safetensors.torch import load_file
 from bothways.config import (
     FinetuneConfig,
     OptimizerOptions,
-    Restart,
     SearchOptions,
     TaskOptions,
-    digest,
 )
 from bothways.errors import (
     BothwaysError,
@@ -31,8 +28,7 @@ from bothways.errors import (
     ModelError,
     RunError,
 )
-from bothways.finetuning import epochs, jobs
-from bothways.finetuning import run_seed as module
+from bothways.finetuning import epochs
 from bothways.finetuning.finetune import advice, finetune
 from bothways.finetuning.report import FinetuneResult, SeedResult
 from bothways.finetuning.run_seed import new_model
@@ -47,11 +43,12 @@ from bothways.training.engine import Trainer
 from finetuning_examples import (
     FAST,
     VOCABULARY,
+    assert_same,
     pair_scores,
     start_model,
+    weights,
     word_config,
     word_files,
-    word_task,
 )
 from model_examples import small_bert, small_config, small_tokenizer
 
@@ -71,15 +68,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def config(start: Path, data: Path, tmp_path: Path) -> FinetuneConfig:
     return word_config(start, data, tmp_path / "run")
-
-
-def weights(run: str | Path, seed: int = 0) -> dict[str, torch.Tensor]:
-    return load_file(Path(run) / f"seed-{seed}" / "model" / "model.safetensors")
-
-
-def assert_same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[name], two[name]) for name in one)
 
 
 def test_it_learns_and_the_folder_gives_it_back(config: FinetuneConfig, data: Path) -> None:
@@ -223,180 +211,6 @@ def test_mean_and_sample_deviation_over_seeds(tmp_path: Path) -> None:
     single = dataclasses.replace(result, seeds=result.seeds[:1])
     assert math.isnan(single.std())
     assert single.report()["std"] == {"f1": None}
-
-
-def test_finished_seeds_are_kept_and_seeds_can_be_added(
-    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = finetune(config)
-    trained = []
-    train_seed = jobs.train_seed
-
-    def watched(*args: object) -> object:
-        trained.append(args[-1])
-        return train_seed(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(jobs, "train_seed", watched)
-    again = finetune(config)
-    assert again == first
-    assert again.table() == first.table()
-    assert trained == []
-    assert "seed 0: finished before" in capsys.readouterr().out
-    more = finetune(dataclasses.replace(config, seeds=(0, 5)))
-    assert trained == [Restart(5)]
-    assert more.seeds[0] == first.seeds[0]
-    assert not math.isnan(more.std())
-    capsys.readouterr()
-    finetune(dataclasses.replace(config, seeds=(5,)))
-    assert "not part of this result: seed-0; to include them" in capsys.readouterr().out
-
-
-def test_files_to_measure_and_predict_may_be_added_and_changed(
-    config: FinetuneConfig,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """No weight depends on them, so finished seeds are kept, and their models predict."""
-    labelled, unlabelled = tmp_path / "labelled.tsv", tmp_path / "unlabelled.tsv"
-    word_task(tmp_path, 30, 5, "labelled.tsv")
-    word_task(tmp_path, 10, 6, "unlabelled.tsv")
-    files = {"measure": (str(labelled),), "predict": (str(unlabelled),)}
-    more = dataclasses.replace(config, task=dataclasses.replace(config.task, **files))
-    less = dataclasses.replace(config, task=dataclasses.replace(config.task, test=None))
-    whole = finetune(dataclasses.replace(more, run=str(tmp_path / "whole")))
-    first = finetune(less)
-    seed, expected = first.best.folder, whole.best.folder
-    assert not (seed / "test_predictions.tsv").exists()
-
-    monkeypatch.setattr(jobs, "train_seed", None)
-    capsys.readouterr()
-    assert finetune(more).best.further == whole.best.further
-    shown = capsys.readouterr().out
-    assert "seed 0: predicts test, labelled, unlabelled, added or changed" in shown
-    for name in ("test", "labelled", "unlabelled"):
-        file = f"{name}_predictions.tsv"
-        assert (seed / file).read_bytes() == (expected / file).read_bytes()
-    records = [json.loads((folder / "metrics.json").read_text()) for folder in (seed, expected)]
-    assert {name for name in records[0] if records[0][name] != records[1][name]} <= {"seconds"}
-    report = json.loads((Path(config.run) / "report.json").read_text())
-    assert report["seeds"][0]["further"] == records[1]["further"]
-
-    times = {path: path.stat().st_mtime_ns for path in seed.iterdir()}
-    assert finetune(more).best.further == whole.best.further
-    assert finetune(less).best.further == {}
-    assert finetune(more).best.further == whole.best.further
-    assert times == {path: path.stat().st_mtime_ns for path in seed.iterdir()}
-    word_task(tmp_path, 20, 7, "labelled.tsv")
-    capsys.readouterr()
-    assert finetune(more).best.further != whole.best.further
-    assert "seed 0: predicts labelled, added" in capsys.readouterr().out
-    shutil.rmtree(first.best.model)
-    assert finetune(more).scores == first.scores, "nothing to predict"
-    word_task(tmp_path, 20, 8, "labelled.tsv")
-    with pytest.raises(RunError, match="model is missing, and labelled cannot be predicted"):
-        finetune(more)
-
-
-def test_a_run_whose_recipe_names_the_test_file_is_continued(
-    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As runs of earlier versions do."""
-    first = finetune(config)
-    run, scores = Path(config.run) / "run.json", first.best.folder / "metrics.json"
-    record = json.loads(run.read_text())
-    record["recipe"] |= {"input.task.test": "0123", "input.task.measure[0]": "4567"}
-    run.write_text(json.dumps(record))
-    seed = json.loads(scores.read_text())
-    del seed["files"]
-    scores.write_text(json.dumps({**seed, "fingerprint": digest(record["recipe"])}))
-    monkeypatch.setattr(jobs, "train_seed", None)
-    assert finetune(config).scores == first.scores
-    assert finetune(config).scores == first.scores
-
-
-@pytest.mark.parametrize("moment", ["step", "save", "scores"])
-def test_an_interrupted_seed_ends_the_same(
-    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    finetune(dataclasses.replace(config, run=str(tmp_path / "unbroken")))
-
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    place = {
-        "step": (Trainer, "step"),
-        "save": (module, "save_model"),
-        "scores": (module, "write_predictions"),
-    }[moment]
-    with monkeypatch.context() as patch:
-        patch.setattr(*place, interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            finetune(config)
-    assert not (Path(config.run) / "seed-0" / "metrics.json").exists()
-    finetune(config)
-    assert_same(weights(config.run), weights(tmp_path / "unbroken"))
-    names = [
-        {p.relative_to(root).as_posix() for p in root.rglob("*")}
-        for root in (Path(config.run), tmp_path / "unbroken")
-    ]
-    assert names[0] == names[1]
-
-
-def test_a_precision_given_for_a_run_that_is_continued(
-    config: FinetuneConfig, capsys: pytest.CaptureFixture[str]
-) -> None:
-    finetune(config)
-    capsys.readouterr()
-    finetune(dataclasses.replace(config, precision="bf16"))
-    shown = capsys.readouterr().out
-    assert "bf16: requested" in shown
-    assert "precision: fp32 -> bf16" in shown
-    finetune(dataclasses.replace(config, precision="auto"))
-    assert "fp32: as when this run began" in capsys.readouterr().out
-
-
-def test_a_damaged_record_is_no_finished_seed(config: FinetuneConfig) -> None:
-    first = finetune(config)
-    path = Path(config.run) / "seed-0" / "metrics.json"
-    path.write_text(path.read_text()[:50])
-    assert finetune(config).scores == first.scores
-
-
-def test_another_recipe_is_refused_with_the_difference(
-    config: FinetuneConfig, data: Path, tmp_path: Path
-) -> None:
-    finetune(config)
-    before = weights(config.run)
-    other = dataclasses.replace(
-        config, batch=32, optimizer=dataclasses.replace(FAST, lr=1e-3), seeds=(3,)
-    )
-    with pytest.raises(RunError) as refused:
-        finetune(other)
-    assert "batch: 48" in str(refused.value)
-    assert "32" in str(refused.value)
-    assert "optimizer.lr: 0.003" in str(refused.value)
-    assert "epochs" not in str(refused.value)
-
-    # The files count by content, not by path.
-    moved = tmp_path / "moved"
-    shutil.copytree(data, moved)
-    names = {name: str(moved / f"{name}.tsv") for name in ("train", "dev", "test")}
-    elsewhere = dataclasses.replace(config, task=dataclasses.replace(config.task, **names))
-    finetune(elsewhere)
-    with (moved / "train.tsv").open("a") as file:
-        file.write("w1 w2\twith\n")
-    with pytest.raises(RunError, match=r"input\.task\.train"):
-        finetune(elsewhere)
-    assert_same(before, weights(config.run))
-
-
-def test_a_folder_of_something_else_is_refused(config: FinetuneConfig, tmp_path: Path) -> None:
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter.txt").write_text("mine")
-    with pytest.raises(RunError, match="thesis"):
-        finetune(dataclasses.replace(config, run=str(tmp_path / "thesis")))
-    assert [p.name for p in (tmp_path / "thesis").iterdir()] == ["chapter.txt"]
 
 
 def test_a_vocabulary_for_other_text_is_pointed_out(
