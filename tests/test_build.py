@@ -480,7 +480,7 @@ def test_a_full_disk_leaves_the_old_corpus(
     assert verify_store(options.out) == []
     # What was done stays for the next time, and nothing else.
     names = {path.name for path in Path(options.out).parent.iterdir()}
-    assert names == {"corpus", ".partial-units-corpus"}
+    assert names == {"corpus", ".units-corpus"}
 
 
 def test_bad_text_leaves_the_old_corpus(config: Config) -> None:

@@ -48,7 +48,7 @@ def contents(folder: str | Path) -> dict[str, bytes]:
 
 
 def log_of(options: CorpusConfig) -> Path:
-    return Path(options.out).with_name(".partial-units-corpus") / "units.log"
+    return Path(options.out).with_name(".units-corpus") / "units.log"
 
 
 def interrupt(options: CorpusConfig, after: int) -> None:
@@ -165,6 +165,18 @@ def test_what_is_done_is_not_encoded_again(options: CorpusConfig) -> None:
         patch.setattr(module, "_encode", count)
         build_corpus(options)
     assert len(encoded) == units_of(options) - 7
+
+
+def test_options_for_finished_units_may_change(options: CorpusConfig, tmp_path: Path) -> None:
+    other = replace(options, heldout=0.2, min_tokens=5, duplicates="both")
+    build_corpus(replace(other, out=str(tmp_path / "at-once")))
+    interrupt(options, 4)
+    # A copy of the vocabulary is the same vocabulary.
+    shutil.copytree(options.tokenizer, tmp_path / "vocabulary")
+    other = replace(other, tokenizer=str(tmp_path / "vocabulary"))
+    assert continued(other)[0] == 4
+    shards = {k: v for k, v in contents(tmp_path / "at-once").items() if k.endswith(".arrow")}
+    assert shards.items() <= contents(options.out).items()
 
 
 def test_the_number_of_workers_may_change(options: CorpusConfig, whole: dict[str, bytes]) -> None:

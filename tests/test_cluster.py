@@ -82,7 +82,7 @@ def test_what_was_done_stays_when_there_is_no_scheduler(
     import dask
 
     monkeypatch.setattr(sources, "UNIT_BYTES", 400)
-    log = Path(options.out).with_name(f".partial-units-{Path(options.out).name}") / "units.log"
+    log = Path(options.out).with_name(f".units-{Path(options.out).name}") / "units.log"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bothways.corpus.build._encode", interrupted(2))
         with pytest.raises(KeyboardInterrupt):

@@ -92,7 +92,7 @@ def test_long_texts_by_windows(model: Model) -> None:
     assert (found.cut, found.long) == (0, 1)
     assert found.pooled is not None
     np.testing.assert_allclose(found.pooled[1], model.embed(["w1"])[0], atol=1e-6)
-    assert not np.allclose(found.pooled[0], model.embed([LONG])[0], atol=1e-3)
+    assert not np.allclose(found.pooled[0], model.embed([LONG], long="cut")[0], atol=1e-3)
 
 
 def test_the_mean_of_windows_is_that_of_their_tokens(model: Model) -> None:
@@ -113,7 +113,7 @@ def test_the_mean_of_windows_is_that_of_their_tokens(model: Model) -> None:
 
 def test_windows_change_nothing_for_texts_that_fit(model: Model) -> None:
     for pooling in ("mean", "cls"):
-        cut = model.embed(TEXTS, pooling=pooling)  # type: ignore[arg-type]
+        cut = model.embed(TEXTS, pooling=pooling, long="cut")  # type: ignore[arg-type]
         windows = model.embed(TEXTS, pooling=pooling, long="windows")  # type: ignore[arg-type]
         np.testing.assert_array_equal(cut, windows)
     with pytest.raises(LengthError, match=f"positions for {POSITIONS}"):
@@ -178,13 +178,14 @@ def test_a_folder_of_sentence_transformers_says_how_it_pools(
     theirs.save(str(tmp_path / "theirs"))
     ours = load(tmp_path / "theirs")
     expected = theirs.encode(["w1 w2", "w5 w6 w7"])
-    found = ours.embed(["w1 w2", "w5 w6 w7"], normalize=True)
+    found = ours.embed(["w1 w2", "w5 w6 w7"])
     np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert np.abs(ours.embed(["w1 w2"], normalize=False) - expected[:1]).max() > 1e-3
     other = ours.embed(["w1 w2"], pooling="mean" if mode == "cls" else "cls", normalize=True)
     assert np.abs(other - expected[:1]).max() > 1e-3
     converted = tmp_path / "converted"
     assert cli.main(["convert", str(tmp_path / "theirs"), str(converted)]) == 0
-    again = load(converted).embed(["w1 w2", "w5 w6 w7"], normalize=True)
+    again = load(converted).embed(["w1 w2", "w5 w6 w7"])
     np.testing.assert_allclose(again, expected, atol=2e-5)
 
 
@@ -200,10 +201,36 @@ def test_what_is_not_computed_after_the_encoder_is_said(
     ]
     (path / "modules.json").write_text(json.dumps(modules))
     (path / "1_Pooling").mkdir()
-    settings = {"pooling_mode_cls_token": False, "pooling_mode_max_tokens": True}
-    (path / "1_Pooling/config.json").write_text(json.dumps(settings))
-    with pytest.raises(ConfigError, match="pooling is pooling_mode_max_tokens, which bothways"):
+    (path / "1_Pooling/config.json").write_text('{"pooling_mode": "mean"}')
+    with pytest.raises(ConfigError, match=r"has layers after pooling \(Dense\), which bothways"):
         load(path).embed(["w1"])
     argv = ["embed", str(path), "w1", "--pooling", "mean", "--out", str(tmp_path / "v.npz")]
     assert cli.main(argv) == 0
     assert "further layers (Dense), which are not computed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            '{"pooling_mode_cls_token": false, "pooling_mode_max_tokens": true}',
+            "pooling is pooling_mode_max_tokens, which",
+        ),
+        ('{"pooling_mode": ["cls", "mean"]}', "pooling is cls, mean, which"),
+        ("{", r"pooling is in .*config\.json, which cannot be read, which"),
+        (None, r"pooling is in .*config\.json, which cannot be read, which"),
+    ],
+)
+def test_pooling_that_is_not_known_is_not_replaced_by_the_mean(
+    folder: Path, tmp_path: Path, settings: str | None, message: str
+) -> None:
+    path = Path(shutil.copytree(folder, tmp_path / "model"))
+    (path / "bothways.json").unlink()
+    modules = [{"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}]
+    (path / "modules.json").write_text(json.dumps(modules))
+    (path / "1_Pooling").mkdir()
+    if settings is not None:
+        (path / "1_Pooling/config.json").write_text(settings)
+    with pytest.raises(ConfigError, match=message):
+        load(path).embed(["w1"])
+    assert load(path).embed(["w1"], pooling="mean").shape == (1, 32)

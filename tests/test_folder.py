@@ -302,6 +302,60 @@ def test_an_encoder_saved_without_a_pooler_says_so(tmp_path: Path) -> None:
     assert torch.equal(load_model(folder).model.encoder.pooler.weight, pooler.weight)
 
 
+def test_a_head_for_whole_texts_needs_a_pooler(tmp_path: Path) -> None:
+    """A head for tokens, which has none, must not be taken for one of whole texts."""
+    folder = _saved(
+        tmp_path, small_bert(tags=3), {"kind": "tagging", "labels": ["O", "B-X", "I-X"]}
+    )
+    pooler = ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]
+    _rewrite(folder, dict.fromkeys(pooler))
+    assert load_model(folder).model.tagger is not None
+    _change_config(folder, architectures=["BertModel"])
+    with pytest.raises(
+        ModelError, match=r'no weights of the pooler.*BertForTokenClassification"\]'
+    ):
+        load_model(folder)
+
+
+def test_a_model_trained_again_elsewhere_is_not_taken_for_the_earlier(tmp_path: Path) -> None:
+    about = {"kind": "classification", "labels": ["no", "yes"]}
+    folder = _saved(tmp_path, small_bert(classes=2), about)
+    labels = {"id2label": {"0": "bad", "1": "good"}, "label2id": {"bad": 0, "good": 1}}
+    _change_config(folder, **labels)
+    with pytest.raises(ModelError, match=r"labels \['no', 'yes'\], by config.json .*'good'.*older"):
+        load_model(folder)
+    # A pre-trained model of ours that transformers gave a head.
+    (folder / "bothways.json").write_text('{"format": 1, "steps": 3}')
+    assert load_model(folder).about == {
+        **{"format": 1, "steps": 3, "kind": "classification", "labels": ["bad", "good"]}
+    }
+    _change_config(folder, problem_type="regression")
+    with pytest.raises(ModelError, match="'regression' with 2 outputs"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("pretraining", [True, False])
+def test_rows_up_to_a_round_number_belong_to_no_piece(pretraining: bool, tmp_path: Path) -> None:
+    """As embeddings that were made larger for the sake of speed have them."""
+    model = small_bert(pretraining=pretraining)
+    size = model.config.vocab_size
+    round_size = -(-size // 8) * 8 + 8
+    folder = _saved(tmp_path, model)
+    table = load_file(folder / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
+    rows = torch.cat([table, torch.ones(round_size - size, table.shape[1])])
+    change: dict[str, Tensor | None] = {"bert.embeddings.word_embeddings.weight": rows}
+    if pretraining:
+        bias = load_file(folder / "model.safetensors")["cls.predictions.bias"]
+        change["cls.predictions.bias"] = torch.cat([bias, torch.ones(round_size - size)])
+    _rewrite(folder, change)
+    _change_config(folder, vocab_size=round_size)
+    loaded = load_model(folder)
+    assert loaded.unused == [f"embeddings.word_embeddings.weight[{size}:{round_size}], of no piece"]
+    expected = model.state_dict()
+    assert loaded.model.state_dict().keys() == expected.keys()
+    assert all(torch.equal(v, expected[k]) for k, v in loaded.model.state_dict().items())
+
+
 def test_weights_of_no_use_are_listed(tmp_path: Path) -> None:
     folder = _saved(tmp_path)
     _rewrite(folder, {"crf.transitions": torch.zeros(2, 16)})

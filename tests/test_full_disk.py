@@ -97,7 +97,7 @@ def test_a_full_disk_while_building_a_corpus(
     assert contents(out) == before
     assert diagnose(out) == []
     names = sorted(p.name for p in small_disk.iterdir())
-    assert names == [".partial-units-corpus", "corpus", "filler"]
+    assert names == [".units-corpus", "corpus", "filler"]
     enlarge(small_disk)
     assert run(*argv) == 0
     assert diagnose(out) == []

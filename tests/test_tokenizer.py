@@ -169,7 +169,7 @@ def test_batch_is_each_alone_and_refusals_name_the_text() -> None:
         tokenizer.encode_batch(["a", "b"], ["c"])
 
 
-@pytest.mark.parametrize("bad", ["x\ud800", None, 3])
+@pytest.mark.parametrize("bad", ["x\ud800", None, 3, ("a", "b"), ["a", "b"]])
 def test_refuses_what_is_not_text(bad: Any) -> None:
     for encode in (TOKENIZERS[True].encode_batch, TOKENIZERS[True].encode_plain):
         with pytest.raises(InputError, match=r"text 2 of 2 "):

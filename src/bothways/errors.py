@@ -35,6 +35,10 @@ class ModelError(BothwaysError):
     """A model folder is damaged, incomplete, or not a BERT that bothways supports."""
 
 
+class NonFiniteError(ModelError):
+    """A model computes infinite or NaN outputs."""
+
+
 class RunError(BothwaysError):
     """A run folder cannot be continued: another config, or no intact checkpoint."""
 

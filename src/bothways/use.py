@@ -248,11 +248,11 @@ class Model:
         texts: Sequence[str],
         *,
         pooling: Pooling | None = None,
-        normalize: bool = False,
+        normalize: bool | None = None,
         length: int | None = None,
         layers: Sequence[int] = (-1,),
         combine: Combine = "mean",
-        long: Long = "cut",
+        long: Long = "windows",
     ) -> NDArray[np.float32]:
         """A vector per text, by default from the last layer.
 
@@ -261,17 +261,20 @@ class Model:
             pooling: mean over all tokens of the text, including special ones, as in
                 sentence-transformers; or the vector of [CLS]. By default as a folder of
                 sentence-transformers says, otherwise the mean.
-            normalize: scale the vectors to unit length.
+            normalize: scale the vectors to unit length. By default as a folder of
+                sentence-transformers says, otherwise not.
             length: maximum sequence length in tokens; by default the encoder's limit.
             layers: 0 is the embeddings, 1 the first layer, -1 the last.
             combine: how several layers are combined.
-            long: truncate longer texts (see :meth:`tokens_cut`), or read them in windows.
+            long: read longer texts in overlapping windows, or truncate them (see
+                :meth:`tokens_cut`).
 
         Returns:
             float32 [texts, H], or with ``concat`` [texts, layers * H].
 
         Raises:
-            ConfigError: the encoder has no such layer.
+            ConfigError: the encoder has no such layer; or no ``pooling`` for a folder of
+                sentence-transformers that does more than bothways.
             LengthError: ``length`` exceeds the encoder's positions, or leaves no room for text.
             InputError: a single text instead of a list.
         """
@@ -292,7 +295,7 @@ class Model:
         self,
         texts: Sequence[str],
         *,
-        normalize: bool = False,
+        normalize: bool | None = None,
         length: int | None = None,
         layers: Sequence[int] = (-1,),
         combine: Combine = "mean",

@@ -158,8 +158,9 @@ class EmbedConfig:
     """Layers to read: 0 is the embeddings, 1 the first layer, -1 the last."""
     combine: Literal["mean", "sum", "concat"] = "mean"
     """How several layers are combined."""
-    normalize: bool = False
-    """Scale each vector to unit length."""
+    normalize: bool | None = None
+    """Scale each vector to unit length. Default: as a folder of sentence-transformers says,
+    otherwise false."""
     length: int | None = None
     """Maximum sequence length in tokens. Default: the encoder's limit. (sentence-transformers uses
     max_seq_length of its sentence_bert_config.json.)"""

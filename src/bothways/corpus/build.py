@@ -35,7 +35,13 @@ from bothways.corpus.assemble import (
 from bothways.corpus.build_log import BuildLog
 from bothways.corpus.cached_encoder import PackedTokenizer
 from bothways.corpus.duplicates import Repeats
-from bothways.corpus.encode import Counts, EncodedUnit, encode_unit
+from bothways.corpus.encode import (
+    UNIT_FORMAT,
+    UNIT_OPTIONS,
+    Counts,
+    EncodedUnit,
+    encode_unit,
+)
 from bothways.corpus.report import (
     PAGE,
     Lengths,
@@ -137,15 +143,17 @@ def build_corpus(
 
 
 def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -> dict[str, Any]:
-    """What determines the content of units, besides this code. Standard input counts as new."""
+    """What determines the content of units. Standard input counts as new.
+
+    Other options decide only what becomes of finished units, so a build goes on when they change.
+    """
     stdin = [time.time_ns()] if any(item.path is None for item in inputs) else []
     files = [[item.name, item.size, item.modified] for item in inputs]
-    options = recipe_fields(config)
     return {
-        "format": [FORMAT, *EncodedUnit.__dataclass_fields__],
-        "options": digest({name: options[name] for name in options if name != "out"}),
+        "format": [FORMAT, UNIT_FORMAT, *EncodedUnit.__dataclass_fields__],
+        "options": digest({name: getattr(config, name) for name in UNIT_OPTIONS}),
         "vocabulary": tokenizer.fingerprint,
-        "libraries": [version(name) for name in ("sentencex", "tokenizers")],
+        "libraries": [version(name) for name in ("bothways", "sentencex", "tokenizers")],
         "inputs": digest([files, stdin]),
     }
 

@@ -27,7 +27,6 @@ from safetensors.numpy import load, save
 from bothways.corpus.encode import Counts, EncodedUnit
 from bothways.corpus.sources import Position
 from bothways.errors import StoreError
-from bothways.files import PARTIAL
 
 _LOG = "units.log"
 _HEADER = struct.Struct("<Q32s")  # length and sha256 of a record
@@ -59,7 +58,8 @@ class BuildLog:
             OSError: the log could not be written.
         """
         self.opened_at = time.perf_counter()
-        self.folder = out.with_name(f"{PARTIAL}units-{out.name}")
+        # No name that `new_folder` gives to a corpus beside this one.
+        self.folder = out.with_name(f".units-{out.name}")
         self._scratch = self.folder / "scratch"
         self._file = self._open()
         self.after = Position()
@@ -116,7 +116,11 @@ class BuildLog:
                 self.note += f"; {damaged:,} bytes of it are damaged and will be redone"
         self._file.seek(0)
         if not old_size:
+            # Emptied before the new preamble is written: the records of another build must never
+            # stand behind it, whenever the process is killed.
+            self._file.truncate(0)
             self._file.write(preamble)
+            self._file.flush()
         self._file.truncate(self._end(len(preamble)))
         self._file.seek(0, os.SEEK_END)
 

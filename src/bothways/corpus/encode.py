@@ -27,6 +27,10 @@ Hashes = NDArray[np.uint64]
 _HASH_BYTES = 16
 EXCERPT = 60
 """Characters of a paragraph that are kept for the report."""
+UNIT_FORMAT = 1
+"""To be raised when the same text and options give other units than before."""
+UNIT_OPTIONS = ("documents", "text_field", "sentences", "language", "broken", "max_line_mib")
+"""The options, besides the vocabulary, that decide what a unit holds."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bothways.config import FinetuneConfig, Restart
-from bothways.errors import DivergenceError, ModelError
+from bothways.errors import DivergenceError, NonFiniteError
 from bothways.finetuning.checkpoint import Checkpoint, Progress
 from bothways.finetuning.run_setup import OpenedRun
 from bothways.finetuning.task_files import FinetuningData
@@ -30,7 +30,7 @@ def _naming_run(restart: Restart) -> Iterator[None]:
     """Report divergence, whether the gradients or the outputs show it, with the name of the run."""
     try:
         yield
-    except (DivergenceError, ModelError) as error:
+    except (DivergenceError, NonFiniteError) as error:
         raise DivergenceError(f"{restart.name}: {error}") from None
 
 

@@ -7,6 +7,7 @@ are the files that transformers reads and writes; ``bothways.json`` adds what th
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from dataclasses import dataclass, field
@@ -25,12 +26,14 @@ from bothways.model.encoder import init_weights
 from bothways.model.formats import (
     BILSTM,
     TAGGING,
+    WORDS,
     config_from_hugging_face,
     config_to_hugging_face,
     from_hugging_face,
     has_lstm,
     name_table,
     to_hugging_face,
+    trim_vocabulary,
 )
 from bothways.model.heads import Bert
 from bothways.model.sentence_modules import read_sentence_modules
@@ -42,6 +45,7 @@ from bothways.tokenization.tokenizer import Tokenizer
 CONFIG, ABOUT = "config.json", "bothways.json"
 _HEADS = ("masked_lm", "next_sentence", "classifier", "tagger", "span")
 _CHOICE = "BertForMultipleChoice"
+_MOST_PADDING = 128  # rows
 _BILSTM = "BiLSTM"  # prefix of an architecture's name
 
 
@@ -126,11 +130,9 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
             not the model's.
     """
     folder = model_folder(folder)
-    values = read_json(
-        folder / CONFIG,
-        "a model folder holds config.json and model.safetensors; models available by name: "
-        f"{', '.join(SHIPPED)}",
-    )
+    if not (folder / CONFIG).exists():
+        raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
+    values = read_json(folder / CONFIG, "get the folder again from where it came from")
     config = config_from_hugging_face(values, where=str(folder / CONFIG))
     path, theirs = read_weights(folder)
     architectures = values.get("architectures") or []
@@ -139,6 +141,10 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     )
     _refuse_other_layers(unused, config, path)
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
+    if _is_padded(config, tokenizer):
+        unused.append(f"{WORDS}[{tokenizer.vocab_size}:{config.vocab_size}], of no piece")
+        config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
+        trim_vocabulary(state, config)
     _check_sizes(config, tokenizer, str(vocabulary or folder))
     _refuse_odd_heads(state, path)
     model = empty_model(config, state)
@@ -147,8 +153,12 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
         about = read_json(folder / ABOUT, "without it, the folder loads as one made elsewhere")
     else:
         about = read_sentence_modules(folder)
-        if model.task_outputs:
-            about |= _task_from_config(values, model)
+    if model.task_outputs:
+        theirs_about = _task_from_config(values, model, str(folder / CONFIG))
+        if "kind" in about:
+            _refuse_other_task(folder, about, theirs_about)
+        else:  # made elsewhere, perhaps from a pre-trained model of ours
+            about |= theirs_about
     _check_direction(folder, model, about)
     return Loaded(model.eval(), tokenizer, about, unused, fresh)
 
@@ -172,6 +182,25 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not hold a JSON object; {remedy}.")
     return value
+
+
+def _what_it_is(folder: Path) -> str:
+    """What a folder without config.json is instead of a model folder, and the remedy."""
+    if (folder / "run.json").exists():
+        models = [path.parent for path in sorted(folder.glob(f"*/{CONFIG}"))]
+        models += [path.parent for path in sorted(folder.glob(f"seed-*/*/{CONFIG}"))]
+        if models:
+            return f"this is a run folder, and the model in it is {models[0]}"
+        return "this is a run folder without a model yet; finish the run first"
+    if (folder / "bert_config.json").exists() or any(folder.glob("*.ckpt*")):
+        return (
+            "the folder seems to hold a checkpoint of TensorFlow, which bothways does not read; "
+            "take a folder of transformers with the same weights"
+        )
+    return (
+        "a model folder holds config.json and model.safetensors; models available by name: "
+        f"{', '.join(SHIPPED)}"
+    )
 
 
 def empty_model(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
@@ -203,6 +232,13 @@ def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
     names = name_table(model.config.layers, lstm=model.lstm is not None)
     missing = [name for name in expected if name not in state]
     fatal = [name for name in missing if not name.startswith("encoder.pooler.")]
+    pooled = model.next_sentence is not None or (model.classifier and model.lstm is None)
+    if missing and pooled and not fatal:
+        raise ModelError(
+            f"{path} has a head for whole texts, which reads the pooler's output, but no weights "
+            f"of the pooler. If the head is one for tokens, {CONFIG} must say so: "
+            f'"architectures": ["{TAGGING}"].'
+        )
     if fatal:
         raise ModelError(
             f"{path} lacks {len(fatal)} of the weights that config.json calls for, among them "
@@ -247,6 +283,12 @@ def _refuse_other_layers(unused: list[str], config: ModelConfig, path: Path) -> 
             f"{path} holds weights of layers beyond the {config.layers} that {CONFIG} calls for, "
             f"such as {extra[0]}; the folder's files do not belong together."
         )
+
+
+def _is_padded(config: ModelConfig, tokenizer: Tokenizer) -> bool:
+    """Whether the embedding was made larger than the vocabulary, up to a round number of rows."""
+    extra = config.vocab_size - tokenizer.vocab_size
+    return 0 < extra < _MOST_PADDING and config.vocab_size % 8 == 0
 
 
 def _check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
@@ -327,7 +369,18 @@ def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict
     return config
 
 
-def _task_from_config(values: dict[str, Any], model: Bert) -> dict[str, Any]:
+def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Refuse a folder of ours whose model was since trained on something else, elsewhere."""
+    labels, expected = about.get("labels") or [], theirs["labels"]
+    if about["kind"] != theirs["kind"] or (labels and expected and list(labels) != expected):
+        raise ModelError(
+            f"{folder}: by {ABOUT} the model is for {about['kind']} with the labels {labels}, by "
+            f"{CONFIG} and the weights for {theirs['kind']} with {expected}. If it was trained "
+            f"again with another library, remove {ABOUT}, which is older."
+        )
+
+
+def _task_from_config(values: dict[str, Any], model: Bert, where: str) -> dict[str, Any]:
     """The equivalent of bothways.json for a task head that transformers saved."""
     names, outputs = values.get("id2label") or {}, model.task_outputs
     labels = [str(names.get(str(i), f"LABEL_{i}")) for i in range(outputs)]
@@ -335,6 +388,11 @@ def _task_from_config(values: dict[str, Any], model: Bert) -> dict[str, Any]:
         return {"kind": "spans", "labels": []}
     if model.tagger is not None:
         return {"kind": "tagging", "labels": labels}
+    if outputs > 1 and values.get("problem_type") == "regression":
+        raise ModelError(
+            f"{where}: problem_type is 'regression' with {outputs} outputs; bothways computes "
+            "regression with one."
+        )
     if outputs == 1:
         choice = any(name.endswith(_CHOICE) for name in values.get("architectures") or [])
         return {"kind": "choice" if choice else "regression", "labels": []}

@@ -57,7 +57,7 @@ TAGGING = "BertForTokenClassification"
 # Copies of other weights, or constants, in files made elsewhere.
 _REDUNDANT = ("embeddings.position_ids", "cls.predictions.decoder.bias")
 _TIED = "cls.predictions.decoder.weight"
-_WORDS = "embeddings.word_embeddings.weight"
+WORDS = "embeddings.word_embeddings.weight"
 
 
 def name_table(layers: int, *, lstm: bool = False) -> dict[str, tuple[str, ...]]:
@@ -161,7 +161,7 @@ def _modern_name(name: str) -> str:
 
 
 def _refuse_untied(weights: Mapping[str, Tensor], where: str) -> None:
-    output, input_ = weights.get(_TIED), weights.get("bert." + _WORDS)
+    output, input_ = weights.get(_TIED), weights.get("bert." + WORDS)
     if output is None or input_ is None:
         return
     if not torch.equal(output.float(), input_.float()):
@@ -181,10 +181,21 @@ def _pad_vocabulary(value: Tensor, config: ModelConfig, where: str) -> Tensor:
     return torch.cat([value, padding])
 
 
+def trim_vocabulary(state: dict[str, Tensor], config: ModelConfig) -> None:
+    """Take from a state the rows of pieces beyond the vocabulary of ``config``."""
+    table, bias = "encoder.embeddings.tokens.weight", "masked_lm.bias"
+    rows = state[table][: config.vocab_size]
+    state[table] = torch.cat(
+        [rows, rows.new_zeros(config.padded_vocab - config.vocab_size, config.hidden)]
+    )
+    if bias in state:
+        state[bias] = state[bias][: config.vocab_size].clone()
+
+
 # Values that a config.json may have for bothways to compute the same as transformers.
 _REQUIRED: dict[str, tuple[Any, ...]] = {
     "model_type": ("bert", BILSTM),
-    "hidden_act": ("gelu",),
+    "hidden_act": ("gelu", "gelu_python"),
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, True),
     "add_cross_attention": (False,),

@@ -8,7 +8,6 @@ from typing import Any
 
 _MODULES = "modules.json"
 _POOLING = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-# Normalize only changes the length of vectors, which is an option here.
 _KNOWN = ("Transformer", "Pooling", "Normalize")
 
 
@@ -16,7 +15,8 @@ def read_sentence_modules(folder: Path) -> dict[str, Any]:
     """Entries for ``about``; empty for a folder of another library.
 
     Returns:
-        ``pooling``: ``mean``, ``cls``, or the name of a mode that bothways does not have.
+        ``pooling``: ``mean``, ``cls``, or what the folder says that bothways does not have.
+        ``normalize``: true if vectors are scaled to unit length.
         ``modules_left_out``: the types of layers after pooling, if there are any; they are not
         computed here.
     """
@@ -28,8 +28,14 @@ def read_sentence_modules(folder: Path) -> dict[str, Any]:
     for module in (module for module in modules if isinstance(module, dict)):
         kind = str(module.get("type", "")).rpartition(".")[2]
         if kind == "Pooling":
-            settings = _read(folder / str(module.get("path", "")) / "config.json")
-            about |= _pooling(settings if isinstance(settings, dict) else {})
+            path = folder / str(module.get("path", "")) / "config.json"
+            settings = _read(path)
+            if isinstance(settings, dict):
+                about |= _pooling(settings)
+            else:  # not the mean by default: what it says is not known
+                about["pooling"] = f"in {path}, which cannot be read"
+        elif kind == "Normalize":
+            about["normalize"] = True
         elif kind not in _KNOWN:
             left_out.append(kind)
     return {**about, "modules_left_out": left_out} if left_out else about
@@ -42,8 +48,8 @@ def _pooling(settings: dict[str, Any]) -> dict[str, str]:
         for name, on in settings.items()
         if name.startswith("pooling_mode_") and on is True
     ]
-    if isinstance(settings.get("pooling_mode"), str):
-        modes.append(settings["pooling_mode"])
+    named = settings.get("pooling_mode") or []
+    modes += [named] if isinstance(named, str) else map(str, named)
     return {"pooling": ", ".join(modes)} if modes else {}
 
 

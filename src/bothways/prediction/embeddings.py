@@ -117,9 +117,9 @@ def embed_texts(
     layers: Sequence[int] = (-1,),
     combine: Combine = "mean",
     pooling: Pooling | None = None,
-    normalize: bool = False,
+    normalize: bool | None = None,
     length: int | None = None,
-    long: Long = "cut",
+    long: Long = "windows",
 ) -> TextVectors:
     """Embed texts or their tokens.
 
@@ -130,7 +130,8 @@ def embed_texts(
         combine: how several layers are combined: their mean, their sum, or concatenated.
         pooling: mean over all tokens including [CLS] and [SEP]; [CLS]; or a vector per token. By
             default as a folder of sentence-transformers says, otherwise the mean.
-        normalize: scale vectors to length 1.
+        normalize: scale vectors to length 1; by default as a folder of sentence-transformers says,
+            otherwise not.
         length: longest sequence in tokens; the encoder's limit if not given.
         long: what to do with longer texts: cut them, or read them in windows that overlap by half
             and take each token from the window with the most context around it. ``cls`` is then the
@@ -138,7 +139,8 @@ def embed_texts(
 
     Raises:
         ConfigError: a layer that the encoder does not have, ``cls`` for a left-to-right model, or
-            no ``pooling`` for a folder that pools in a way that is not known here.
+            no ``pooling`` for a folder that pools, or goes on after pooling, in a way that is not
+            known here.
         LengthError: ``length`` is beyond the encoder's positions, or leaves no room for text.
         InputError: something that is not a text, or a single text instead of a list.
     """
@@ -156,7 +158,7 @@ def embed_texts(
     check_room(length, pair=False)
     windows = _encode_windows(loaded.tokenizer, texts, length, long)
     vectors = _embed_windows(model, windows, chosen, combine, pooling)
-    if normalize:
+    if loaded.about.get("normalize") if normalize is None else normalize:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
     cut = sum(encoding.cut > 0 for encoding in windows.encodings)
     several = int((windows.counts > 1).sum())
@@ -168,6 +170,11 @@ def embed_texts(
 
 def _own_pooling(loaded: Loaded) -> Pooling:
     own = str(loaded.about.get("pooling", "mean"))
+    if left_out := loaded.about.get("modules_left_out"):
+        raise ConfigError(
+            f"the model folder has layers after pooling ({', '.join(left_out)}), which bothways "
+            "does not compute; set pooling to mean or cls for vectors without them."
+        )
     if own in _POOLED:
         return _POOLED[own]
     raise ConfigError(

@@ -24,6 +24,7 @@ from bothways.tasks.conll import Sentences
 from bothways.tasks.kinds import task_of
 from bothways.tasks.schemes import entity_spans
 from bothways.tasks.tagging import TaggingTask, encoded_sentences
+from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer
 
 
@@ -130,6 +131,7 @@ def _words(
 ) -> tuple[str, list[tuple[int, int]]]:
     """The whole text, and the first and last (exclusive) character of each of its words."""
     if not isinstance(text, str):
+        check_texts(text)
         separator = " " if spaces else ""
         starts = [0, *accumulate(len(word) + len(separator) for word in text)]
         ends = [start + len(word) for start, word in zip(starts, text, strict=False)]

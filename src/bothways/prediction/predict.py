@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.config import TaggingOptions, TaskOptions
-from bothways.errors import InputError, LengthError, ModelError
+from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
 from bothways.model.folder import Loaded
 from bothways.model.heads import Bert
 from bothways.prediction.ensemble import Ensemble, combine
@@ -215,7 +215,7 @@ def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> O
         float32 [R, C], before any softmax.
 
     Raises:
-        ModelError: an output is not finite.
+        NonFiniteError: an output is not finite.
     """
     was_training = model.training
     model.eval()
@@ -231,7 +231,7 @@ def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> O
     if not np.isfinite(outputs).all():
         row = int(np.flatnonzero(~np.isfinite(outputs).all(-1))[0])
         n = int(examples.owners[np.searchsorted(examples.rows, row, side="right") - 1])
-        raise ModelError(
+        raise NonFiniteError(
             f"the model's output for example {n + 1} is not finite; its weights are damaged, or "
             "training diverged (lower optimizer.lr)."
         )

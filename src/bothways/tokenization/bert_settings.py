@@ -15,8 +15,9 @@ from bothways.tokenization.pieces import BYTE_SPACE, META_SPACE
 
 Kind = Literal["wordpiece", "bpe", "byte-bpe", "other"]
 
-# Classes of transformers that rebuild a BertNormalizer from tokenizer_config.json.
-_REBUILDS_NORMALIZER = ("BertTokenizer", "BertTokenizerFast")
+# Classes of transformers that rebuild a BertNormalizer from tokenizer_config.json; where none is
+# named, it takes the one for BERT.
+_REBUILDS_NORMALIZER = ("BertTokenizer", "BertTokenizerFast", None)
 
 
 def bert_settings(normalization: dict[str, Any] | None) -> dict[str, Any]:

@@ -154,13 +154,15 @@ def _within(codes: NDArray[np.uint32], ranges: tuple[tuple[int, int], ...]) -> N
     return within
 
 
-def not_text_error(texts: Sequence[object]) -> BothwaysError:
+def not_text_error(texts: Sequence[object], what: str = "text") -> BothwaysError:
     """The error for the first of ``texts`` that is not a string of Unicode characters."""
     for number, text in enumerate(texts, start=1):
         if not isinstance(text, str):
+            pair = isinstance(text, (tuple, list)) and len(text) == 2
             return InputError(
-                f"text {number} of {len(texts)} is {text!r} ({type(text).__name__}); a string is "
-                "needed."
+                f"{what} {number} of {len(texts)} is {repr(text)[:80]} ({type(text).__name__}); "
+                "a string is needed."
+                + (" Of pairs, give the first texts and the second texts apart." if pair else "")
             )
         try:
             text.encode("utf-8")
@@ -174,18 +176,27 @@ def not_text_error(texts: Sequence[object]) -> BothwaysError:
 
 
 def check_texts(a: Sequence[str], b: Sequence[str] | None = None) -> None:
-    """Refuse a string in place of texts, whose characters would be taken for them, and pairs that
-    do not match.
+    """Refuse what is not a list of strings, and pairs that do not match.
+
+    The characters of a single string would be taken for texts, and a tuple of two for a pair whose
+    segments are not told apart.
 
     Args:
         a: the texts, or first segments.
         b: the second segments, if any.
 
     Raises:
-        InputError: a single string, or the numbers of A and B differ.
+        InputError: a single string, no list, something in it that is not a string, or the numbers
+            of A and B differ.
     """
-    for texts in (a, b):
+    for texts, what in ((a, "text"), (b, "second text")):
         if isinstance(texts, str):
             raise InputError(f"{texts[:40]!r} is a single text; give a list of texts.")
+        if texts is None and what == "second text":
+            continue
+        if not hasattr(texts, "__len__"):
+            raise InputError(f"a list of texts is needed, not a {type(texts).__name__}.")
+        if not all(isinstance(text, str) for text in texts):
+            raise not_text_error(texts, what)
     if b is not None and len(a) != len(b):
         raise InputError(f"{len(a)} first segments but {len(b)} second segments were given.")
