@@ -18,6 +18,8 @@ from bothways.config import (
     FinetuneConfig,
     OptimizerOptions,
     SearchOptions,
+    SpanOptions,
+    TaggingOptions,
     TaskOptions,
 )
 from bothways.errors import (
@@ -434,6 +436,31 @@ def test_divergence_is_named(config: FinetuneConfig) -> None:
     wild = dataclasses.replace(FAST, lr=1e30, clip=1e30)
     with pytest.raises((RunError, ModelError), match=r"optimizer\.lr"):
         finetune(dataclasses.replace(config, optimizer=wild, epochs=5))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"choices": ("a", "b")}, "task.choices is for kind choice, but task.kind is classif"),
+        ({"tagging": TaggingOptions(word=1)}, "task.tagging is for kind tagging"),
+        ({"kind": "tagging", "spans": SpanOptions(stride=9)}, "task.spans is for kind spans"),
+        ({"kind": "spans", "text_b": "b"}, "task.text_b is given, but kind spans has no second"),
+    ],
+)
+def test_options_of_another_kind_are_not_ignored(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TaskOptions(**options)
+
+
+def test_a_model_for_pairs_does_not_measure_single_texts(
+    config: FinetuneConfig, tmp_path: Path
+) -> None:
+    loaded = load_model(finetune(config).best.model)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("a\tb\tlabel\nw1\tw7\twith\n")
+    options = TaskOptions(text_a="a", text_b="b")
+    with pytest.raises(InputError, match="was fine-tuned on single texts"):
+        evaluate_file(loaded, pairs, options=options)
 
 
 def test_heads_that_are_missing_or_of_another_kind(start: Path, tmp_path: Path) -> None:

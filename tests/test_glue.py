@@ -424,6 +424,9 @@ def test_labels_are_matched_by_name_and_else_by_order() -> None:
     assert match_labels(("b", "a"), ("a", "b")) == (("b", "a"), ())
     assert match_labels(("b", "a"), ()) == (("b", "a"), ())
     assert match_labels(("NO", "Yes"), ("yes", "no")) == (("no", "yes"), ())
+    # By position, each would be taken for the other.
+    with pytest.raises(ModelError, match="some are the same, so the others cannot be matched"):
+        match_labels(("not entailment", "entailment"), ("entailment", "not_entailment"))
     assert match_labels(("no", "No"), ("No", "NO"))[0] == ("No", "NO")
     labels, notes = match_labels(("LABEL_0", "LABEL_1"), ("0", "1"))
     assert labels == ("0", "1")

@@ -143,3 +143,9 @@ def test_an_id_twice(tmp_path: Path) -> None:
     path = squad_file(tmp_path / "a.json", [paragraph(item) for item in questions])
     with pytest.raises(InputError, match=r"paragraph 2, question 1 .*paragraph 1, question 1"):
         read_questions(path, labelled=True)
+
+
+def test_klue_names_its_ids_otherwise(tmp_path: Path) -> None:
+    item = {"guid": "klue-1", "question": "w1", "answers": [{"text": "w2", "answer_start": 0}]}
+    path = squad_file(tmp_path / "klue.json", [{"context": "w2", "qas": [item]}])
+    assert read_questions(path, labelled=True).ids == ["klue-1"]

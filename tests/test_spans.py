@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
 import bothways as bw
 from bothways import cli
@@ -32,7 +33,7 @@ from bothways.prediction.predict import (
 from bothways.tasks.answers import score_answers
 from bothways.tasks.kinds import task_of
 from bothways.tasks.passages import PassageFile
-from bothways.tasks.questions import GoldAnswer, Questions
+from bothways.tasks.questions import GoldAnswer, Questions, read_questions
 from bothways.tasks.spans import Answer, RankedAnswers, SpanTask, best_spans, span_scores
 from model_examples import padded, small_config, small_tokenizer
 from question_examples import question, squad_file, word_questions
@@ -374,6 +375,12 @@ def test_tuning_finds_the_threshold() -> None:
     same = SpanTask(dataclasses.replace(task.options, spans=fixed))
     assert same.tuned(part, outputs) is same
     assert task.baseline(part, part).scores["f1"] == pytest.approx(1 / 3)
+    # A model that was never tuned, such as another library's, is said to be so.
+    untuned = task.measure(part, task.decode(part, outputs))
+    assert untuned.notes == (
+        "no-answer threshold 0.000; at 4.000, the best for this file: f1 1.0000, exact_match "
+        "1.0000, no_answer_precision 1.0000, no_answer_recall 1.0000",
+    )
 
 
 def test_questions_on_long_texts(tuned: FinetuneConfig) -> None:
@@ -477,6 +484,36 @@ def test_where_an_answer_stands_counts_in_training_alone(
     )  # fmt: skip
     with pytest.raises(InputError, match=r"astray\.json: question 'q': the answer 'w3' is not at"):
         finetune(config)
+
+
+def test_a_question_whose_answer_is_astray_changes_nothing(start: Path, tmp_path: Path) -> None:
+    """Neither the weights nor the number of steps."""
+    file = word_questions(tmp_path / "nine.json", 9, 5)
+    paragraphs = json.loads(file.read_text())["data"][0]["paragraphs"]
+    astray = {"context": "w8 w9", "qas": [question("astray", "w3 w4", ("w77", 0))]}
+    mixed = squad_file(tmp_path / "mixed.json", [*paragraphs[:4], astray, *paragraphs[4:]])
+    found = []
+    for train in (file, mixed):
+        config = setting(start, tmp_path, epochs=2, batch=3, seeds=(0,))
+        assert isinstance(config, FinetuneConfig)
+        task = dataclasses.replace(config.task, train=str(train))
+        config = dataclasses.replace(config, task=task, run=str(tmp_path / train.stem))
+        found.append(load_file(finetune(config).best.model / "model.safetensors"))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+    lost = squad_file(tmp_path / "lost.json", [astray])
+    task = dataclasses.replace(config.task, train=str(lost))
+    with pytest.raises(InputError, match=r"lost\.json: no answer is where answer_start says"):
+        finetune(dataclasses.replace(config, task=task, run=str(tmp_path / "lost")))
+
+
+def test_korean_answers_compared_by_english_rules_are_pointed_out(tmp_path: Path) -> None:
+    asked = question("q", "w1", ("서울은", 0))
+    path = squad_file(tmp_path / "ko.json", [{"context": "서울은 크다", "qas": [asked]}])
+    rows = read_questions(path, labelled=True)
+    for convention, noted in (("squad", True), ("korean", False)):
+        options = TaskOptions(kind="spans", spans=SpanOptions(convention=convention))  # type: ignore[arg-type]
+        part = SpanTask.define(options, rows).encode(small_tokenizer(VOCABULARY), rows, length=20)
+        assert any("most answers are Korean" in note for note in part.notes) == noted
 
 
 def test_the_convention_is_that_of_fine_tuning(tuned: FinetuneConfig) -> None:

@@ -202,6 +202,13 @@ def test_scores_of_single_tags_and_of_types(tmp_path: Path) -> None:
     assert measured.notes == (
         "precision/recall/f1 by type: A 0.0000/0.0000/0.0000 of 3, B 1.0000/1.0000/1.0000 of 1",
     )
+    macro, part_of = encode(
+        tmp_path, FILES["iob1"], dataclasses.replace(tagging(), metrics=("f1_macro", "f1"))
+    )
+    assert macro.measure(part_of, predicted).scores == {
+        "f1_macro": 1 / 2,
+        "f1": pytest.approx(1 / 3),
+    }
     nothing = task.measure(part, [["O"] * 4, ["O"] * 2])
     assert nothing.collapsed
     assert nothing.scores["f1"] == 0.0

@@ -83,8 +83,8 @@ class TaskOptions:
     label column names the choices, if not 0, 1, 2 ..."""
     metrics: tuple[str, ...] = ()
     """Metrics, the first being the main one: accuracy, f1, matthews, pearson, spearman; for tagging
-    also precision, recall; for spans f1, exact_match, no_answer_precision, no_answer_recall.
-    Default: depends on the kind."""
+    also precision, recall, f1_macro (the mean over entity types); for spans f1, exact_match,
+    no_answer_precision, no_answer_recall. Default: depends on the kind."""
     long: Literal["cut", "windows"] = "cut"
     """Texts longer than the maximum length, in classification and regression: truncate them, or
     read them in windows, each a training example of its own. The number of long texts is
@@ -115,10 +115,27 @@ class TaskOptions:
             raise ConfigError(
                 f"task.long windows is for classification and regression, not for {self.kind}."
             )
+        self._refuse_options_of_another_kind()
         if self.submission and self.kind == "tagging":
             raise ConfigError(
                 "task.submission needs one prediction per example; tagging gives many."
             )
+
+    def _refuse_options_of_another_kind(self) -> None:
+        """Nothing that is given is silently ignored."""
+        given = {
+            "choice": ("choices", self.choices != ()),
+            "tagging": ("tagging", self.tagging != TaggingOptions()),
+            "spans": ("spans", self.spans != SpanOptions()),
+        }
+        for kind, (name, is_given) in given.items():
+            if is_given and kind != self.kind:
+                raise ConfigError(
+                    f"task.{name} is for kind {kind}, but task.kind is {self.kind}; set the kind, "
+                    f"or leave out task.{name}."
+                )
+        if self.text_b is not None and self.kind in ("tagging", "spans"):
+            raise ConfigError(f"task.text_b is given, but kind {self.kind} has no second column.")
 
 
 PAPER_GRID = {"lr": (5e-5, 3e-5, 2e-5), "batch": (16, 32), "epochs": (2, 3, 4)}

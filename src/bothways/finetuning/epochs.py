@@ -61,7 +61,7 @@ class SeedTraining:
     ):
         self.config, self.model, self.data, self.run = config, model, data, run
         self.restart, self.checkpoint = restart, checkpoint
-        self.steps_per_epoch = -(-len(data.train.examples) // config.batch)
+        self.steps_per_epoch = -(-len(data.train.examples.trainable) // config.batch)
         self.total = self.steps_per_epoch * config.epochs
         self.pruned: PrunedEmbedding | None = None
         if config.kernels == "fast" and config.optimizer.name == "adam":
@@ -113,9 +113,9 @@ class SeedTraining:
     def _train_epoch(self, epoch: int, monitor: Monitor) -> None:
         """Train what is left of one pass over the data, without the record of its last step."""
         examples, trainer = self.data.train.examples, self.trainer
-        steps = step_batches(
-            len(examples), self.config.batch, seed=self.restart.order_seed, epoch=epoch
-        )
+        items, batch = examples.trainable, self.config.batch
+        order = step_batches(len(items), batch, seed=self.restart.order_seed, epoch=epoch)
+        steps = [items[chosen] for chosen in order]
         record_every = max(1, self.total // _RECORDS)
         positions, device = self.model.config.positions, self.model.device
         progress = self.progress
@@ -145,8 +145,9 @@ class SeedTraining:
 
     def _measure(self, epoch: int, monitor: Monitor) -> Outputs:
         """Measure dev, and record the scores with the last statistics of training."""
-        task, dev = self.data.task, self.data.dev
+        dev = self.data.dev
         outputs = predict_outputs(self.model, dev.examples, dtype=self.run.precision.dtype)
+        task = self.data.task.tuned(dev, outputs)
         measurement = task.measure(dev, task.decode(dev, outputs))
         self.progress.measured.append(measurement)
         scores = {f"dev_{k}": v for k, v in measurement.scores.items()}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig
+from bothways.errors import InputError
 from bothways.finetuning.extra_files import ExtraFiles, check_files, read_extra_files
 from bothways.model.folder import Loaded
 from bothways.prediction.predict import check_length, check_segments
@@ -58,6 +59,12 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> FinetuningData:
 
     extra = read_extra_files(task, options, encode)
     encoded = task.encode(loaded.tokenizer, train, length=config.length)
+    if not len(encoded.examples.trainable):
+        raise InputError(
+            "no answer is where answer_start says, so there is nothing to train on; set "
+            "task.spans.misaligned to search, or correct the file.",
+            path=options.train,
+        )
     unknown = float((encoded.examples.tokens == loaded.tokenizer.unk_id).mean())
     if unknown > _MANY_UNKNOWN:
         note = (

@@ -158,7 +158,7 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
         if "kind" in about:
             _refuse_other_task(folder, about, theirs_about)
         else:  # made elsewhere, perhaps from a pre-trained model of ours
-            about |= theirs_about
+            about = {**theirs_about, **about}
     _check_direction(folder, model, about)
     return Loaded(model.eval(), tokenizer, about, unused, fresh)
 

@@ -260,7 +260,7 @@ def encode_file(
         InputError: the file or a line of it cannot be read as requested.
     """
     task, notes = task_for_file(loaded, options)
-    check_segments(loaded.model, pair=task.pair)
+    check_pairs(loaded, pair=task.pair)
     rows = task.read(Path(path), task.options, labelled=labelled)
     # A folder may leave things open, such as metrics; they are decided here, as in training.
     task = type(task).define(task.options, rows)
@@ -311,8 +311,6 @@ def task_for_file(
         kind=trained.kind,
         labels=labels,
         metrics=override.metrics or trained.metrics,
-        long=trained.long,
-        windows=trained.windows,
     )
     if has_options:  # fine-tuned here, so the folder knows these too
         tagging = _tagging_for_file(trained.tagging, override.tagging)
@@ -321,7 +319,8 @@ def task_for_file(
                 "answers are compared as in fine-tuning (convention squad); `bothways score "
                 "--convention korean` compares saved predictions by character",
             )
-        options = replace(options, spans=trained.spans, tagging=tagging)
+        learned = {"long": trained.long, "windows": trained.windows, "spans": trained.spans}
+        options = replace(options, tagging=tagging, **learned)
     return type(task)(options), notes
 
 
@@ -339,8 +338,8 @@ def match_labels(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The task's labels in the order of a model's outputs, which may be another than the task's.
 
-    The model may use other names. Labels are matched by name, ignoring case; if the names do not
-    match, by position, and a note says so.
+    The model may use other names. Labels are matched by name, ignoring case; if no name matches, by
+    position, and a note says so.
 
     Args:
         outputs: the model's labels, in the order of its outputs.
@@ -350,7 +349,7 @@ def match_labels(
         The labels in the order of the outputs, and notes.
 
     Raises:
-        ModelError: the numbers of labels differ.
+        ModelError: the numbers of labels differ, or only some names match.
     """
     if not wanted or set(wanted) == set(outputs):
         return tuple(outputs), ()
@@ -362,6 +361,12 @@ def match_labels(
     folded = {label.casefold(): label for label in wanted}
     if {label.casefold() for label in outputs} == folded.keys() and len(folded) == len(wanted):
         return tuple(folded[label.casefold()] for label in outputs), ()
+    if len(folded) == len(wanted) and any(label.casefold() in folded for label in outputs):
+        raise ModelError(
+            f"the model's labels are {listed(outputs)}, the task's {listed(wanted)}: some are the "
+            "same, so the others cannot be matched by position. Give them one spelling, in "
+            "id2label of the model's config.json or in task.labels and the file."
+        )
     pairs = ", ".join(f"{o!r} as {w!r}" for o, w in zip(outputs, wanted, strict=True))
     return tuple(wanted), (f"label names do not match; matched by position: {pairs}",)
 

@@ -127,6 +127,11 @@ def no_answer_rates(
     }
 
 
+def mostly_korean(gold: Sequence[Sequence[str]]) -> bool:
+    """Whether more than half of the questions have a first answer with Hangul syllables."""
+    return 2 * sum(any("가" <= c <= "힣" for c in texts[0]) for texts in gold if texts) > len(gold)
+
+
 def score_file(
     predictions: str | Path, data: str | Path, *, convention: Convention = "squad"
 ) -> tuple[dict[str, float], list[str]]:
@@ -154,8 +159,7 @@ def score_file(
     unknown = len(answer_of.keys() - set(rows.ids))
     if unknown:
         notes.append(f"{unknown:,} predictions are for ids that are not in {rows.path.name}")
-    hangul = sum(any("가" <= c <= "힣" for c in texts[0]) for texts in rows.gold if texts)
-    if convention == "squad" and 2 * hangul > len(rows):
+    if convention == "squad" and mostly_korean(rows.gold):
         notes.append(
             "most answers are Korean; --convention korean compares by character, as KorQuAD"
         )

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from bothways import arrays
 from bothways.errors import LengthError
-from bothways.model.batch import Inputs, SelectedPositions, flat_inputs, move
+from bothways.model.batch import IGNORE, Inputs, SelectedPositions, flat_inputs, move
 from bothways.randomness import Purpose, permutation
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer
@@ -182,6 +182,13 @@ class Examples:
             arrays.bounds(counts),
             torch.from_numpy(targets),
         )
+
+    @cached_property
+    def trainable(self) -> NDArray[np.int64]:
+        """The items to train on: all but those whose answer was not found."""
+        if self.gold.ndim < 2:
+            return np.arange(len(self))
+        return np.flatnonzero((self.gold != IGNORE).all(-1))
 
     def count_targets(self, indices: NDArray[np.int64]) -> int:
         """How many targets these items have; a step's loss is divided by this number."""

@@ -67,8 +67,8 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
     if not labels and kind in ("classification", "tagging"):
         labels = [f"LABEL_{i}" for i in range(outputs)]
     try:
-        options = from_dict(TaskOptions, about.get("options") or {})
-        return dataclasses.replace(options, kind=kind, labels=tuple(labels or ()))  # type: ignore[arg-type]
+        options = from_dict(TaskOptions, {**(about.get("options") or {}), "kind": kind})
+        return dataclasses.replace(options, labels=tuple(labels or ()))
     except (ConfigError, TypeError, AttributeError) as error:
         raise ModelError(
             f"bothways.json: the task's options cannot be read ({error}); it is damaged, or was "

@@ -87,7 +87,7 @@ def read_questions(path: str | Path, *, labelled: bool) -> Questions:
         rows.passages.append(_text(paragraph, "context", path, where))
         for number, item in enumerate(_list(paragraph, "qas", path, where), start=1):
             here = f"{where}, question {number}"
-            id = _text(item, "id", path, here)
+            id = _text(item, "guid" if "guid" in item and "id" not in item else "id", path, here)
             here = f"{here} (id {id!r})"
             if id in seen:
                 raise InputError(

@@ -27,6 +27,7 @@ from bothways.files import write_json
 from bothways.tasks.answers import (
     AnswerScores,
     choose_threshold,
+    mostly_korean,
     no_answer_rates,
     score_answers,
     sum_in_order,
@@ -148,6 +149,12 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
                 "spans.no_answer: true changes that"
             )
             part = replace(part, notes=(*part.notes, note))
+        if rows.answers and self.options.spans.convention == "squad" and mostly_korean(rows.gold):
+            note = (
+                f"{rows.path.name}: most answers are Korean, but are compared by English rules; "
+                "fine-tuning with --task.spans.convention korean compares by character, as KorQuAD"
+            )
+            part = replace(part, notes=(*part.notes, note))
         return part
 
     def for_measuring(self) -> Self:
@@ -219,15 +226,18 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         options = self.options.spans
         if not (self.no_answer and options.tune):
             return self
-        predictions = self.decode(file, outputs)
+        threshold = self._best_threshold(file, self.decode(file, outputs))
+        return type(self)(replace(self.options, spans=replace(options, threshold=threshold)))
+
+    def _best_threshold(
+        self, file: EncodedFile[Questions], predictions: list[RankedAnswers]
+    ) -> float:
         threshold = choose_threshold(
             np.array([answered.null_odds for answered in predictions]),
             self._scores(file, [answered.best for answered in predictions]).f1,
             self._scores(file, ["" for _ in predictions]).f1,
         )
-        return type(self)(
-            replace(self.options, spans=replace(options, threshold=round(threshold, 6)))
-        )
+        return round(threshold, 6)
 
     def _scores(self, file: EncodedFile[Questions], texts: list[str]) -> AnswerScores:
         convention = self.options.spans.convention
@@ -238,11 +248,17 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
     ) -> Measurement:
         """F1 and exact match as in the official scripts, as fractions."""
         measured = self._measure(file, self.final_answers(predictions))
-        if not self.no_answer or not self.options.spans.threshold:
+        if not self.no_answer:
             return measured
-        untuned = self._measure(file, self.final_answers(predictions, 0.0)).scores
-        at_zero = ", ".join(f"{name} {value:.4f}" for name, value in untuned.items())
-        note = f"no-answer threshold {self.options.spans.threshold:.3f}; at 0: {at_zero}"
+        threshold = self.options.spans.threshold
+        if threshold:
+            other, name = 0.0, "0"
+        else:  # never tuned, as in folders of other libraries
+            other = self._best_threshold(file, predictions)
+            name = f"{other:.3f}, the best for this file"
+        scores = self._measure(file, self.final_answers(predictions, other)).scores
+        shown = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
+        note = f"no-answer threshold {threshold:.3f}; at {name}: {shown}"
         return replace(measured, notes=(*measured.notes, note))
 
     def _measure(self, file: EncodedFile[Questions], texts: list[str]) -> Measurement:

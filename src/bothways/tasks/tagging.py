@@ -41,6 +41,7 @@ from bothways.tokenization.tokenizer import Tokenizer
 
 Tags = list[list[str]]
 _ENTITY_METRICS = ("f1", "precision", "recall", "accuracy")
+_MACRO = "f1_macro"
 
 
 @dataclass(frozen=True)
@@ -242,6 +243,7 @@ class TaggingTask(Task[Sentences, Tags]):
         if self.learned_scheme != "none":
             total, by_type = score_entities(predictions, gold)
             scores |= {"f1": total.f1, "precision": total.precision, "recall": total.recall}
+            scores[_MACRO] = float(np.mean([s.f1 for s in by_type.values()])) if by_type else 0.0
             notes.append(_type_note(by_type))
         predicted_tags = {predicted_tag for predicted_tag, _ in pairs}
         if collapsed := pairs.total() > 1 and len(predicted_tags) == 1:
@@ -367,10 +369,11 @@ def _find_labels(train: Sentences, learn: Scheme) -> tuple[str, ...]:
 
 
 def _choose_metrics(task: TaggingTask, rows: Sentences) -> tuple[str, ...]:
-    known = ("accuracy",) if task.learned_scheme == "none" else _ENTITY_METRICS
+    usual = ("accuracy",) if task.learned_scheme == "none" else _ENTITY_METRICS
+    known = usual if task.learned_scheme == "none" else (*usual, _MACRO)
     if rows.tags is None:  # nothing will be measured
         return tuple(metric for metric in task.options.metrics if metric in known)
-    return check_metrics(task.options.metrics or known, known, "these tags")
+    return check_metrics(task.options.metrics or usual, known, "these tags")
 
 
 def _entities_over_rows(entities: Sequence[EntitySpan], sentence: WordPieces) -> list[EntitySpan]:
