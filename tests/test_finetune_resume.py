@@ -18,7 +18,7 @@ from bothways.config import (
 from bothways.errors import (
     RunError,
 )
-from bothways.finetuning import jobs
+from bothways.finetuning import extra_files, jobs
 from bothways.finetuning import run_seed as module
 from bothways.finetuning.finetune import finetune
 from bothways.training.engine import Trainer
@@ -114,11 +114,49 @@ def test_files_to_measure_and_predict_may_be_added_and_changed(
     capsys.readouterr()
     assert finetune(more).best.further != whole.best.further
     assert "seed 0: predicts labelled, added" in capsys.readouterr().out
+    # What was removed is written again.
+    (seed / "test_predictions.tsv").unlink()
+    finetune(more)
+    assert "seed 0: predicts test, " in capsys.readouterr().out
+    assert (seed / "test_predictions.tsv").read_bytes() == (
+        expected / "test_predictions.tsv"
+    ).read_bytes()
     shutil.rmtree(first.best.model)
     assert finetune(more).scores == first.scores, "nothing to predict"
     word_task(tmp_path, 20, 8, "labelled.tsv")
     with pytest.raises(RunError, match="model is missing, and labelled cannot be predicted"):
         finetune(more)
+
+
+def test_predictions_of_another_file_do_not_stay_for_an_earlier_one(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an interruption between writing predictions and recording whose they are."""
+
+    def predicting(day: str) -> FinetuneConfig:
+        files = tuple(str(tmp_path / day / name) for name in ("one.tsv", "two.tsv"))
+        return dataclasses.replace(config, task=dataclasses.replace(config.task, predict=files))
+
+    for number, day in enumerate(("monday", "tuesday")):
+        (tmp_path / day).mkdir()
+        word_task(tmp_path / day, 10, number, "one.tsv")
+        word_task(tmp_path / day, 12, number + 5, "two.tsv")
+    seed = finetune(predicting("monday")).best.folder
+    expected = (seed / "one_predictions.tsv").read_bytes()
+
+    def interrupted(path: Path, *_: object) -> None:
+        if path.name == "two_predictions.tsv":
+            raise KeyboardInterrupt
+        write(path, *_)  # type: ignore[arg-type]
+
+    write = extra_files.write_predictions
+    with monkeypatch.context() as patch:
+        patch.setattr(extra_files, "write_predictions", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(predicting("tuesday"))
+    assert (seed / "one_predictions.tsv").read_bytes() != expected
+    finetune(predicting("monday"))
+    assert (seed / "one_predictions.tsv").read_bytes() == expected
 
 
 def test_a_run_whose_recipe_names_the_test_file_is_continued(

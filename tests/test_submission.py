@@ -67,7 +67,7 @@ def test_mnli_has_two_files_and_what_is_not_there_is_passed_over(tmp_path: Path)
 
 def test_predictions_that_are_gone(tmp_path: Path) -> None:
     seed = finished(tmp_path)
-    with pytest.raises(RunError, match=r"test_predictions\.tsv cannot be read .*remove the folder"):
+    with pytest.raises(RunError, match=r"test_predictions\.tsv cannot be read .*writes it again"):
         write_submission(task("rte").task, data(tmp_path, "RTE/test.tsv"), seed, tmp_path / "s")
 
 

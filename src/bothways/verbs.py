@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from bothways.config import (
     AnswerConfig,
@@ -20,6 +21,7 @@ from bothways.config import (
     MaskOptions,
     NextSentenceConfig,
     PairOptions,
+    Precision,
     PredictConfig,
     PretrainConfig,
     ScoreConfig,
@@ -124,7 +126,7 @@ def _predict_file(loaded: Loaded, config: PredictConfig) -> list[str]:
     task, split = encode_file(loaded, config.file or "", labelled=False, options=columns)
     for note in split.notes:
         _note(note)
-    dtype = choose_precision(config.precision, loaded.model.device).dtype
+    dtype = _file_dtype(loaded, config.precision)
     predictions = task.decode(split, outputs_of(loaded, task, split.examples, dtype=dtype))
     if config.out is not None and not config.submission:
         write_predictions(Path(config.out), task, split, predictions)
@@ -252,7 +254,7 @@ def evaluate(config: EvaluateConfig) -> list[str]:
             raise InputError("is a folder, but --task needs a labelled file.", path=config.file)
         return [evaluate_pretraining(model.loaded, config.file)]
     columns = None if config.task is None else declared_task(config.task).task
-    dtype = choose_precision(config.precision, model.bert.device).dtype
+    dtype = _file_dtype(model.loaded, config.precision)
     evaluation = evaluate_file(model.loaded, config.file, options=columns, dtype=dtype)
     for note in evaluation.notes:
         _note(note)
@@ -342,6 +344,18 @@ def _open_task(config: PredictConfig | EvaluateConfig) -> Model:
     """A fine-tuned model or an ensemble; a run folder is an ensemble too."""
     set_threads(0)
     return load(config.model, *config.ensemble, device=config.device)
+
+
+def _file_dtype(loaded: Loaded, precision: Precision) -> torch.dtype:
+    """The arithmetic for a file, with a note if dev was measured in another."""
+    choice = choose_precision(precision, loaded.model.device)
+    trained = loaded.about.get("precision", choice.name)
+    if trained != choice.name:
+        _note(
+            f"the model was fine-tuned and measured in {trained}, this is {choice.name}: scores "
+            f"may differ in the last digits (--precision {trained} for the same)"
+        )
+    return choice.dtype
 
 
 def _refuse_to_overwrite(out: str | Path | None, *inputs: str | None) -> None:

@@ -33,6 +33,11 @@ def part_name(file: str) -> str:
     return path.stem if path.suffix.lower() in _ENDINGS else path.name
 
 
+def predictions_name(part: str) -> str:
+    """The name of the file with the predictions for a part such as ``dev``."""
+    return f"{part}_predictions.tsv"
+
+
 @dataclass(frozen=True)
 class ExtraFiles:
     """Further files of a task, encoded.
@@ -41,7 +46,8 @@ class ExtraFiles:
         files: by name: ``test``, and those of ``task.measure`` and ``task.predict`` as
             :func:`part_name` calls them.
         labelled: the names of ``task.measure``.
-        digests: of the files' contents, by name.
+        digests: by name, of the files' contents and of whether labels are read: without them,
+            lines without a label are predicted too.
     """
 
     files: dict[str, EncodedFile[Any]] = field(default_factory=dict)
@@ -74,8 +80,8 @@ def check_files(options: TaskOptions) -> None:
     for name, count in counts.items():
         if count > 1:
             raise ConfigError(
-                f"task.measure and task.predict: {count} files would write {name}_predictions.tsv; "
-                "rename one of them."
+                f"task.measure and task.predict: {count} files would write "
+                f"{predictions_name(name)}; rename one of them."
             )
 
 
@@ -121,7 +127,10 @@ def read_extra_files(
         name: encode(task.read(Path(path), task.options, labelled=name in labelled))
         for name, path in paths.items()
     }
-    return ExtraFiles(files, labelled, {name: _digest(path) for name, path in paths.items()})
+    digests = {
+        name: _digest(path) + " with labels" * (name in labelled) for name, path in paths.items()
+    }
+    return ExtraFiles(files, labelled, digests)
 
 
 def measure_extra_files(
@@ -150,7 +159,7 @@ def measure_extra_files(
     for name in names:
         file = extra.files[name]
         predictions = task.decode(file, predict_outputs(model, file.examples, dtype=dtype))
-        write_predictions(folder / f"{name}_predictions.tsv", task, file, predictions)
+        write_predictions(folder / predictions_name(name), task, file, predictions)
         if name in extra.labelled:
             measurements[name] = task.measure(file, predictions)
     return measurements

@@ -20,7 +20,7 @@ from bothways.files import explain_disk_errors, write_json
 from bothways.finetuning.checkpoint import FOLDER as CHECKPOINT
 from bothways.finetuning.checkpoint import Checkpoint
 from bothways.finetuning.epochs import SeedTraining
-from bothways.finetuning.extra_files import measure_extra_files
+from bothways.finetuning.extra_files import measure_extra_files, predictions_name
 from bothways.finetuning.report import SeedResult
 from bothways.finetuning.run_setup import OpenedRun
 from bothways.finetuning.runpage import DEV_REPORT, describe
@@ -120,7 +120,7 @@ def train_seed(
         head=restart.head,
     )
     save_model(folder / "model", model, loaded.tokenizer, _about(config, task, run, result))
-    write_predictions(folder / "dev_predictions.tsv", task, data.dev, predictions)
+    write_predictions(folder / predictions_name("dev"), task, data.dev, predictions)
     write_json(folder / DEV_REPORT, describe(task, data.dev, predictions))
     scores = {
         "fingerprint": run.fingerprint,
@@ -199,7 +199,9 @@ def update_extra_files(
     names = [
         name
         for name, digest in extra.digests.items()
-        if known.get(name) != digest or (name in extra.labelled and name not in further)
+        if known.get(name) != digest
+        or (name in extra.labelled and name not in further)
+        or not (result.folder / predictions_name(name)).exists()
     ]
     if names:
         listed = ", ".join(names)
@@ -208,6 +210,9 @@ def update_extra_files(
                 f"{result.model} is missing, and {listed} cannot be predicted without it. Put it "
                 f"back, or remove {result.folder} to train this seed again."
             )
+        # If this is interrupted, none of them may count as those of an earlier file.
+        kept = {name: digest for name, digest in known.items() if name not in names}
+        write_json(path, {**record, "files": kept})
         say(f"{result.name}: predicts {listed}, added or changed since it was trained")
         loaded = load_model(result.model)
         model, task = loaded.model.to(run.device.torch), task_of(loaded)
@@ -215,7 +220,7 @@ def update_extra_files(
         dtype = run.precision.dtype
         further |= measure_extra_files(extra, names, task, model, result.folder, dtype=dtype)
         scores = {name: measurement.record() for name, measurement in further.items()}
-        files = {**known, **{name: extra.digests[name] for name in names}}
+        files = {**kept, **{name: extra.digests[name] for name in names}}
         write_json(path, {**record, "further": scores, "files": files})
     return dataclasses.replace(result, further={name: further[name] for name in extra.labelled})
 
@@ -236,6 +241,7 @@ def _about(
         "pair": task.pair,
         "length": config.length,
         "options": options,
+        "precision": run.precision.name,
         "dev": result.measurement.scores,
         "source": "random weights" if config.from_scratch else config.model,
         "seed": result.seed,

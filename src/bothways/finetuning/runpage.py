@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bothways import page
 from bothways.files import write_json, write_text
 from bothways.finetuning.report import FinetuneResult, SearchResult
@@ -46,11 +44,7 @@ def describe(task: Task[Any, Any], file: EncodedFile[Any], predictions: Any) -> 
     panels = list(task.panels(file, predictions))
     scores = task.example_scores(file, predictions)
     if scores is not None and len(scores.values):
-        examples = file.examples
-        lengths = np.bincount(
-            examples.owners, weights=examples.lengths, minlength=len(scores.values)
-        )
-        panels.append(length_panel(lengths.astype(np.int64), scores))
+        panels.append(length_panel(task.example_lengths(file), scores))
     errors = task.errors(file, predictions)
     return {
         "panels": [panel_record(panel) for panel in panels],

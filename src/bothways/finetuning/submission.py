@@ -13,7 +13,7 @@ from pathlib import Path
 from bothways.config import TaskOptions
 from bothways.errors import RunError
 from bothways.files import write_text
-from bothways.finetuning.extra_files import part_name
+from bothways.finetuning.extra_files import part_name, predictions_name
 from bothways.finetuning.report import SeedResult
 
 
@@ -44,13 +44,13 @@ def write_submission(
     for name, (stem, file) in zip(options.submission, predicted.items(), strict=False):
         if not file or not (data / file).exists():
             continue
-        source = seed.folder / f"{stem}_predictions.tsv"
+        source = seed.folder / predictions_name(stem)
         try:
             lines = source.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except OSError as error:
             raise RunError(
-                f"{source} cannot be read ({error.strerror}); remove the folder {seed.folder} and "
-                "run the command again to train this seed again."
+                f"{source} cannot be read ({error.strerror}); remove it and run the command again, "
+                "which writes it again."
             ) from None
         rows = submission_rows([line.split("\t") for line in lines])
         write_text(folder / name, "".join("\t".join(row) + "\n" for row in rows))

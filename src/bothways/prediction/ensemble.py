@@ -90,6 +90,8 @@ def model_folders(folder: Path) -> list[Path]:
     """
     if (folder / CONFIG).exists() or not (folder / RUN_FILE).exists():
         return [folder]
+    if (folder / "model" / CONFIG).exists():  # of pre-training, which has one model
+        return [folder]  # load_model says where it is
     remedy = "name a model folder, or finish the fine-tuning run (the same command continues it)"
     models = read_json(folder / _REPORT, remedy).get("models")
     if not models:

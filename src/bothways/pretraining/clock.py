@@ -97,7 +97,7 @@ def _probe(
     micro.phase = replace(source.phase, batch=min(source.phase.batch, source.phase.micro_batch))
     trainer: Trainer[PretrainingBatch] = Trainer(
         copy.deepcopy(model),
-        PretrainConfig().optimizer,
+        replace(config.optimizer, lr=PretrainConfig().optimizer.lr),  # whatever it is, it is timed
         total_steps=1000,
         seed=0,
         dtype=dtype,

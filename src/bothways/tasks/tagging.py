@@ -316,6 +316,11 @@ class TaggingTask(Task[Sentences, Tags]):
             for t, start, end in entity_spans(tags)
         ]
 
+    def example_lengths(self, file: EncodedFile[Sentences]) -> NDArray[np.int64]:
+        """The pieces of each sentence, without those of its document around it."""
+        sentences = encoded_sentences(file).sentences
+        return np.array([len(sentence.ids) for sentence in sentences], dtype=np.int64)
+
     def example_scores(
         self, file: EncodedFile[Sentences], predictions: Tags
     ) -> ExampleScores | None:

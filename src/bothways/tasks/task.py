@@ -193,6 +193,11 @@ class Task(ABC, Generic[R, P]):
         if the kind has no such metric."""
         return None
 
+    def example_lengths(self, file: EncodedFile[R]) -> NDArray[np.int64]:
+        """The tokens of each example, for the report's scores by length."""
+        owners, lengths = file.examples.owners, file.examples.lengths
+        return np.bincount(owners, weights=lengths, minlength=len(file.rows)).astype(np.int64)
+
     def new_model(self, shape: ModelConfig, *, seed: int, lstm: int = 0) -> Bert:
         """A newly initialised model with the head of this task.
 
