@@ -403,7 +403,7 @@ def test_a_run_folder_of_another_recipe(world: World, refused: Refused, tmp_path
     )
     task = tmp_path / "dev.tsv"
     task.write_text(world.dev.read_text() + "a dog\tyes\n")
-    refused(world.finetune(dev=task), "  input.task.dev: ", remedy)
+    refused(world.finetune(dev=task), f"on other content: task.dev ({task}) is not what", remedy)
     problem = f"{world.run} holds a run of `pretrain`; choose another run folder"
     refused(world.finetune(out=world.run), problem)
     refused(world.pretrain(out=world.corpus), "holds other files but no run.json")

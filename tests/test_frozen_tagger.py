@@ -116,6 +116,20 @@ def test_another_precision_is_taken_and_told(
     np.testing.assert_array_equal(np.load(kept / "layers.npy"), first)
 
 
+def test_features_that_were_cut_off_are_computed_again(
+    config: FeaturesConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = dataclasses.replace(config, layers=("last",), epochs=1)
+    tag_by_features(one)
+    array = Path(config.run) / "features/dev/layers.npy"
+    whole = array.read_bytes()
+    array.write_bytes(whole[: len(whole) // 2])
+    capsys.readouterr()
+    tag_by_features(dataclasses.replace(one, seeds=(0, 1)))
+    assert "dev: computing" in capsys.readouterr().out
+    assert array.read_bytes() == whole
+
+
 def test_features_are_the_hidden_states_of_first_pieces(
     config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +183,9 @@ def test_which_layers_a_choice_reads() -> None:
         "sum-all": list(range(1, 13)),
     }
     for choice, layers in (("concat-last-four", 3), ("second-to-last", 1)):
-        with pytest.raises(ConfigError, match=f"{choice!r}, but this encoder has {layers} layers"):
+        with pytest.raises(
+            ConfigError, match=f"{choice!r} needs . layers, but this encoder has {layers};"
+        ):
             chosen_layers(choice, layers)  # type: ignore[arg-type]
 
 

@@ -140,6 +140,17 @@ def test_a_finished_run_stays_as_it_is(
     assert records(folder) == records(unbroken.run)
 
 
+def test_a_finished_run_without_its_checkpoints_is_not_trained_over(
+    make: Make, unbroken: PretrainResult, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(unbroken.run, tmp_path / "run"))
+    shutil.rmtree(run / "checkpoints")
+    before = (run / "metrics.jsonl").read_bytes()
+    with pytest.raises(RunError, match=r"holds a finished run without its checkpoints: the model"):
+        pretrain(make(run))
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
 def test_other_numerics_are_taken_said_and_recorded(
     unbroken: PretrainResult,
     make: Make,

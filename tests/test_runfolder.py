@@ -143,7 +143,11 @@ def test_the_same_recipe_continues_and_decides_nothing_again(tmp_path: Path) -> 
             "abc",
             "[{'length': 64, 'share': 1.0, 'batch': 256, 'micro_batch': 64}] requested",
         ),
-        (CONFIG, "xyz", "input.corpus: abc in the folder, xyz requested"),
+        (
+            replace(CONFIG, seed=5),
+            "xyz",
+            "input.corpus: abc in the folder, xyz requested\n  seed: 4 in the folder, 5 requested",
+        ),
     ],
 )
 def test_another_recipe_is_refused_with_the_difference(
@@ -154,8 +158,28 @@ def test_another_recipe_is_refused_with_the_difference(
     with pytest.raises(RunError) as caught:
         start(tmp_path / "run", config, inputs={"corpus": inputs})
     assert line in str(caught.value)
-    assert str(caught.value).count(" requested") == 1, "what is equal is not listed"
+    expected = 1 if inputs == "abc" else 2
+    assert str(caught.value).count(" requested") == expected, "what is equal is not listed"
     assert (tmp_path / "run" / RUN_FILE).read_bytes() == before
+
+
+def test_changed_content_is_not_called_another_option(tmp_path: Path) -> None:
+    start(tmp_path / "run")
+    with pytest.raises(RunError, match=r"on other content: corpus \(here\) is not what"):
+        start(tmp_path / "run", inputs={"corpus": "xyz"})
+
+
+def test_a_run_that_began_while_this_one_made_its_choices(tmp_path: Path) -> None:
+    def resolve() -> dict[str, Any]:
+        start(tmp_path / "run", replace(CONFIG, seed=5))
+        return RESOLVED
+
+    with pytest.raises(RunError, match="seed: 5 in the folder, 4 requested"):
+        open_run(
+            tmp_path / "run", CONFIG, verb="pretrain", inputs={"corpus": "abc"}, resolve=resolve
+        )
+    record = json.loads((tmp_path / "run" / RUN_FILE).read_text())
+    assert record["recipe"]["seed"] == 5
 
 
 def test_another_verb_and_other_files_are_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ R words read, L layers and the embeddings below them, H hidden size.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -75,9 +76,11 @@ def _reserve_space(file: Path) -> None:
 
 
 def _fingerprint(folder: Path) -> str | None:
+    """What the array on disk was computed from; None if it is missing or cut off."""
     try:
-        fingerprint = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))["fingerprint"]
-        return str(fingerprint) if (folder / _ARRAY).exists() else None
+        about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+        whole = (folder / _ARRAY).stat().st_size > math.prod(about["shape"]) * 2  # and a header
+        return str(about["fingerprint"]) if whole else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -115,5 +118,8 @@ def chosen_layers(choice: LayerChoice, layers: int) -> slice:
         "sum-all": slice(1, layers + 1),
     }[choice]
     if chosen.start < (0 if choice == "embeddings" else 1):
-        raise ConfigError(f"layers: {choice!r}, but this encoder has {layers} layers.")
+        raise ConfigError(
+            f"layers: {choice!r} needs {2 if choice == 'second-to-last' else 4} layers, but this "
+            f"encoder has {layers}; leave it out, as --layers embeddings last sum-all does."
+        )
     return chosen

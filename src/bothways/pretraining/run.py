@@ -14,7 +14,7 @@ from typing import Any
 
 from bothways.config import PretrainConfig, to_dict
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, RunError
 from bothways.model.batch import PretrainingBatch
 from bothways.model.folder import save_model
 from bothways.model.heads import Bert
@@ -204,7 +204,9 @@ class _Pretraining:
             folder, self.model, self.trainer.optimizer, notes.append, self.ranks
         )
         done = 0
-        if restored is not None:
+        if restored is None:
+            self.ranks.run_on_rank0(self._refuse_finished)
+        else:
             done = restored.step
             for source, sizes in zip(self.sources, restored.extra["epoch_sizes"], strict=True):
                 source.epoch_sizes = list(sizes)
@@ -219,6 +221,15 @@ class _Pretraining:
             heldout = heldout_batches(self.config, self.store, watch.say)
             with self._interruptible():
                 return self._loop(watch, done, heldout)
+
+    def _refuse_finished(self) -> None:
+        """Without its checkpoints, a finished run would be trained again, over its records."""
+        model = self.run.folder / MODEL
+        if model.exists():
+            raise RunError(
+                f"{self.run.folder} holds a finished run without its checkpoints: the model is "
+                f"{model}. To train it again, choose another run folder, or remove this one."
+            )
 
     def _monitor(self, done: int) -> Monitor:
         if not self.ranks.is_rank0:

@@ -144,6 +144,8 @@ def _split(config: SplitConfig, folder: Path, *_: Any) -> dict[str, Any]:
 def _pretrain(config: PretrainConfig, folder: Path, *_: Any) -> dict[str, Any]:
     """Continues a run, unless snapshots of it are gone: later checkpoints cannot give them."""
     saved = [int(path.name.removeprefix("step-")) for path in checkpoints(folder / CHECKPOINTS)]
+    if not saved and folder.exists():  # a finished model whose checkpoints were removed
+        shutil.rmtree(folder)
     passed = [step for step in config.snapshots if step < max(saved, default=0)]
     if not all(snapshot_folder(folder, step).exists() for step in passed):
         print(f"{folder}: snapshots that the run passed are gone, so it starts again from step 1")

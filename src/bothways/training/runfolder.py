@@ -108,7 +108,7 @@ def open_run(
     """
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
     recipe = {name: value for name, value in recipe.items() if name not in without}
-    existing = ranks.run_on_rank0(lambda: _find_run(folder, recipe, verb, without))
+    existing = ranks.run_on_rank0(lambda: _find_run(folder, config, recipe, verb, without))
     if existing is not None:
         return _locked(existing, ranks)
     record = {
@@ -120,6 +120,10 @@ def open_run(
         "versions": versions(),
     }
     run = _locked(Run(Path(folder), ranks.broadcast(record), new=True), ranks)
+    # Another process may have begun, and even ended, a run here while this one made its choices.
+    begun = ranks.run_on_rank0(lambda: _find_run(folder, config, recipe, verb, without))
+    if begun is not None:
+        return dataclasses.replace(begun, lock=run.lock)
     ranks.run_on_rank0(lambda: write_json(run.folder / RUN_FILE, record))
     return run
 
@@ -138,7 +142,11 @@ def _locked(run: Run, ranks: Ranks) -> Run:
 
 
 def _find_run(
-    folder: str | Path, recipe: dict[str, Any], verb: str, without: Collection[str]
+    folder: str | Path,
+    config: Any,
+    recipe: dict[str, Any],
+    verb: str,
+    without: Collection[str],
 ) -> Run | None:
     if not str(folder):
         raise ConfigError("no run folder was given; choose one with --run FOLDER.")
@@ -146,7 +154,7 @@ def _find_run(
     path = folder / RUN_FILE
     if path.exists():
         record = read_run(folder)
-        _refuse_other(folder, record, verb, json.loads(json.dumps(recipe)), without)
+        _refuse_other(folder, record, verb, config, json.loads(json.dumps(recipe)), without)
         return Run(folder, record, new=False)
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; name a folder for the run.")
@@ -175,8 +183,8 @@ def read_run(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(
             f"{folder / RUN_FILE} is damaged ({error}); without it the run cannot be continued. "
-            "Start again in another run folder; `bothways pretrain --start` takes the weights of a "
-            "checkpoint."
+            "Start again in another run folder; of a pre-training run, `bothways pretrain --start` "
+            "takes the weights of a checkpoint."
         ) from None
     return record
 
@@ -217,6 +225,7 @@ def _refuse_other(
     folder: Path,
     record: dict[str, Any],
     verb: str,
+    config: Any,
     recipe: dict[str, Any],
     without: Collection[str],
 ) -> None:
@@ -224,16 +233,34 @@ def _refuse_other(
         raise RunError(f"{folder} holds a run of `{record['verb']}`; choose another run folder.")
     # Earlier versions recorded options without effect, and files that no result depended on.
     existing = {k: v for k, v in record["recipe"].items() if k.partition("[")[0] not in without}
+    differing = [
+        key for key in sorted({*existing, *recipe}) if existing.get(key) != recipe.get(key)
+    ]
+    if differing and all(key.startswith("input.") for key in differing):
+        names = ", ".join(_named_input(key, config) for key in differing)
+        raise RunError(
+            f"{folder} holds a run with these options on other content: {names} is not what the "
+            "run was begun with, or has changed since. Restore it to continue the run, or choose "
+            "another run folder."
+        )
     lines = [
         f"  {key}: {existing.get(key)} in the folder, {recipe.get(key)} requested"
-        for key in sorted({*existing, *recipe})
-        if existing.get(key) != recipe.get(key)
+        for key in differing
     ]
     if lines:
         raise RunError(
             f"{folder} holds a run with a different recipe:\n" + "\n".join(lines) + "\n"
             "Give the same options to continue it, or choose another run folder."
         )
+
+
+def _named_input(key: str, config: Any) -> str:
+    """An input by its option and, if that names one, its file or folder."""
+    name = key.removeprefix("input.")
+    value = config
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return f"{name} ({value})" if isinstance(value, str) else name
 
 
 def _processor() -> str:
