@@ -382,7 +382,7 @@ def test_another_corpus_is_refused(
     unbroken: PretrainResult, make: Make, build: Callable[..., Path]
 ) -> None:
     other = build("other", 0, 30, heldout=0.2)
-    with pytest.raises(RunError, match=r"input\.corpus: .* in the folder, .* requested"):
+    with pytest.raises(RunError, match=r"on other content: corpus \(.*other\)"):
         pretrain(make(unbroken.run, corpus=str(other)))
 
 
