@@ -23,6 +23,7 @@ from tokenizers.models import WordPiece
 from tokenizers.trainers import WordPieceTrainer
 
 from bothways.config import LearningOptions
+from bothways.record_files import ParagraphReader
 from bothways.text_files import list_files
 from bothways.tokenization.learning import learn_from_words
 from bothways.tokenization.normalization import Rules, count_letters, normalizer, word_splitter
@@ -70,7 +71,7 @@ def library_vocabulary(files: list[Path], size: int) -> Tokenizer:
     trainer = WordPieceTrainer(
         vocab_size=size, special_tokens=list(SPECIAL_PIECES), min_frequency=2, show_progress=False
     )
-    library.train_from_iterator(read_all(files, "text"), trainer)
+    library.train_from_iterator(read_all(files, ParagraphReader()), trainer)
     return Tokenizer(library)
 
 

@@ -150,7 +150,10 @@ def test_a_line_of_50_mb(
     }
     limit, remedy = 1, "the limit for a text that a model reads. Break it up"
     if verb in ("vocab", "corpus"):
-        limit, remedy = 10, "break the line up (`bothways corpus` accepts longer ones with --max_l"
+        limit, remedy = (
+            10,
+            "break the line up (`bothways vocab` and `bothways corpus` accept longer",
+        )
     where = "standard input" if verb == "stdin" else str(enormous)
     with enormous.open() as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)

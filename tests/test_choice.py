@@ -152,7 +152,7 @@ def test_choose(loaded: Loaded, run: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_choose_refuses(loaded: Loaded) -> None:
-    with pytest.raises(InputError, match="text 1 has 1 choices"):
+    with pytest.raises(InputError, match="text 1 has fewer than two choices"):
         Model(loaded).choose("w1", ["w2"])
     with pytest.raises(InputError, match="'w2 w3' is a single text; give a list of texts"):
         Model(loaded).choose("w1", "w2 w3")
@@ -314,7 +314,12 @@ HEAD = "context\tone\ttwo\tlabel\n"
         ("x.tsv", HEAD, COLUMNS, "has no examples"),
         ("x.csv", 'context,one,two,label\n"w1,w2,w3,0\nw1,w2,w3,0\n', COLUMNS, r"x\.csv:2: a quot"),
         ("x.csv", 'context,one,two,label\nw,w,w,0\n"w1"w,w2,w,0\n', COLUMNS, r"x\.csv:3: a quot"),
-        ("x.jsonl", '{"context": "w", "choices": ["w1"], "label": 0}', LISTS, ":1: has 1 choices"),
+        (
+            "x.jsonl",
+            '{"context": "w", "choices": ["w1"], "label": 0}',
+            LISTS,
+            ":1: has fewer than two choices",
+        ),
         (
             "x.jsonl",
             '{"context": "w", "choices": ["a", ""], "label": 0}',

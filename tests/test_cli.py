@@ -190,7 +190,10 @@ def test_an_interruption_exits_130(
 
     stand_in(monkeypatch, "bothways.pretraining.run", "pretrain", interrupted)
     assert cli.main(["pretrain"]) == 130
-    assert capsys.readouterr().err == "interrupted; run the same command again to continue\n"
+    assert (
+        capsys.readouterr().err
+        == "interrupted; what was saved is kept: run the same command again\n"
+    )
 
 
 @pytest.mark.parametrize(

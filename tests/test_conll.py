@@ -117,6 +117,14 @@ def test_without_labels_tags_are_kept_to_be_shown_only(tmp_path: Path) -> None:
     assert read(tmp_path, "a\nb\n", labelled=False).unchecked_tags is None
 
 
+def test_running_text_is_not_taken_for_columns(tmp_path: Path) -> None:
+    message = "Running text is tagged by `bothways predict MODEL < FILE`"
+    for content in ("Mary Shelley lived in London .\n", "Mary Shelley lived .\n\nIn London .\n"):
+        with pytest.raises(InputError, match=message):
+            read(tmp_path, content, labelled=False)
+    assert read(tmp_path, "London B-LOC\n\nYes O\n", labelled=False).words == [["London"], ["Yes"]]
+
+
 def test_a_huge_sentence(tmp_path: Path) -> None:
     found = read(tmp_path, "word O\n" * 100_000)
     assert [len(words) for words in found.words] == [100_000]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,12 @@ from bothways.finetuning.run_seed import new_model
 from bothways.finetuning.run_setup import model_digest
 from bothways.finetuning.task_files import load_data
 from bothways.model.folder import load_model, save_model
-from bothways.prediction.predict import evaluate_file, predict_texts
+from bothways.prediction.predict import evaluate_file, predict_texts, unknown_notes
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.task import task_loss
 from bothways.tasks.texts import ClassificationTask
+from bothways.tokenization import Tokenizer
+from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.training.engine import Trainer
 from finetuning_examples import (
     FAST,
@@ -108,6 +111,13 @@ def test_it_learns_and_the_folder_gives_it_back(config: FinetuneConfig, data: Pa
     assert records[-1]["loss"] < records[0]["loss"] / 2
     report = json.loads((Path(config.run) / "report.json").read_text())
     assert report["seeds"][0]["scores"] == result.seeds[0].measurement.scores
+
+
+def test_paths_may_be_given_as_such(config: FinetuneConfig, start: Path, tmp_path: Path) -> None:
+    paths: dict[str, Any] = {"model": start, "run": tmp_path / "as-path", "epochs": 1}
+    found = finetune(dataclasses.replace(config, **paths))
+    same = finetune(dataclasses.replace(config, epochs=1, run=str(tmp_path / "as-text")))
+    assert_same(weights(found.run), weights(same.run))
 
 
 def test_regression_on_pairs(start: Path, tmp_path: Path) -> None:
@@ -225,8 +235,23 @@ def test_a_vocabulary_for_other_text_is_pointed_out(
     asked = dataclasses.replace(config.task, train=str(tmp_path / "train.tsv"))
     finetune(dataclasses.replace(config, task=asked, run=str(tmp_path / "run")))
     shown = capsys.readouterr().out
-    assert "of the tokens are [UNK]: the vocabulary of" in shown
+    assert "of the tokens are [UNK]: the model's vocabulary does not suit this text" in shown
     assert f"from {config.model}, " in shown
+
+
+def test_decomposed_text_is_pointed_out(tmp_path: Path) -> None:
+    """As macOS writes Korean: each syllable in two or three characters."""
+    pieces = [*SPECIAL_PIECES, "한국어", "문장"]
+    tokenizer = Tokenizer.from_pieces(pieces, lowercase=False, normalization="bert")
+    path = tmp_path / "dev.tsv"
+    options = TaskOptions(labels=("a", "b"))
+    for form, noted in (("NFC", False), ("NFD", True)):
+        text = unicodedata.normalize(form, "한국어 문장")  # type: ignore[arg-type]
+        path.write_text(f"sentence\tlabel\n{text}\ta\n{text}\tb\n")
+        rows = ClassificationTask.read(path, options, labelled=True)
+        encoded = ClassificationTask.define(options, rows).encode(tokenizer, rows, length=16)
+        notes = unknown_notes(tokenizer, encoded.examples, rows)
+        assert any("decomposed (Unicode NFD)" in note for note in notes) == noted
 
 
 @pytest.mark.parametrize(

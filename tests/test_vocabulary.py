@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import os
@@ -77,6 +78,39 @@ def test_records_give_the_vocabulary_of_their_texts(tmp_path: Path) -> None:
         learned = [(out / part).read_bytes() for part in FILES]
         found.add((*learned, json.dumps(report["heldout"])))
     assert len(found) == 1
+
+
+def test_broken_input_is_refused_or_mended(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one house\ntwo\xff houses\nby\0 sea\n")
+    lines = [
+        {"text": "one house"},
+        {"text": None},
+        {"text": "two\ud800 houses"},
+        {"text": "by\0 sea"},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = pa.array([b"one house", None, b"two\xff houses", b"by\0 sea"], pa.binary())
+    pq.write_table(pa.table({"text": rows}), tmp_path / "a.parquet")
+    found = set()
+    for name, broken in (("a.txt", 2), ("a.jsonl", 3), ("a.parquet", 3)):
+        options = {
+            "files": (str(tmp_path / name),),
+            "out": str(tmp_path / "out" / name),
+            "size": 60,
+        }
+        with pytest.raises(InputError, match=rf"{name}:2: .*give --broken replace"):
+            learn_from_files(VocabularyConfig(**options))  # type: ignore[arg-type]
+        report = learn_from_files(VocabularyConfig(**options, broken="replace"))  # type: ignore[arg-type]
+        assert report["learned_from"].pop("broken_lines") == broken
+        found.add(json.dumps(report["learned_from"]))
+    assert len(found) == 1
+    (tmp_path / "a.txt").write_text("one house\ntwo houses\n" + "x " * 2000)
+    config = VocabularyConfig(
+        files=(str(tmp_path / "a.txt"),), out=str(tmp_path / "long"), size=60, max_line_mib=0.001
+    )
+    with pytest.raises(InputError, match=r"a\.txt:3: .*--max_line_mib"):
+        learn_from_files(dataclasses.replace(config, broken="replace"))
+    learn_from_files(dataclasses.replace(config, max_line_mib=0.01, out=tmp_path / "path"))  # type: ignore[arg-type]
 
 
 def test_report_counts_what_can_be_counted_by_hand(tmp_path: Path) -> None:

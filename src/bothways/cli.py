@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _OUT_OF_MEMORY = (
-    "out of memory. What was saved before is kept. A training run can be continued with "
-    "--recompute, which needs less; a new one may have a smaller phases.micro_batch (pretrain), "
-    "--batch or --length. Elsewhere, fewer --workers or --jobs need less."
+    "out of memory. What was saved before is kept. `pretrain` and `finetune` need less with "
+    "--recompute, also to continue a run; a new one may have a smaller phases.micro_batch "
+    "(pretrain) or --length. Elsewhere, fewer --workers or --jobs need less."
 )
 
 EXAMPLES = """\
@@ -118,7 +118,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bothways: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to continue", file=sys.stderr)
+        print(
+            "interrupted; what was saved is kept: run the same command again",
+            file=sys.stderr,
+        )
         return 130
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):

@@ -11,7 +11,7 @@ from typing import Any
 from bothways.config import ExtendConfig
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder
-from bothways.record_files import INPUT_SUFFIXES
+from bothways.record_files import INPUT_SUFFIXES, ParagraphReader
 from bothways.shipped import model_folder
 from bothways.text_files import list_files, read_lines
 from bothways.tokenization.extension import (
@@ -54,7 +54,8 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
     words: list[str] = []
     if config.files:
         files = list_files(config.files, INPUT_SUFFIXES)
-        counts = count_file_words(files, tokenizer, config.workers, field=config.text_field)
+        reader = ParagraphReader(config.text_field, config.broken, config.max_line_mib)
+        counts = count_file_words(files, tokenizer, config.workers, reader)
         words = choose_words(
             tokenizer,
             counts,

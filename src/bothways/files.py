@@ -66,11 +66,11 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """:func:`write_bytes` for indented JSON with a final newline.
+    """:func:`write_bytes` for indented JSON with a final newline; paths are written as text.
 
     File names that are not UTF-8, which Python represents with surrogates, are escaped.
     """
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=os.fspath) + "\n"
     write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -14,6 +15,8 @@ import pyarrow.parquet as pq
 from bothways.errors import InputError
 from bothways.text_files import (
     COMPRESSED,
+    REPLACE_BROKEN,
+    REPLACEMENT,
     SUFFIXES,
     bytes_read,
     explain_read_errors,
@@ -25,7 +28,7 @@ _JSON_SUFFIXES = tuple(
     name + ending for name in (".jsonl", ".ndjson") for ending in ("", *COMPRESSED)
 )
 INPUT_SUFFIXES = (*SUFFIXES, *_JSON_SUFFIXES, ".parquet")
-"""Endings of the files that :func:`read_paragraphs` and `bothways corpus` look for in folders."""
+"""Endings of the files that :class:`ParagraphReader` and `bothways corpus` look for in folders."""
 
 Kind = Literal["text", "json", "parquet"]
 ROWS = 256
@@ -120,48 +123,89 @@ def _check_column(schema: pa.Schema, path: Path, column: str) -> None:
         )
 
 
-def read_paragraphs(path: Path, field: str, on_read: Callable[[int], None]) -> Iterator[str]:
-    """The lines of a text file, or those of the texts of a file of records.
+@dataclass
+class ParagraphReader:
+    """Reads the lines of text files, and those of the texts in files of records.
 
-    Args:
-        path: text, JSON lines or Parquet, by its name.
+    Attributes:
         field: of JSON objects, or column of Parquet, that holds the text.
-        on_read: called from time to time with the number of bytes on disk read so far.
-
-    Raises:
-        InputError: with file and line: what :func:`bothways.text_files.read_lines` refuses, and
+        broken: ``stop`` at invalid input, or ``replace`` broken characters by U+FFFD and leave out
             records without a text.
+        max_line_mib: longest line accepted, in MiB.
+        broken_lines: how many lines and records were mended or left out.
     """
-    kind = kind_of(path)
-    if kind == "parquet":
-        yield from _read_column(path, field, on_read)
-        return
-    for number, line in read_lines(path, on_read=on_read):
-        if kind == "text":
-            yield line
-        elif line.strip():
-            try:
-                yield from _lines(json_field(line, field))
-            except ValueError as error:
-                raise InputError(f"{error}.", path=path, line=number) from None
 
+    field: str = "text"
+    broken: Literal["stop", "replace"] = "stop"
+    max_line_mib: float = 10.0
+    broken_lines: int = 0
 
-def _read_column(path: Path, column: str, on_read: Callable[[int], None]) -> Iterator[str]:
-    row = 0
-    with explain_read_errors(path, lambda: row), path.open("rb") as disk:
-        for texts, _ in parquet_batches(disk, path, column):
-            for text in texts.to_pylist():
-                row += 1
+    def read(self, path: Path, on_read: Callable[[int], None]) -> Iterator[str]:
+        """The lines of a file: text, JSON lines or Parquet, by its name.
+
+        Args:
+            path: the file.
+            on_read: called from time to time with the number of bytes on disk read so far.
+
+        Raises:
+            InputError: with file and line: what :func:`bothways.text_files.read_lines` refuses, and
+                records without a text.
+        """
+        kind = kind_of(path)
+        if kind == "parquet":
+            yield from self._read_column(path, on_read)
+            return
+        lines = read_lines(
+            path,
+            max_line_mib=self.max_line_mib,
+            on_read=on_read,
+            on_broken=self._count if self.broken == "replace" else None,
+            remedy=REPLACE_BROKEN,
+        )
+        for number, line in lines:
+            if kind == "text":
+                yield line
+            elif line.strip():
                 try:
-                    if text is None:
-                        raise ValueError(f"column {column!r} is null")
-                    yield from _lines(text.decode())
+                    text = json_field(line, self.field)
                 except ValueError as error:
-                    raise InputError(f"{error}.", path=path, line=row) from None
-            on_read(bytes_read(disk))
+                    self._refuse(f"{error}", path, number)
+                else:
+                    yield from self._lines(text, path, number)
 
+    def _read_column(self, path: Path, on_read: Callable[[int], None]) -> Iterator[str]:
+        row = 0
+        with explain_read_errors(path, lambda: row), path.open("rb") as disk:
+            for texts, _ in parquet_batches(disk, path, self.field):
+                for text in texts.to_pylist():
+                    row += 1
+                    if text is None:
+                        self._refuse(f"column {self.field!r} is null", path, row)
+                        continue
+                    try:
+                        decoded = text.decode()
+                    except UnicodeDecodeError as error:
+                        self._refuse(f"the text is not UTF-8 at byte {error.start}", path, row)
+                        decoded = text.decode("utf-8", "replace")
+                    yield from self._lines(decoded, path, row)
+                on_read(bytes_read(disk))
 
-def _lines(text: str) -> list[str]:
-    if "\0" in text or SURROGATES.search(text):
-        raise ValueError("the text has a NUL character or half a surrogate pair")
-    return text.split("\n")
+    def _lines(self, text: str, path: Path, number: int) -> list[str]:
+        if "\0" in text or SURROGATES.search(text):
+            self._refuse("the text has a NUL character or half a surrogate pair", path, number)
+            text = SURROGATES.sub(REPLACEMENT, text.replace("\0", REPLACEMENT))
+        return text.split("\n")
+
+    def _count(self) -> None:
+        self.broken_lines += 1
+
+    def _refuse(self, reason: str, path: Path, number: int) -> None:
+        """Stop at a broken record, or count it."""
+        if self.broken == "stop":
+            raise InputError(
+                f"{reason}. Repair it, or give --broken replace, which leaves such lines out and "
+                "puts U+FFFD for broken characters.",
+                path=path,
+                line=number,
+            )
+        self._count()

@@ -36,9 +36,12 @@ LONGEST_TEXT_MIB = 1.0
 """Limit for a line that a model is to label, embed or search for an answer: a novel. Encoding it
 takes a hundred times its size."""
 _BREAK_UP = ", the limit for a text that a model reads. Break it up, or remove it."
+REPLACEMENT = "\ufffd"
+"""Stands for what cannot be decoded."""
+REPLACE_BROKEN = ". Or give --broken replace, which puts U+FFFD for such bytes and characters."
 _NO_TEXT = (
     ", so this is most likely not text. Remove the line or the file, or break the line up "
-    "(`bothways corpus` accepts longer ones with --max_line_mib)."
+    "(`bothways vocab` and `bothways corpus` accept longer ones with --max_line_mib)."
 )
 
 # Text by its name, vocabulary by its neighbours: the files of a tokenizer in a folder of texts.
@@ -88,6 +91,8 @@ def read_lines(
     max_line_mib: float = 10.0,
     on_read: Callable[[int], None] | None = None,
     too_long: str = _NO_TEXT,
+    on_broken: Callable[[], None] | None = None,
+    remedy: str = "",
 ) -> Iterator[tuple[int, str]]:
     """Stream a file's lines.
 
@@ -96,6 +101,9 @@ def read_lines(
         max_line_mib: longest line accepted, in MiB of UTF-8; never more than this is held.
         on_read: called from time to time with the number of bytes on disk read so far.
         too_long: the end of the message about a line that is too long: the reason and the remedy.
+        on_broken: called for each line with broken UTF-8 or NUL characters, which become U+FFFD; if
+            not given, such a line is an error.
+        remedy: ends the message about such a line.
 
     Yields:
         Line number from 1, and the text without its line end (LF or CRLF) and without a byte
@@ -112,7 +120,9 @@ def read_lines(
         decompressed(path, disk) as file,
     ):
         limit = int(max_line_mib * 2**20)
-        for number, text in _decode_lines(file, path, limit, too_long):
+        for number, text in _decode_lines(
+            file, path, limit, too_long, on_broken=on_broken, remedy=remedy
+        ):
             yield number, text
             if on_read and number % _LINES_PER_REPORT == 0:
                 on_read(bytes_read(disk))
@@ -149,11 +159,29 @@ def decode_texts(file: BinaryIO, source: str) -> Iterator[tuple[int, str]]:
 
 
 def _decode_lines(
-    file: BinaryIO | BufferedIOBase, source: str | Path, limit: int, too_long: str
+    file: BinaryIO | BufferedIOBase,
+    source: str | Path,
+    limit: int,
+    too_long: str,
+    *,
+    on_broken: Callable[[], None] | None = None,
+    remedy: str = "",
 ) -> Iterator[tuple[int, str]]:
     # Two bytes more than the limit leave room for CRLF.
     for number, line in enumerate(iter(partial(file.readline, limit + 2), b""), start=1):
-        yield number, decode_line(line, source, number, limit, too_long)
+        try:
+            yield number, decode_line(line, source, number, limit, too_long, remedy)
+        except InputError:
+            if on_broken is None or len(line) > limit + 1:
+                raise
+            on_broken()
+            yield number, replace_broken(line, number)
+
+
+def replace_broken(line: bytes, number: int) -> str:
+    """A line's text with U+FFFD for broken UTF-8 and NUL characters."""
+    body = line.removesuffix(b"\n").removesuffix(b"\r").removeprefix(BOM if number == 1 else b"")
+    return body.decode("utf-8", "replace").replace("\0", REPLACEMENT)
 
 
 @contextlib.contextmanager
@@ -226,7 +254,12 @@ def _is_vocabulary(file: Path) -> bool:
 
 
 def decode_line(
-    line: bytes, path: str | Path, number: int, limit: int, too_long: str = _NO_TEXT
+    line: bytes,
+    path: str | Path,
+    number: int,
+    limit: int,
+    too_long: str = _NO_TEXT,
+    remedy: str = "",
 ) -> str:
     """Decode one line.
 
@@ -235,7 +268,7 @@ def decode_line(
         path: the file, for messages.
         number: of the line, from 1.
         limit: longest line accepted, in bytes.
-        too_long: as for :func:`read_lines`.
+        too_long, remedy: as for :func:`read_lines`.
 
     Raises:
         InputError: the line is too long, is not UTF-8, or has a NUL character.
@@ -253,15 +286,16 @@ def decode_line(
         offset = error.start + (len(BOM) if number == 1 and line.startswith(BOM) else 0)
         raise InputError(
             f"not UTF-8: byte 0x{body[error.start]:02x} at byte {offset} of the line (from 0). "
-            "Remove the line, or convert the file from its own encoding, for instance: "
-            "iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW",
+            "Remove the line; or, if the whole file is in another encoding, convert it, such as "
+            f"by iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW{remedy}",
             path=path,
             line=number,
         ) from error
     if "\0" in text:
         raise InputError(
             f"NUL character at character {text.index(chr(0))} of the line (from 0), so this is "
-            "most likely not text. Remove the file, or the characters: tr -d '\\000' < OLD > NEW",
+            "most likely not text. Remove the file, or the characters: "
+            f"tr -d '\\000' < OLD > NEW{remedy}",
             path=path,
             line=number,
         )

@@ -309,14 +309,14 @@ def evaluate_pretraining(
 
 
 def _pretraining_recipe(loaded: Loaded) -> PretrainConfig:
-    """The kinds of pairs and masking that a model was pre-trained with; if its folder does not
-    record them, the paper's, or single segments for a model without a next-sentence head."""
+    """The kind of pairs that a model was pre-trained with; if its folder does not record it, the
+    paper's, or single segments for a model without a next-sentence head. Masks are the original's
+    whatever it was trained with, so that models compare."""
     default = "single" if loaded.model.next_sentence is None else "next"
     pairs = PairOptions(kind=loaded.about.get("pairs", default))
-    ltr, masking = loaded.model.config.left_to_right, loaded.about.get("masking", "pieces")
-    return PretrainConfig(
-        pairs=pairs, masking=MaskOptions(kind="left_to_right" if ltr else masking)
-    )
+    ltr = loaded.model.config.left_to_right
+    masking = MaskOptions(kind="left_to_right") if ltr else MaskOptions()
+    return PretrainConfig(pairs=pairs, masking=masking)
 
 
 def convert(config: ConvertConfig) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 import typing
 from collections.abc import Mapping
 from dataclasses import field
@@ -43,7 +44,7 @@ def free(default: T) -> T:
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A config dataclass as plain JSON-able dictionaries and lists."""
-    value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
+    value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config), default=os.fspath))
     return value
 
 
@@ -86,9 +87,9 @@ def to_dict_value(value: Any) -> Any:
     """A field's value as plain JSON-able data."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return to_dict(value)
-    if isinstance(value, tuple):
+    if isinstance(value, (tuple, list)):
         return [to_dict_value(item) for item in value]
-    return value
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def fingerprint(config: Any) -> str:

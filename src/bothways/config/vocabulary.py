@@ -66,6 +66,15 @@ class VocabularyConfig(LearningOptions):
     """Files, folders or globs to evaluate the vocabulary on; not used for learning."""
     text_field: str = free("text")
     """JSON field or Parquet column that holds the text."""
+    broken: Literal["stop", "replace"] = free("stop")
+    """Invalid input. stop: report the first as an error. replace: put U+FFFD for bad bytes and
+    NULs, and leave out JSON lines and rows without text."""
+    max_line_mib: float = free(10.0)
+    """Maximum size of a line in MiB; a longer one is an error, because it is rarely text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("max_line_mib", self.max_line_mib, 0.001)
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,11 @@ class ExtendConfig:
     split into many pieces are added."""
     text_field: str = free("text")
     """JSON field or Parquet column that holds the text."""
+    broken: Literal["stop", "replace"] = free("stop")
+    """Invalid input. stop: report the first as an error. replace: put U+FFFD for bad bytes and
+    NULs, and leave out JSON lines and rows without text."""
+    max_line_mib: float = free(10.0)
+    """Maximum size of a line in MiB; a longer one is an error, because it is rarely text."""
     most: int = 1000
     """Maximum number of words added from --files."""
     min_pieces: int = 3
@@ -99,5 +113,6 @@ class ExtendConfig:
         require("most", self.most, 1)
         require("min_pieces", self.min_pieces, 2)
         require("min_count", self.min_count, 1)
+        require("max_line_mib", self.max_line_mib, 0.001)
         if self.workers != -1:
             require("workers", self.workers, 1)

@@ -10,15 +10,19 @@ from bothways.config import CorpusConfig
 from bothways.corpus.sources import Block
 from bothways.errors import InputError
 from bothways.record_files import SURROGATES, json_field
-from bothways.text_files import BOM, decode_line, line_too_long
+from bothways.text_files import (
+    BOM,
+    REPLACE_BROKEN,
+    REPLACEMENT,
+    decode_line,
+    line_too_long,
+)
 
 LISTED = 20
 """How many broken lines are listed; all are counted."""
 
 Document = tuple[bool, list[str]]
 """Whether it continues the previous document, and its paragraphs, stripped."""
-
-_REPLACEMENT = "\ufffd"
 
 
 @dataclass
@@ -129,7 +133,8 @@ class _BlockReader:
 
     def _line(self, line: bytes, number: int) -> str:
         try:
-            return decode_line(line, self.block.source, number, self.limit)
+            source, limit = self.block.source, self.limit
+            return decode_line(line, source, number, limit, remedy=REPLACE_BROKEN)
         except InputError:
             if self.config.broken == "stop" or len(line) > self.limit + 1:
                 raise
@@ -138,8 +143,8 @@ class _BlockReader:
 
     def _replace_broken(self, text: str, original: bytes, number: int) -> str:
         """Replace characters that cannot be text, and count all U+FFFD not in the original."""
-        text = SURROGATES.sub(_REPLACEMENT, text.replace("\0", _REPLACEMENT))
-        replaced = text.count(_REPLACEMENT) - original.count(_REPLACEMENT.encode())
+        text = SURROGATES.sub(REPLACEMENT, text.replace("\0", REPLACEMENT))
+        replaced = text.count(REPLACEMENT) - original.count(REPLACEMENT.encode())
         self.broken.replaced(self.block.source, number, replaced)
         return text
 

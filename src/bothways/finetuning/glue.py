@@ -108,7 +108,10 @@ def _choose_tasks(config: GlueConfig) -> tuple[dict[str, FinetuneConfig], list[s
             notes += [f"{name}: {file} does not exist and is skipped" for file in missing.values()]
             tasks[name] = recipe
     if not tasks:
-        raise InputError("no GLUE task has its train and dev file here.", path=config.data)
+        looked = "; ".join(notes[:3])
+        raise InputError(
+            f"no GLUE task has its train and dev file here ({looked} ...).", path=config.data
+        )
     folders = [recipe.run for recipe in tasks.values()]
     if len(set(folders)) < len(folders):
         raise ConfigError(f"tasks: {', '.join(tasks)} would share run folders; rename a file.")

@@ -10,12 +10,9 @@ from bothways.config import FinetuneConfig
 from bothways.errors import InputError
 from bothways.finetuning.extra_files import ExtraFiles, check_files, read_extra_files
 from bothways.model.folder import Loaded
-from bothways.prediction.predict import check_length, check_segments
+from bothways.prediction.predict import check_length, check_segments, unknown_notes
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.task import EncodedFile, Task
-
-# A larger share of [UNK] means that the vocabulary is for another language or script.
-_MANY_UNKNOWN = 0.05
 
 
 @dataclass(frozen=True)
@@ -65,11 +62,7 @@ def load_data(config: FinetuneConfig, loaded: Loaded) -> FinetuningData:
             "task.spans.misaligned to search, or correct the file.",
             path=options.train,
         )
-    unknown = float((encoded.examples.tokens == loaded.tokenizer.unk_id).mean())
-    if unknown > _MANY_UNKNOWN:
-        note = (
-            f"{Path(options.train).name}: {unknown:.0%} of the tokens are [UNK]: the vocabulary of "
-            f"{config.model} does not suit this text"
-        )
-        encoded = replace(encoded, notes=(*encoded.notes, note))
+    encoded = replace(
+        encoded, notes=(*encoded.notes, *unknown_notes(loaded.tokenizer, encoded.examples, train))
+    )
     return FinetuningData(task, encoded, encode(dev), extra)

@@ -5,6 +5,7 @@ N texts, R rows of outputs (one per token that the head reads), C outputs of the
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,9 +28,14 @@ from bothways.tasks.lines import listed
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.questions import Questions
 from bothways.tasks.spans import Answer, SpanTask
-from bothways.tasks.task import EncodedFile, Outputs, Task, read_outputs
+from bothways.tasks.task import EncodedFile, Labelled, Outputs, Task, read_outputs
 from bothways.tasks.texts import ClassificationTask, TextTask
+from bothways.text_files import COMPRESSED
 from bothways.tokenization.normalization import check_texts
+from bothways.tokenization.tokenizer import Tokenizer
+
+# A larger share of [UNK] means that the vocabulary is for another language or script.
+_MANY_UNKNOWN = 0.05
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ def predict_choices(
     for number, options in enumerate(choices, start=1):
         check_texts(options)
         if len(options) < 2:
-            raise InputError(f"text {number} has {len(options)} choices; give two or more.")
+            raise InputError(f"text {number} has fewer than two choices; give two or more.")
     check_segments(loaded.model, pair=True)
     length = choose_length(loaded, length)
     examples = encode_choices(loaded.tokenizer, contexts, choices, length=length)
@@ -266,7 +272,25 @@ def encode_file(
     task = type(task).define(task.options, rows)
     reading = task.for_measuring()
     file = reading.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
-    return task, replace(file, notes=(*notes, *file.notes))
+    unknown = unknown_notes(loaded.tokenizer, file.examples, rows)
+    return task, replace(file, notes=(*notes, *file.notes, *unknown))
+
+
+def unknown_notes(tokenizer: Tokenizer, examples: Examples, rows: Labelled) -> tuple[str, ...]:
+    """A note if much of a file is [UNK], and whether that is because its text is decomposed."""
+    unknown = float((examples.tokens == tokenizer.unk_id).mean()) if len(examples.tokens) else 0.0
+    if unknown <= _MANY_UNKNOWN:
+        return ()
+    reason = "the model's vocabulary does not suit this text"
+    if not rows.path.name.endswith(COMPRESSED):
+        with rows.path.open("rb") as file:
+            beginning = file.read(2**16).decode("utf-8", errors="ignore")
+        if not unicodedata.is_normalized("NFC", beginning):
+            reason = (
+                "its characters are decomposed (Unicode NFD), and the vocabulary's are not; "
+                "convert the file to NFC"
+            )
+    return (f"{rows.path.name}: {unknown:.0%} of the tokens are [UNK]: {reason}",)
 
 
 def task_for_file(

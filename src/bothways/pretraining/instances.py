@@ -119,8 +119,9 @@ def store_problem(store: TokenStore, kind: PairKind) -> str:
     """Why a store gives no instance of this kind, with the remedy; empty if it gives some."""
     if store.split == "heldout" and not store.documents:
         return (
-            "no document in the held-out part of the corpus; build it with --heldout above 0, or "
-            "measure on another corpus."
+            "no document in the held-out part of the corpus; build it from more documents or with "
+            "a larger share (--heldout; of few documents, none may be selected), or measure on "
+            "another corpus."
         )
     part = f"{store.documents} document(s) in the {store.split} part of the corpus"
     if kind == "next" and store.documents < 2:

@@ -270,7 +270,7 @@ def _choices(values: list[str], options: TaskOptions, path: Path, line: int) -> 
         choices = _json_list(choices[0], options.choices[0], path, line)
     problem = ""
     if len(choices) < 2:
-        problem = f"has {len(choices)} choices ({options.choices[0]}); two or more are needed."
+        problem = f"has fewer than two choices ({options.choices[0]}); two or more are needed."
     elif options.labels and len(choices) > len(options.labels):
         problem = f"has {len(choices)} choices, but task.labels names {len(options.labels)}."
     for i, text in enumerate(choices):

@@ -63,6 +63,12 @@ class Sentences:
         return bool(self.documents) and self.documents[-1] > 0
 
 
+_RUNNING_TEXT = (
+    "one word per line is expected, with blank lines between sentences. Running text is tagged by "
+    "`bothways predict MODEL < FILE`"
+)
+
+
 @dataclass
 class _SentenceCollector:
     """The sentences of a file read so far, and the words of the current one."""
@@ -116,6 +122,8 @@ def read_sentences(path: Path, options: TaggingOptions, *, labelled: bool) -> Se
     if not collected.words:
         raise InputError("has no sentences; it needs one word per line.", path=path)
     has_tags = _column_numbers(columns, options)[1] is not None
+    if not labelled and columns > 1 and _looks_like_text(collected):
+        raise InputError(f"{_RUNNING_TEXT}.", path=path)
     sentences = Sentences(
         path,
         collected.words,
@@ -126,6 +134,13 @@ def read_sentences(path: Path, options: TaggingOptions, *, labelled: bool) -> Se
         separator=separator,
     )
     return _with_scheme(sentences, options) if labelled else sentences
+
+
+def _looks_like_text(collected: _SentenceCollector) -> bool:
+    """Whether lines of several words were taken for words with further columns."""
+    last_column = {tag for tags in collected.tags for tag in tags}
+    single = all(len(words) == 1 for words in collected.words)
+    return single and not any(tag == "O" or "-" in tag for tag in last_column)
 
 
 def _content_lines(path: Path, options: TaggingOptions) -> Iterator[tuple[int, str]]:
@@ -160,6 +175,8 @@ def _word_and_tag(
             f"but the lines before have {columns} (a comment? task.tagging.comment names how such "
             "lines begin)"
         )
+        if not labelled:
+            problem = f"but the lines before have {columns}; {_RUNNING_TEXT}"
         if len(values) == columns:
             name, column = ("word", options.word) if word is None else ("tag", options.tag)
             problem = f"so there is no column {column} for the {name} (task.tagging.{name})"

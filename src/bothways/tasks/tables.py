@@ -163,7 +163,9 @@ def _columns_by_name(path: Path, names: list[str], header: list[str]) -> list[in
         raise InputError(
             f"the header {problem} the column {name!r}; the columns are {listed(header)}."
             f"{did_you_mean(name, header) if name not in header else ''} (If line 1 is already "
-            "an example, set task.header to false and name columns by number, from 0.)",
+            "an example, set task.header to false and name columns by number, from 0; `predict` "
+            "and `evaluate` take such settings from --task FILE.yaml, and `predict` plain texts, "
+            "one per line, from standard input.)",
             path=path,
             line=1,
         )

@@ -11,7 +11,7 @@ from typing import Any
 from bothways.config import VocabularyConfig
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder, refuse_working_folder, write_json
-from bothways.record_files import INPUT_SUFFIXES, kind_of, read_paragraphs
+from bothways.record_files import INPUT_SUFFIXES, ParagraphReader, kind_of
 from bothways.text_files import explain_read_errors, list_files
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
@@ -53,7 +53,8 @@ def learn_from_files(
     heldout = []
     if config.heldout:
         heldout = list_files(config.heldout, INPUT_SUFFIXES, besides=config.out)
-    lines = read_all(files, config.text_field, progress)
+    reader = ParagraphReader(config.text_field, config.broken, config.max_line_mib)
+    lines = read_all(files, reader, progress)
     first = next((line for line in lines if line.strip()), None)
     if first is None:
         raise InputError(f"no text in {', '.join(config.files)}: every file is empty or blank.")
@@ -64,10 +65,10 @@ def learn_from_files(
 
     learned = learn(chain([first], lines), config, on_merge)
     report = _report(learned, config)
+    if reader.broken_lines:
+        report["learned_from"]["broken_lines"] = reader.broken_lines
     if heldout:
-        counts = count_file_words(
-            heldout, learned.tokenizer, config.workers, field=config.text_field
-        )
+        counts = count_file_words(heldout, learned.tokenizer, config.workers, reader)
         report["heldout"] = measure(learned.tokenizer, counts)
     with new_folder(out) as folder:
         learned.tokenizer.save(folder)
@@ -107,7 +108,10 @@ def measure(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, Any]:
 
 
 def count_file_words(
-    files: Sequence[Path], tokenizer: Tokenizer, workers: int, *, field: str = "text"
+    files: Sequence[Path],
+    tokenizer: Tokenizer,
+    workers: int,
+    reader: ParagraphReader | None = None,
 ) -> dict[str, int]:
     """The words of files, split by the tokenizer's rules: sorted, with counts.
 
@@ -115,17 +119,19 @@ def count_file_words(
         files: text, JSON lines or Parquet.
         tokenizer: gives the rules.
         workers: number of processes; -1 for one per core.
-        field: JSON field or Parquet column that holds the text.
+        reader: of the files; by default strict, with the texts of records under ``text``.
 
     Raises:
         ConfigError: the tokenizer's normalisation is neither preset.
     """
     rules = tokenizer.rules
-    with count_chunks(read_all(files, field), workers=workers) as chunks:
+    with count_chunks(read_all(files, reader or ParagraphReader()), workers=workers) as chunks:
         return count_words(chunks, rules, workers=workers)
 
 
-def read_all(files: Sequence[Path], field: str, progress: Progress | None = None) -> Iterator[str]:
+def read_all(
+    files: Sequence[Path], reader: ParagraphReader, progress: Progress | None = None
+) -> Iterator[str]:
     """The lines or texts of all files; ``progress`` is called with the bytes read."""
     total = 0
     for path in files:
@@ -142,7 +148,7 @@ def read_all(files: Sequence[Path], field: str, progress: Progress | None = None
             if progress:
                 progress("reading", finished + done, total)
 
-        yield from read_paragraphs(path, field, on_read)
+        yield from reader.read(path, on_read)
         finished += read
 
 

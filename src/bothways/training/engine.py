@@ -167,5 +167,5 @@ class Trainer(Generic[M]):
 def _diverged(step: int, gradient: str) -> DivergenceError:
     return DivergenceError(
         f"step {step + 1}: the gradient is {gradient}; training diverged. Lower the learning rate "
-        "(optimizer.lr) or lengthen optimizer.warmup, in a new run folder (--run)."
+        "(optimizer.lr; of `glue` and `features`, --lr) or lengthen the warm-up, in a new folder."
     )
