@@ -343,8 +343,13 @@ def task_for_file(
                 "answers are compared as in fine-tuning (convention squad); `bothways score "
                 "--convention korean` compares saved predictions by character",
             )
-        learned = {"long": trained.long, "windows": trained.windows, "spans": trained.spans}
-        options = replace(options, tagging=tagging, **learned)
+        options = replace(
+            options,
+            long=trained.long,
+            windows=trained.windows,
+            spans=trained.spans,
+            tagging=tagging,
+        )
     return type(task)(options), notes
 
 

@@ -189,11 +189,10 @@ def check_texts(a: Sequence[str], b: Sequence[str] | None = None) -> None:
         InputError: a single string, no list, something in it that is not a string, or the numbers
             of A and B differ.
     """
-    for texts, what in ((a, "text"), (b, "second text")):
+    given = [(a, "text")] if b is None else [(a, "text"), (b, "second text")]
+    for texts, what in given:
         if isinstance(texts, str):
             raise InputError(f"{texts[:40]!r} is a single text; give a list of texts.")
-        if texts is None and what == "second text":
-            continue
         if not hasattr(texts, "__len__"):
             raise InputError(f"a list of texts is needed, not a {type(texts).__name__}.")
         if not all(isinstance(text, str) for text in texts):
