@@ -34,7 +34,7 @@ from transformers import (
 
 from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
 from bothways.finetuning.finetune import finetune
-from bothways.tasks.catalogue import task as declared_task
+from bothways.tasks.catalogue import task_recipe
 from bothways.training.schedules import learning_rate
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "rte", "wnli")
@@ -86,7 +86,7 @@ def _arguments() -> argparse.Namespace:
 
 def _recipe(options: argparse.Namespace) -> FinetuneConfig:
     """The declared task with these settings, measured on dev only."""
-    return declared_task(
+    return task_recipe(
         options.task,
         data=options.glue,
         model=options.model,

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from bothways.config import MaskOptions, OptimizerOptions, PairOptions, Phase, SizeOptions
 from bothways.corpus.store import TokenStore
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.pretraining.batches import PairBatches, prefetch
 from bothways.pretraining.objective import measure, pretraining_loss
-from bothways.training.engine import Trainer
 from bothways.training.plots import plot_panels
 from bothways.training.precision import DTYPES
 from bothways.training.runtime import set_threads
+from bothways.training.trainer import Trainer
 
 # By name: kernels, dropout, key of the dropout masks. Runs are made in this order.
 RUNS = {
@@ -99,7 +99,9 @@ def _train(options: argparse.Namespace, kernels: str, dropout: float, key: int) 
     """One run: its loss at every step, and on held-out text at the end."""
     store = TokenStore.open(options.corpus)
     size = SizeOptions(size=options.size, dropout=dropout, attention_dropout=dropout)
-    model = Bert(size.resolve(store.tokenizer.vocab_size), pretraining=True, seed=0)
+    model = Bert(
+        size.resolve(store.tokenizer.vocab_size), masked_lm=True, next_sentence=True, seed=0
+    )
     model.shared.fast = kernels == "fast"
     dtype = DTYPES[options.precision]
     # The trainer's seed keys the dropout masks and nothing else.

@@ -25,11 +25,11 @@ from tokenizers.trainers import WordPieceTrainer
 from bothways.config import LearningOptions
 from bothways.record_files import ParagraphReader
 from bothways.text_files import list_files
+from bothways.tokenization.build import count_file_words, measure, read_all
 from bothways.tokenization.learning import learn_from_words
 from bothways.tokenization.normalization import Rules, count_letters, normalizer, word_splitter
 from bothways.tokenization.pieces import SPECIAL_PIECES, UNK
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.tokenization.vocabulary import count_file_words, measure, read_all
 
 WAYS: dict[str, dict[str, Any]] = {
     "wordpiece, likelihood": {"score": "likelihood"},

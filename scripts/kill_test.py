@@ -30,7 +30,7 @@ from pathlib import Path
 from bothways.config import CorpusConfig, VocabularyConfig
 from bothways.corpus.build import build_corpus
 from bothways.files import sha256
-from bothways.tokenization.vocabulary import learn_from_files
+from bothways.tokenization.build import build_vocabulary
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.precision import choose_precision
 
@@ -112,7 +112,7 @@ def prepare(folder: Path, steps: int) -> None:
     """Make the text, vocabulary, corpus and recipe of the runs."""
     text, vocabulary = str(folder / "text.txt"), str(folder / "vocabulary")
     write_text(Path(text), documents=60)
-    learn_from_files(VocabularyConfig(files=(text,), out=vocabulary, size=1000))
+    build_vocabulary(VocabularyConfig(files=(text,), out=vocabulary, size=1000))
     corpus = str(folder / "corpus")
     build_corpus(CorpusConfig(files=(text,), tokenizer=vocabulary, out=corpus, heldout=0.1))
     (folder / "recipe.yaml").write_text(RECIPE % (steps, *snapshot_steps(steps)), encoding="utf-8")

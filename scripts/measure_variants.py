@@ -16,12 +16,12 @@ from dataclasses import replace
 import numpy as np
 
 from bothways.config import OptimizerOptions, SizeOptions
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.tasks.examples import Examples, TaskBatch
 from bothways.tasks.task import task_loss
-from bothways.training.engine import Trainer
 from bothways.training.precision import DTYPES
 from bothways.training.runtime import set_threads
+from bothways.training.trainer import Trainer
 
 SEQUENCES, SHORTEST, LONGEST, VOCABULARY = 32, 10, 60, 16_384
 WARM_UP = 2

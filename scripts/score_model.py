@@ -22,12 +22,12 @@ from typing import Any
 from bothways.config import FinetuneConfig, SplitConfig
 from bothways.files import sha256, write_json, write_text
 from bothways.finetuning.finetune import finetune
-from bothways.finetuning.report import SeedResult
+from bothways.finetuning.results import SeedResult
 from bothways.finetuning.run_setup import model_digest
+from bothways.model.bert import Bert
 from bothways.model.folder import Loaded, load_model, save_model
-from bothways.model.heads import Bert
 from bothways.model.priming import prime_first_layer
-from bothways.tasks.catalogue import task as declared_task
+from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.split import split
 from bothways.training.runfolder import versions
 
@@ -136,15 +136,15 @@ def _recipe(name: str, options: argparse.Namespace) -> FinetuneConfig:
     data = getattr(options, TASKS[name][0])
     if name in ("squad", "squad2"):
         files = {"task.train": "train.json", "task.dev": "dev.json", "task.measure": ["test.json"]}
-        recipe = declared_task(name, data=str(data), **files)
+        recipe = task_recipe(name, data=str(data), **files)
     elif name == "qnli":  # without its training file: train on four fifths of dev
         file = data / "QNLI" / "dev.tsv"
         parts = options.work / f"qnli-parts-{sha256(file)[:16]}"
         if not parts.exists():
             split(SplitConfig(file=str(file), out=str(parts / "QNLI"), by="sentence"))
-        recipe = declared_task("qnli", data=str(parts))
+        recipe = task_recipe("qnli", data=str(parts))
     else:
-        recipe = declared_task(name, data=str(data))
+        recipe = task_recipe(name, data=str(data))
     recipe = recipe.located()
     given = {n: getattr(options, n) for n in ("batch", "epochs", "dropout")}
     return dataclasses.replace(

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
+from bothways.model.bert import Bert
 from bothways.model.folder import save_model
-from bothways.model.heads import Bert
-from model_examples import small_config, small_tokenizer
+from model_examples import BOTH_HEADS, small_config, small_tokenizer
 
 VOCABULARY = 97
 SHAPE = (2, 32, 4, 64, VOCABULARY)
@@ -55,7 +55,7 @@ def pair_scores(folder: Path, count: int, seed: int, name: str) -> Path:
 
 def start_model(folder: Path) -> Path:
     """A model folder as pre-training leaves it."""
-    model = Bert(small_config(SHAPE), pretraining=True, seed=11)
+    model = Bert(small_config(SHAPE), **BOTH_HEADS, seed=11)
     save_model(folder / "model", model, small_tokenizer(VOCABULARY))
     return folder / "model"
 

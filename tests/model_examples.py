@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bothways.config import ModelConfig
 from bothways.model.batch import Inputs, collate
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -21,6 +21,7 @@ from bothways.tokenization.tokenizer import Tokenizer
 SHAPES = [(1, 16, 2, 64, 97), (2, 32, 4, 50, 128), (3, 24, 1, 96, 1001)]
 POSITIONS = 40
 LENGTHS = (9, 40, 1, 23, 2, 17)
+BOTH_HEADS: dict[str, Any] = {"masked_lm": True, "next_sentence": True}
 
 
 def small_config(

@@ -21,9 +21,9 @@ from bothways.config import (
     SizeOptions,
 )
 from bothways.model.weight_files import WEIGHTS
-from bothways.pretraining import run as module
-from bothways.training.engine import Trainer
+from bothways.pretraining import pretrain as module
 from bothways.training.monitor import METRICS, read_metrics
+from bothways.training.trainer import Trainer
 
 Make = Callable[..., PretrainConfig]
 STEPS = 30

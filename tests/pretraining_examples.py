@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from bothways.config import MaskOptions, ModelConfig, PairOptions, Phase
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.pretraining.batches import PairBatches
 from bothways.tokenization import Tokenizer
+from model_examples import BOTH_HEADS
 
 Documents = Sequence[Sequence[int]]  # tokens of each sentence of each document
 
@@ -87,7 +88,7 @@ def small_shape(*, dropout: float = 0.0, vocab_size: int = 38) -> ModelConfig:
 
 def small_model(*, dropout: float = 0.0, seed: int = 3) -> Bert:
     """One layer of 16 with both pre-training heads."""
-    return Bert(small_shape(dropout=dropout), pretraining=True, seed=seed)
+    return Bert(small_shape(dropout=dropout), **BOTH_HEADS, seed=seed)
 
 
 @contextlib.contextmanager

@@ -28,13 +28,14 @@ from bothways import cli
 from bothways.config import ModelConfig, OptimizerOptions, PretrainConfig
 from bothways.errors import RunError
 from bothways.model.batch import PretrainingBatch
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.options import load_recipe
-from bothways.pretraining import run as pretraining
+from bothways.pretraining import pretrain as pretraining
 from bothways.pretraining.objective import pretraining_loss
 from bothways.training import ranks as rank_module
-from bothways.training.engine import Trainer
 from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
+from bothways.training.trainer import Trainer
+from model_examples import BOTH_HEADS
 from pretraining_examples import memory_store, pair_batches
 
 Hook = Callable[[int, int], None]
@@ -143,7 +144,7 @@ def gradients(notes: Path) -> None:
 
     def trained(ranks: Ranks, parallel: Any) -> Trainer[PretrainingBatch]:
         trainer: Trainer[PretrainingBatch] = Trainer(
-            Bert(shape, pretraining=True, seed=3),
+            Bert(shape, **BOTH_HEADS, seed=3),
             OptimizerOptions(),
             total_steps=10,
             seed=5,

@@ -21,7 +21,7 @@ from bothways.config import BenchTrainConfig, MaskOptions, ModelConfig, SizeOpti
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
 from bothways.model.batch import IGNORE
-from bothways.model.cost import training_cost
+from bothways.model.flops import training_cost
 
 SMALL: dict[str, Any] = {
     "size": "tiny", "batch": 2, "length": 16, "vocab_size": 128, "rounds": 2, "threads": 1,

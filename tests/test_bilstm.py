@@ -15,19 +15,19 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from bothways.api import Model
 from bothways.config import FinetuneConfig, PretrainConfig, TaskOptions
 from bothways.errors import ConfigError, ModelError, RunError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.run_seed import new_model
 from bothways.model.batch import collate
+from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
-from bothways.model.heads import Bert
 from bothways.prediction.ensemble import load_ensemble
 from bothways.prediction.predict import evaluate_file, predict_texts
 from bothways.pretraining.start import starting_model
 from bothways.tasks.kinds import task_of
 from bothways.tasks.texts import ClassificationTask
-from bothways.use import Model
 from finetuning_examples import VOCABULARY, start_model, word_config, word_files
 from model_examples import POSITIONS, SHAPES, small_bert, small_config, small_tokenizer
 

@@ -15,7 +15,7 @@ from bothways.config import FinetuneConfig, to_dict
 from bothways.errors import ConfigError
 from bothways.finetuning.extra_files import part_name
 from bothways.options import parse
-from bothways.tasks.catalogue import GLUE, declared, recipe_of, show_tasks, task, task_files
+from bothways.tasks.catalogue import GLUE, declared, recipe_of, show_tasks, task_files, task_recipe
 from bothways.tasks.kinds import KINDS
 
 # Where the shared data has a task's files, and what its files are called there.
@@ -67,7 +67,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("name", sorted(declared()))
 def test_every_declaration_is_a_task(name: str) -> None:
-    config = task(name)
+    config = task_recipe(name)
     options = config.task
     assert options.train
     assert options.dev
@@ -87,7 +87,7 @@ def test_every_declaration_is_a_task(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(PLACES))
 def test_it_reads_the_real_files(name: str, shared_data: Callable[[str], Path]) -> None:
-    config = task(name, data=str(shared_data(PLACES[name])))
+    config = task_recipe(name, data=str(shared_data(PLACES[name])))
     options = config.located().task
     kind = KINDS[options.kind]
     there = 0
@@ -107,7 +107,7 @@ def test_it_reads_the_real_files(name: str, shared_data: Callable[[str], Path]) 
 
 
 def test_stsb_scores_are_from_0_to_5(shared_data: Callable[[str], Path]) -> None:
-    options = task("stsb", data=str(shared_data("glue"))).located().task
+    options = task_recipe("stsb", data=str(shared_data("glue"))).located().task
     kind = KINDS["regression"]
     rows = kind.read(Path(options.train), options, labelled=True)
     scores = kind.define(options, rows).targets(rows)  # type: ignore[attr-defined]
@@ -117,14 +117,16 @@ def test_stsb_scores_are_from_0_to_5(shared_data: Callable[[str], Path]) -> None
 def test_a_declaration_is_read_like_any_recipe(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(show_tasks("mnli"))
-    assert to_dict(task(str(own))) == to_dict(task("mnli"))
+    assert to_dict(task_recipe(str(own))) == to_dict(task_recipe("mnli"))
     # ... and what all options print to is a recipe again, lists of references included.
-    own.write_text(yaml.safe_dump(to_dict(task("mnli")), allow_unicode=True))
-    assert task(str(own)) == task("mnli")
+    own.write_text(yaml.safe_dump(to_dict(task_recipe("mnli")), allow_unicode=True))
+    assert task_recipe(str(own)) == task_recipe("mnli")
 
 
 def test_from_python() -> None:
-    config = bothways.task("rte", data="glue", run="r", seeds=(1, 2), **{"optimizer.lr": 1e-5})
+    config = bothways.task_recipe(
+        "rte", data="glue", run="r", seeds=(1, 2), **{"optimizer.lr": 1e-5}
+    )
     assert (config.task.name, config.data, config.seeds) == ("RTE", "glue", (1, 2))
     assert config.optimizer.lr == 1e-5
     assert config.optimizer.bias_correction, "what is not named keeps fine-tuning's default"
@@ -132,14 +134,16 @@ def test_from_python() -> None:
     assert located.task.dev == str(Path("glue/RTE/dev.tsv"))
     assert located.located() == located
     with pytest.raises(ConfigError, match=r"'epoch'; did you mean 'epochs'"):
-        task("rte", epoch=1)
+        task_recipe("rte", epoch=1)
 
 
 def test_absolute_names_do_not_move() -> None:
-    config = task("rte", data="glue", **{"task.dev": "/elsewhere/dev.tsv", "task.test": None})
+    config = task_recipe(
+        "rte", data="glue", **{"task.dev": "/elsewhere/dev.tsv", "task.test": None}
+    )
     assert config.located().task.dev == "/elsewhere/dev.tsv"
     assert config.located().task.test is None
-    assert task("rte").located().task.train == "RTE/train.tsv"
+    assert task_recipe("rte").located().task.train == "RTE/train.tsv"
 
 
 def test_names_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from bothways.finetuning import checkpoint as module
 from bothways.finetuning import epochs, run_seed
 from bothways.finetuning.checkpoint import FOLDER
 from bothways.finetuning.finetune import finetune
-from bothways.training.engine import Trainer
+from bothways.training.trainer import Trainer
 from finetuning_examples import FAST, start_model, word_config, word_files
 
 STEPS, EPOCHS = 12, 3  # of an epoch, and how many

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from bothways import cli
+from bothways.api import Model
 from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
 from bothways.errors import BothwaysError, ConfigError, InputError, ModelError
 from bothways.finetuning.finetune import finetune
+from bothways.model.bert import Bert
 from bothways.model.folder import Loaded, load_model, save_model
-from bothways.model.heads import Bert
 from bothways.prediction.predict import evaluate_file, predict_choices, predict_outputs
-from bothways.tasks.catalogue import task as declared
+from bothways.tasks.catalogue import task_recipe as declared
 from bothways.tasks.choice import ChoiceRows, ChoiceTask
 from bothways.tasks.task import EncodedFile
-from bothways.use import Model
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97

@@ -62,7 +62,7 @@ def test_the_examples_in_the_help_can_be_parsed(
         seen.append(config)
         return ""
 
-    stand_in(monkeypatch, "bothways.pretraining.run", "pretrain", note)
+    stand_in(monkeypatch, "bothways.pretraining.pretrain", "pretrain", note)
     stand_in(monkeypatch, "bothways.demo.run", "demo", note)
     examples = [line for line in cli.EXAMPLES.splitlines() if line.startswith("  bothways ")]
     assert len(examples) == 4
@@ -170,7 +170,7 @@ def test_errors_exit_1_without_a_traceback(
     def damaged(_: Any) -> None:
         raise StoreError("corpus/shard-3.arrow: 10 bytes short; build the corpus again.")
 
-    stand_in(monkeypatch, "bothways.pretraining.run", "pretrain", damaged)
+    stand_in(monkeypatch, "bothways.pretraining.pretrain", "pretrain", damaged)
     assert cli.main(["pretrain"]) == 1
     shown = capsys.readouterr()
     assert shown.err == (
@@ -188,7 +188,7 @@ def test_an_interruption_exits_130(
     def interrupted(_: Any) -> None:
         raise KeyboardInterrupt
 
-    stand_in(monkeypatch, "bothways.pretraining.run", "pretrain", interrupted)
+    stand_in(monkeypatch, "bothways.pretraining.pretrain", "pretrain", interrupted)
     assert cli.main(["pretrain"]) == 130
     assert (
         capsys.readouterr().err
@@ -212,7 +212,7 @@ def test_out_of_memory_says_what_to_do(
     def large(_: Any) -> None:
         raise error
 
-    stand_in(monkeypatch, "bothways.pretraining.run", "pretrain", large)
+    stand_in(monkeypatch, "bothways.pretraining.pretrain", "pretrain", large)
     assert cli.main(["pretrain"]) == 1
     assert "out of memory. What was saved before is kept" in capsys.readouterr().err
 
@@ -239,7 +239,7 @@ def test_a_defect_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: Any) -> None:
         raise ZeroDivisionError
 
-    stand_in(monkeypatch, "bothways.pretraining.run", "pretrain", broken)
+    stand_in(monkeypatch, "bothways.pretraining.pretrain", "pretrain", broken)
     with pytest.raises(ZeroDivisionError):
         cli.main(["pretrain"])
 
@@ -263,17 +263,17 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 
 @pytest.fixture
 def handed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the functions of bothways.verbs are called with."""
+    """What the functions of bothways.inference_verbs are called with."""
     seen: list[Any] = []
 
     def note(options: Any) -> str:
         seen.append(options)
         return "done"
 
-    module = types.ModuleType("bothways.verbs")
+    module = types.ModuleType("bothways.inference_verbs")
     for name in ("fill_mask", "next_sentence", "evaluate", "predict", "embed", "convert"):
         setattr(module, name, note)
-    monkeypatch.setitem(sys.modules, "bothways.verbs", module)
+    monkeypatch.setitem(sys.modules, "bothways.inference_verbs", module)
     return seen
 
 

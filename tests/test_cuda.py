@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bothways.api import load
 from bothways.config import (
     CheckpointOptions,
     ClockOptions,
@@ -28,17 +29,16 @@ from bothways.config import (
 from bothways.errors import RunError
 from bothways.model import encoder
 from bothways.model.batch import IGNORE, Inputs, PretrainingBatch, SelectedPositions, Spans
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.varlen import VarlenLayout, attend_varlen, why_not_varlen
 from bothways.pretraining.objective import measure, pretraining_loss
-from bothways.pretraining.run import pretrain
+from bothways.pretraining.pretrain import pretrain
 from bothways.training.device import choose_device, find_peak, peak_memory_note
-from bothways.training.engine import Trainer
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.precision import choose_precision
-from bothways.use import load
-from model_examples import random_inputs, randomise, small_bert, small_config
+from bothways.training.trainer import Trainer
+from model_examples import BOTH_HEADS, random_inputs, randomise, small_bert, small_config
 from pretraining_examples import memory_store, pair_batches, random_documents, small_model
 
 pytestmark = [
@@ -73,7 +73,7 @@ def close(found: Tensor, wanted: Tensor, share: float) -> None:
 
 def bf16_model(dropout: float = 0.0, *, left_to_right: bool = False) -> Bert:
     config = small_config(SHAPE, dropout=dropout, left_to_right=left_to_right)
-    model = small_bert(config, pretraining=True)
+    model = small_bert(config, **BOTH_HEADS)
     randomise(model)
     return model
 
@@ -216,7 +216,7 @@ def test_fused_cross_entropy(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 
 
 def train(steps: int, dtype: torch.dtype, *, dropout: float, on: torch.device = GPU) -> Any:
-    model = Bert(small_config(SHAPE, dropout=dropout), pretraining=True, seed=3).to(on)
+    model = Bert(small_config(SHAPE, dropout=dropout), **BOTH_HEADS, seed=3).to(on)
     trainer: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(lr=1e-3), total_steps=20, seed=3, dtype=dtype
     )
@@ -297,7 +297,7 @@ def run_config(corpus: Path, run: Path, steps: int, *, minutes: float = 5.0) -> 
 
 
 def test_a_run_is_continued_with_the_same_bits(tiny_corpus: Path, tmp_path: Path) -> None:
-    from bothways.pretraining import run as module
+    from bothways.pretraining import pretrain as module
 
     whole = pretrain(run_config(tiny_corpus, tmp_path / "whole", 8))
     records = [r for r in read_metrics(whole.run / METRICS) if "mfu" in r]

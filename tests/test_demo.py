@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from bothways.api import load
 from bothways.config import DemoConfig
 from bothways.demo import run as demo_run
 from bothways.demo.harvest import Document
 from bothways.demo.labelled import PACKAGES
 from bothways.errors import RunError
 from bothways.randomness import Purpose, below
-from bothways.use import load
 
 WORDS = (
     "the value of this option is read once and kept for later calls when no other name was given "

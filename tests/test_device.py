@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 import torch
 
+from bothways.api import load
 from bothways.config import OptimizerOptions
 from bothways.errors import ConfigError, RunError
 from bothways.model import encoder
 from bothways.model.batch import PretrainingBatch
-from bothways.model.cost import training_cost
-from bothways.model.heads import Bert, ClassifierHead, TokenHead
+from bothways.model.bert import Bert
+from bothways.model.flops import training_cost
+from bothways.model.heads import ClassifierHead, TokenHead
 from bothways.model.varlen import describe_attention
 from bothways.pretraining.batches import prefetch
 from bothways.pretraining.objective import measure, pretraining_loss
@@ -28,7 +30,7 @@ from bothways.pretraining.utilization import Utilization
 from bothways.tasks.examples import Examples, TaskBatch
 from bothways.tasks.task import task_loss
 from bothways.training import device as devices
-from bothways.training import engine
+from bothways.training import trainer as trainer_module
 from bothways.training.device import (
     CPU,
     Peak,
@@ -37,10 +39,9 @@ from bothways.training.device import (
     matrix_rate,
     peak_memory_note,
 )
-from bothways.training.engine import Trainer
 from bothways.training.precision import choose_precision
 from bothways.training.prefetch import run_ahead
-from bothways.use import load
+from bothways.training.trainer import Trainer
 from pretraining_examples import memory_store, pair_batches, random_documents, small_model
 
 BATCHES = pair_batches(
@@ -199,14 +200,14 @@ def test_an_update_that_is_not_finite_is_left_out_and_told_later() -> None:
 @pytest.fixture
 def meta(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     """The meta device, with an optimizer that takes it and the kernels for flat batches."""
-    make = engine.make_optimizer
+    make = trainer_module.make_optimizer
 
     def without_kernel(model: Bert, options: OptimizerOptions) -> torch.optim.Optimizer:
         optimizer = make(model, options)
         optimizer.step = lambda *_: None  # type: ignore[method-assign, assignment]
         return optimizer
 
-    monkeypatch.setattr(engine, "make_optimizer", without_kernel)
+    monkeypatch.setattr(trainer_module, "make_optimizer", without_kernel)
     return torch.device("meta")
 
 

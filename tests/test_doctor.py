@@ -21,7 +21,7 @@ from bothways.config import (
 )
 from bothways.doctor import diagnose
 from bothways.model.folder import save_model
-from bothways.pretraining.run import pretrain
+from bothways.pretraining.pretrain import pretrain
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import small_bert, small_config, small_tokenizer

@@ -13,10 +13,10 @@ import torch
 import transformers
 
 from bothways import cli
+from bothways.api import Model, load
 from bothways.errors import ConfigError, LengthError
 from bothways.model.folder import save_model
 from bothways.prediction.embeddings import embed_texts
-from bothways.use import Model, load
 from model_examples import POSITIONS, small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97

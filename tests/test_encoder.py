@@ -10,10 +10,11 @@ from torch import Tensor
 from bothways.config import SIZES, ModelConfig, SizeOptions
 from bothways.errors import InputError, LengthError, ModelError
 from bothways.model.batch import Inputs, collate
+from bothways.model.bert import Bert
 from bothways.model.encoder import Encoder, init_weights
-from bothways.model.heads import Bert
 from bothways.randomness import Purpose
 from model_examples import (
+    BOTH_HEADS,
     LENGTHS,
     POSITIONS,
     SHAPES,
@@ -258,7 +259,7 @@ def test_initial_weights_are_a_function_of_the_seed() -> None:
 
     def state(seed: int) -> dict[str, Tensor]:
         torch.randn(seed + 3)  # the global generator must not matter
-        return Bert(config, pretraining=True, classes=2, seed=seed).state_dict()
+        return Bert(config, **BOTH_HEADS, classes=2, seed=seed).state_dict()
 
     one, again, other = state(1), state(1), state(2)
     assert all(torch.equal(one[name], again[name]) for name in one)
@@ -267,7 +268,7 @@ def test_initial_weights_are_a_function_of_the_seed() -> None:
 
 
 def test_two_heads_do_not_share_their_draws() -> None:
-    model = Bert(small_config(), pretraining=True, classes=2)
+    model = Bert(small_config(), **BOTH_HEADS, classes=2)
     assert model.masked_lm is not None
     assert model.next_sentence is not None
     assert model.classifier is not None
@@ -291,7 +292,7 @@ def test_an_index_separates_modules_of_one_purpose() -> None:
 
 
 def _real_parameters(config: ModelConfig, *, heads: bool) -> int:
-    model = Bert(config, pretraining=heads)
+    model = Bert(config, masked_lm=heads, next_sentence=heads)
     padding = (config.padded_vocab - config.vocab_size) * config.hidden
     return sum(parameter.numel() for parameter in model.parameters()) - padding
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
 from bothways import cli
+from bothways.api import load
 from bothways.config import FinetuneConfig, SearchOptions, SpanOptions, TaskOptions, to_dict
 from bothways.errors import ModelError
 from bothways.finetuning.finetune import finetune
@@ -24,7 +25,6 @@ from bothways.prediction.predict import encode_file, evaluate_file, outputs_of, 
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import task_of
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.use import load
 from finetuning_examples import pair_scores, start_model, word_config, word_files
 from model_examples import small_bert, small_tokenizer
 

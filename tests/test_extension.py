@@ -16,14 +16,14 @@ from bothways.config import ExtendConfig, ModelConfig
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.extend import extend
 from bothways.model.batch import collate
+from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
 from bothways.model.growth import grow_vocabulary
-from bothways.model.heads import Bert
 from bothways.tokenization import Tokenizer, learn_vocabulary
+from bothways.tokenization.build import count_file_words
 from bothways.tokenization.extension import choose_words, extend_vocabulary
 from bothways.tokenization.pieces import SPECIAL_PIECES
-from bothways.tokenization.vocabulary import count_file_words
-from model_examples import small_tokenizer
+from model_examples import BOTH_HEADS, small_tokenizer
 
 transformers = pytest.importorskip("transformers")
 
@@ -110,7 +110,8 @@ CONFIG = ModelConfig(
 
 @pytest.mark.parametrize("heads", ["pretraining", "classes", "none"])
 def test_new_rows_are_means_and_old_outputs_stay(heads: str) -> None:
-    model = Bert(CONFIG, pretraining=heads == "pretraining", classes=3 * (heads == "classes"))
+    both = BOTH_HEADS if heads == "pretraining" else {}
+    model = Bert(CONFIG, **both, classes=3 * (heads == "classes"))
     if model.masked_lm is not None:
         torch.nn.init.normal_(model.masked_lm.bias)
     parts = [[7, 8, 9], [10]] + [[5, 6]] * 70  # beyond the next multiple of 64
@@ -139,7 +140,7 @@ def test_new_rows_are_means_and_old_outputs_stay(heads: str) -> None:
 def test_a_model_folder_is_extended_and_transformers_loads_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_model(tmp_path / "old", Bert(CONFIG, pretraining=True), OLD, {"made_by": "test"})
+    save_model(tmp_path / "old", Bert(CONFIG, **BOTH_HEADS), OLD, {"made_by": "test"})
     (tmp_path / "words.txt").write_text("stent\nMyocarditis\n\nheart\n")
     (tmp_path / "text.txt").write_text("the angina of the cat, the angina.\n" * 6)
     argv = ["vocab", "extend", "--source", str(tmp_path / "old"), "--out", str(tmp_path / "new")]

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from bothways.model.attention import Attention, _Attend, _AttendFrom
 from bothways.model.batch import IGNORE, SelectedPositions
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.model.losses import class_loss, fused_cross_entropy, masked_lm_loss
 from bothways.model.shared import Shared
 from bothways.model.tiles import make_tiles
-from model_examples import SHAPES, random_inputs, randomise, small_bert, small_config
+from model_examples import BOTH_HEADS, SHAPES, random_inputs, randomise, small_bert, small_config
 
 RAGGED = [3, 40, 1, 36, 20, 37, 2, 40]
 
@@ -50,7 +50,7 @@ def _both(
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_loss_and_gradients_are_those_of_the_plain_form(shape: tuple[int, ...]) -> None:
-    model = small_bert(small_config(shape, dropout=0.0), pretraining=True).double()
+    model = small_bert(small_config(shape, dropout=0.0), **BOTH_HEADS).double()
     randomise(model)
     places = torch.tensor([1, 2, 40, 41, 44, 60, 99, 140, 0, 0])  # none in some sequences
     ids = torch.tensor([9, 7, 0, 5, 6, 8, 9, 3, IGNORE, IGNORE])
@@ -66,7 +66,7 @@ def test_loss_and_gradients_are_those_of_the_plain_form(shape: tuple[int, ...]) 
 
 
 def test_fast_rounding_in_bf16_is_no_worse_than_plain() -> None:
-    model = small_bert(small_config((2, 64, 2, 128, 97), dropout=0.0), pretraining=True)
+    model = small_bert(small_config((2, 64, 2, 128, 97), dropout=0.0), **BOTH_HEADS)
     places = torch.arange(1, 120, 3)
     ids = torch.arange(len(places)) % 97
     exact = _both(model.double(), places, ids, torch.float64)[0][1]
@@ -82,7 +82,7 @@ def test_fast_rounding_in_bf16_is_no_worse_than_plain() -> None:
 def test_with_dropout_the_same_elements_are_dropped() -> None:
     """In the layers that both forms compute whole, that is: all but the last."""
     config = small_config((2, 16, 2, 64, 97), dropout=0.3)
-    model = small_bert(config, pretraining=True).double().train()
+    model = small_bert(config, **BOTH_HEADS).double().train()
     randomise(model)
     inputs = random_inputs(97, RAGGED, limit=64)
     total = int(inputs.bounds[-1])

@@ -33,7 +33,7 @@ from bothways.errors import (
 )
 from bothways.finetuning import epochs
 from bothways.finetuning.finetune import advice, finetune
-from bothways.finetuning.report import FinetuneResult, SeedResult
+from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.finetuning.run_seed import new_model
 from bothways.finetuning.run_setup import model_digest
 from bothways.finetuning.task_files import load_data
@@ -44,7 +44,7 @@ from bothways.tasks.task import task_loss
 from bothways.tasks.texts import ClassificationTask
 from bothways.tokenization import Tokenizer
 from bothways.tokenization.pieces import SPECIAL_PIECES
-from bothways.training.engine import Trainer
+from bothways.training.trainer import Trainer
 from finetuning_examples import (
     FAST,
     VOCABULARY,

@@ -21,7 +21,7 @@ from bothways.errors import (
 from bothways.finetuning import extra_files, jobs
 from bothways.finetuning import run_seed as module
 from bothways.finetuning.finetune import finetune
-from bothways.training.engine import Trainer
+from bothways.training.trainer import Trainer
 from finetuning_examples import (
     FAST,
     assert_same,

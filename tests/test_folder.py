@@ -19,10 +19,10 @@ from torch import Tensor
 from bothways.doctor import diagnose
 from bothways.errors import DiskError, ModelError
 from bothways.model import folder as folder_module
+from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
-from bothways.model.heads import Bert
 from bothways.model.weight_files import weight_files
-from model_examples import SHAPES, small_bert, small_config, small_tokenizer
+from model_examples import BOTH_HEADS, SHAPES, small_bert, small_config, small_tokenizer
 
 FILES = {
     "bothways.json",
@@ -35,7 +35,7 @@ FILES = {
 
 
 def _saved(tmp_path: Path, model: Bert | None = None, about: dict[str, Any] | None = None) -> Path:
-    model = model or small_bert(pretraining=True)
+    model = model or small_bert(**BOTH_HEADS)
     save_model(tmp_path / "model", model, small_tokenizer(model.config.vocab_size), about)
     return tmp_path / "model"
 
@@ -55,7 +55,13 @@ def _change_config(folder: Path, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "heads", [{}, {"pretraining": True}, {"classes": 3}, {"pretraining": True, "classes": 1}]
+    "heads",
+    [
+        {},
+        BOTH_HEADS,
+        {"classes": 3},
+        {**BOTH_HEADS, "classes": 1},
+    ],
 )
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_model_comes_back_bit_identical(
@@ -87,7 +93,7 @@ def test_saving_twice_writes_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_one_pretraining_head_alone_comes_back_alone(tmp_path: Path) -> None:
-    model = small_bert(pretraining=True)
+    model = small_bert(**BOTH_HEADS)
     model.next_sentence = None
     folder = _saved(tmp_path, model)
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertForMaskedLM"]
@@ -162,7 +168,7 @@ def _as_bin(folder: Path, *, old_names: bool) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("old_names", [False, True])
 def test_a_bin_file_of_plain_weights_loads(old_names: bool, tmp_path: Path) -> None:
-    model = small_bert(pretraining=True)
+    model = small_bert(**BOTH_HEADS)
     folder = _saved(tmp_path, model)
     _as_bin(folder, old_names=old_names)
     loaded = load_model(folder)
@@ -215,7 +221,7 @@ def _in_parts(folder: Path, ending: str) -> list[Path]:
 
 @pytest.mark.parametrize("ending", ["safetensors", "bin"])
 def test_weights_in_parts_load(ending: str, tmp_path: Path) -> None:
-    model = small_bert(pretraining=True)
+    model = small_bert(**BOTH_HEADS)
     folder = _saved(tmp_path, model)
     parts = _in_parts(folder, ending)
     assert weight_files(folder) == parts
@@ -228,7 +234,7 @@ def test_weights_in_parts_load(ending: str, tmp_path: Path) -> None:
 
 def test_weights_that_transformers_saves_in_parts_load(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    model = small_bert(pretraining=True)
+    model = small_bert(**BOTH_HEADS)
     folder = _saved(tmp_path, model)
     theirs = transformers.BertForPreTraining.from_pretrained(folder)
     (folder / "model.safetensors").unlink()
@@ -337,7 +343,7 @@ def test_a_model_trained_again_elsewhere_is_not_taken_for_the_earlier(tmp_path: 
 @pytest.mark.parametrize("pretraining", [True, False])
 def test_rows_up_to_a_round_number_belong_to_no_piece(pretraining: bool, tmp_path: Path) -> None:
     """As embeddings that were made larger for the sake of speed have them."""
-    model = small_bert(pretraining=pretraining)
+    model = small_bert(**BOTH_HEADS if pretraining else {})
     size = model.config.vocab_size
     round_size = -(-size // 8) * 8 + 8
     folder = _saved(tmp_path, model)

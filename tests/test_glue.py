@@ -21,9 +21,9 @@ from bothways.finetuning import jobs
 from bothways.finetuning.extra_files import file_digests
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.glue import glue
-from bothways.finetuning.report import SeedResult
+from bothways.finetuning.results import SeedResult
+from bothways.model.bert import Bert
 from bothways.model.folder import Loaded, load_model, save_model
-from bothways.model.heads import Bert
 from bothways.prediction.predict import (
     encode_file,
     evaluate_file,
@@ -31,7 +31,7 @@ from bothways.prediction.predict import (
     outputs_of,
     predict_texts,
 )
-from bothways.tasks.catalogue import recipe_of, task
+from bothways.tasks.catalogue import recipe_of, task_recipe
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97
@@ -234,13 +234,13 @@ def test_a_tagger_has_no_submission(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text("task: {name: own, kind: tagging, submission: [own.tsv]}\n")
     with pytest.raises(ConfigError, match="one prediction per example; tagging gives many"):
-        task(str(own))
+        task_recipe(str(own))
 
 
 def test_the_content_of_every_file_counts(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     shutil.copytree(data, folder)
-    options = task("mnli", data=str(folder)).located().task
+    options = task_recipe("mnli", data=str(folder)).located().task
     before = file_digests(options)
     assert set(before) == {
         "task.train",
@@ -249,7 +249,9 @@ def test_the_content_of_every_file_counts(data: Path, tmp_path: Path) -> None:
         "task.measure[0]",
         "task.predict[0]",
     }
-    assert before == file_digests(task("mnli", data=str(data)).located().task), "not the place"
+    assert before == file_digests(task_recipe("mnli", data=str(data)).located().task), (
+        "not the place"
+    )
     with (folder / "MNLI/dev_mismatched.tsv").open("a") as file:
         file.write("6\ta\tb\tneutral\n")
     after = file_digests(options)
@@ -348,7 +350,7 @@ def test_a_task_asked_for_by_name_must_be_there(data: Path, start: Path, tmp_pat
 
 def test_missing_and_clashing_files_are_refused(data: Path, start: Path, tmp_path: Path) -> None:
     def run(name: str, **changes: object) -> None:
-        finetune(task(name, data=str(data), model=str(start), run=str(tmp_path), **changes))
+        finetune(task_recipe(name, data=str(data), model=str(start), run=str(tmp_path), **changes))
 
     with pytest.raises(InputError, match=r"RTE/train\.tsv: there is no such file \(task\.train, "):
         run("rte")

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.model.batch import IGNORE, ROUND_TARGETS, Inputs, MaskedTargets, round_up
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.model.losses import class_loss, masked_lm_loss, place_loss, regression_loss
-from model_examples import SHAPES, random_inputs, small_bert, small_config
+from model_examples import BOTH_HEADS, SHAPES, random_inputs, small_bert, small_config
 
 
 def _targets(inputs: Inputs, vocab_size: int, count: int = 11) -> MaskedTargets:
@@ -40,7 +40,7 @@ def test_the_loss_at_masked_positions_equals_picking_from_all_positions(
     shape: tuple[int, ...],
 ) -> None:
     V = shape[4]
-    model = small_bert(small_config(shape), pretraining=True).double()
+    model = small_bert(small_config(shape), **BOTH_HEADS).double()
     inputs = random_inputs(V)
     targets = _targets(inputs, V)
     x_TH = model.encoder(inputs, dtype=torch.float64)
@@ -75,7 +75,7 @@ def test_a_batch_without_targets_has_loss_zero() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_padding_rows_are_impossible_and_get_no_gradient(dtype: torch.dtype) -> None:
-    model = small_bert(pretraining=True)  # 97 pieces in 128 rows
+    model = small_bert(**BOTH_HEADS)  # 97 pieces in 128 rows
     inputs = random_inputs(97)
     targets = _targets(inputs, 97)
     logits = model.masked_lm_logits(model.encoder(inputs, dtype=dtype)[targets.positions])
@@ -90,7 +90,7 @@ def test_padding_rows_are_impossible_and_get_no_gradient(dtype: torch.dtype) -> 
 
 
 def test_the_output_embedding_is_tied() -> None:
-    model = small_bert(pretraining=True)
+    model = small_bert(**BOTH_HEADS)
     x_TH = model.encoder(random_inputs(97))
     before = model.masked_lm_logits(x_TH[torch.tensor([3])]).detach().clone()
     with torch.no_grad():
@@ -103,7 +103,7 @@ def test_the_output_embedding_is_tied() -> None:
 
 
 def test_both_next_sentence_classes_receive_gradient() -> None:
-    model = small_bert(pretraining=True)
+    model = small_bert(**BOTH_HEADS)
     inputs = random_inputs(97)
     x_TH = model.encoder(inputs)
     for label in (0, 1):
@@ -118,7 +118,7 @@ def test_both_next_sentence_classes_receive_gradient() -> None:
 
 
 def test_pretraining_reaches_every_parameter() -> None:
-    model = small_bert(pretraining=True)
+    model = small_bert(**BOTH_HEADS)
     inputs = random_inputs(97)
     targets = _targets(inputs, 97)
     x_TH = model.encoder(inputs)
@@ -131,7 +131,7 @@ def test_pretraining_reaches_every_parameter() -> None:
 
 
 def test_the_pooler_reads_each_sequences_first_token() -> None:
-    model = small_bert(pretraining=True)
+    model = small_bert(**BOTH_HEADS)
     inputs = random_inputs(97)
     x_TH = model.encoder(inputs)
     marked = x_TH.detach().clone()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bothways.tasks.catalogue import task as declared
+from bothways.tasks.catalogue import task_recipe as declared
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.readers import Rows
 from bothways.tasks.task import EncodedFile

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.bench.forecast import plan
+from bothways.api import Model, load
 from bothways.config import (
     ClockOptions,
     EvaluateOptions,
@@ -25,15 +25,15 @@ from bothways.config import (
 )
 from bothways.errors import ConfigError, ModelError
 from bothways.finetuning.finetune import finetune
+from bothways.inference_verbs import evaluate_pretraining
 from bothways.model.batch import collate
+from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
-from bothways.model.heads import Bert
+from bothways.planning.plan import plan
 from bothways.prediction.predict import evaluate_file, predict_texts
-from bothways.pretraining.run import pretrain
-from bothways.use import Model, load
-from bothways.verbs import evaluate_pretraining
+from bothways.pretraining.pretrain import pretrain
 from finetuning_examples import VOCABULARY, word_config, word_task
-from model_examples import SHAPES, small_bert, small_config, small_tokenizer
+from model_examples import BOTH_HEADS, SHAPES, small_bert, small_config, small_tokenizer
 
 SHAPE = (2, 32, 4, 64, VOCABULARY)
 
@@ -154,7 +154,7 @@ def test_verbs_that_it_cannot_serve_say_why(pretrained: dict[str, Path]) -> None
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start")
-    model = Bert(small_config(SHAPE, left_to_right=True), pretraining=True, seed=11)
+    model = Bert(small_config(SHAPE, left_to_right=True), **BOTH_HEADS, seed=11)
     model.next_sentence = None
     save_model(folder / "model", model, small_tokenizer(VOCABULARY))
     return folder / "model"

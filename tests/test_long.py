@@ -18,8 +18,8 @@ from bothways import cli
 from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions, WindowOptions
 from bothways.errors import ConfigError, InputError, LengthError
 from bothways.finetuning.finetune import finetune
+from bothways.model.bert import Bert
 from bothways.model.folder import Loaded, load_model, save_model
-from bothways.model.heads import Bert
 from bothways.prediction.predict import evaluate_file, predict_outputs, predict_texts
 from bothways.tasks.examples import CHUNK, Examples, encode_examples
 from bothways.tasks.long_texts import encode_windows, pool_windows

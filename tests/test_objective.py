@@ -12,8 +12,9 @@ import torch
 
 from bothways.config import MaskOptions, PairKind, PairOptions
 from bothways.model.batch import IGNORE, PretrainingBatch
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.pretraining.objective import HeldOut, PairScores, measure, pretraining_loss
+from model_examples import BOTH_HEADS
 from pretraining_examples import (
     memory_store,
     pair_batches,
@@ -185,7 +186,7 @@ def test_left_to_right_learns_from_every_place() -> None:
     parts = parts_of(
         12, 4, pairs=PairOptions(kind="single"), masking=MaskOptions(kind="left_to_right")
     )
-    model = Bert(replace(small_shape(), left_to_right=True), pretraining=True, seed=3)
+    model = Bert(replace(small_shape(), left_to_right=True), **BOTH_HEADS, seed=3)
     result = measure(model, parts, torch.float32, "single")
     assert result.targets == sum(int(p.inputs.bounds[-1]) for p in parts) - 12
     assert result.sentence().startswith("held-out left-to-right perplexity ")

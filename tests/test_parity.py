@@ -16,9 +16,10 @@ from torch import Tensor
 
 from bothways.errors import ModelError
 from bothways.model.batch import Inputs, collate
+from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
-from bothways.model.heads import Bert
 from model_examples import (
+    BOTH_HEADS,
     POSITIONS,
     SHAPES,
     padded,
@@ -114,10 +115,18 @@ PRETRAINING: list[Head] = [
 ]
 # Class of transformers, the heads our model needs for it, and the outputs to compare.
 CASES = [
-    pytest.param("BertForPreTraining", {"pretraining": True}, PRETRAINING, id="pretraining"),
-    pytest.param("BertForMaskedLM", {"pretraining": True}, [MASKED_LM], id="masked-lm"),
     pytest.param(
-        "BertForNextSentencePrediction", {"pretraining": True}, [NEXT_SENTENCE], id="next-sentence"
+        "BertForPreTraining",
+        BOTH_HEADS,
+        PRETRAINING,
+        id="pretraining",
+    ),
+    pytest.param("BertForMaskedLM", BOTH_HEADS, [MASKED_LM], id="masked-lm"),
+    pytest.param(
+        "BertForNextSentencePrediction",
+        BOTH_HEADS,
+        [NEXT_SENTENCE],
+        id="next-sentence",
     ),
     pytest.param("BertForSequenceClassification", {"classes": 1}, [CLASSES], id="regression"),
     pytest.param("BertForSequenceClassification", {"classes": 2}, [CLASSES], id="2-classes"),
@@ -236,7 +245,7 @@ def test_hidden_states_and_pooler_of_their_bert_model(
     _compare_hidden_states(loaded.model, theirs, *random_rows(shape[4]))
 
 
-@pytest.mark.parametrize("heads", [{}, {"pretraining": True}, {"classes": 2}])
+@pytest.mark.parametrize("heads", [{}, BOTH_HEADS, {"classes": 2}])
 @torch.no_grad()
 def test_hidden_states_and_pooler_of_our_folder_there(
     heads: dict[str, Any], tmp_path: Path
@@ -326,7 +335,12 @@ def test_gradients_equal_theirs(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------- left to right
 
 LEFT_TO_RIGHT = [
-    pytest.param("BertLMHeadModel", {"pretraining": True}, MASKED_LM, id="language-model"),
+    pytest.param(
+        "BertLMHeadModel",
+        BOTH_HEADS,
+        MASKED_LM,
+        id="language-model",
+    ),
     pytest.param("BertForTokenClassification", {"tags": 5}, TAGS, id="tags"),
     pytest.param("BertForQuestionAnswering", {"spans": True}, SPANS, id="spans"),
 ]

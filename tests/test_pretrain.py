@@ -26,18 +26,18 @@ from bothways.config import (
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, RunError, StoreError
+from bothways.inference_verbs import evaluate_pretraining
 from bothways.model.folder import load_model
 from bothways.pretraining import clock
+from bothways.pretraining import pretrain as module
 from bothways.pretraining import record as recording
-from bothways.pretraining import run as module
 from bothways.pretraining.evaluation import evaluation_batches
+from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.pretraining.record import draw_curves, log_window
-from bothways.pretraining.run import PretrainResult, pretrain
 from bothways.tokenization import Tokenizer
 from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.ranks import Ranks
 from bothways.training.runfolder import LOCK, read_run
-from bothways.verbs import evaluate_pretraining
 from pretrain_runs import (
     ALWAYS,
     STEPS,

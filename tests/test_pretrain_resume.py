@@ -13,9 +13,9 @@ import pytest
 from bothways.config import ClockOptions
 from bothways.errors import DiskError, RunError
 from bothways.model.weight_files import WEIGHTS
-from bothways.pretraining.run import PretrainResult, pretrain
-from bothways.training.engine import Trainer
+from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.training.runfolder import read_run
+from bothways.training.trainer import Trainer
 from pretrain_runs import (
     ALWAYS,
     Make,

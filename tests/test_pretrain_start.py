@@ -21,13 +21,14 @@ from bothways.config import (
 )
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, ModelError, RunError, StoreError
+from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
-from bothways.model.heads import Bert
 from bothways.model.weight_files import WEIGHTS
-from bothways.pretraining.run import PretrainResult, pretrain
+from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.pretraining.start import starting_model
 from bothways.tokenization import Tokenizer
 from bothways.training.runfolder import read_run
+from model_examples import BOTH_HEADS
 from pretrain_runs import (
     STEPS,
     Make,
@@ -88,7 +89,7 @@ def test_heads_that_are_missing_are_drawn(
     dense, output = model.masked_lm.dense.weight, model.next_sentence.output.weight
     assert not torch.equal(dense[:2], output), "the two heads have numbers of their own"
     assert not torch.equal(dense, other.masked_lm.dense.weight)
-    fresh = Bert(model.config, pretraining=True, seed=0)
+    fresh = Bert(model.config, **BOTH_HEADS, seed=0)
     assert fresh.masked_lm is not None
     assert torch.equal(dense, fresh.masked_lm.dense.weight), "drawn as for a new model"
     assert (pretrain(config).model / WEIGHTS).exists()
@@ -124,7 +125,7 @@ def test_the_dropout_of_a_start_is_its_own_or_that_of_the_options(
 ) -> None:
     shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64)
     shape = replace(shape, dropout=0.3, attention_dropout=0.2)
-    save_model(tmp_path / "start", Bert(shape, pretraining=True), tiny_tokenizer)
+    save_model(tmp_path / "start", Bert(shape, **BOTH_HEADS), tiny_tokenizer)
     config = make(
         tmp_path / "run",
         start=str(tmp_path / "start"),
@@ -163,7 +164,11 @@ def test_starting_from_other_weights_is_another_run(
     shutil.copy(unbroken.run / "checkpoints" / f"step-{STEPS}" / "config.json", model)
     pretrain(config)  # nothing that counts has changed
     loaded = load_model(model)
-    save_model(model, Bert(loaded.model.config, pretraining=True, seed=8), loaded.tokenizer)
+    save_model(
+        model,
+        Bert(loaded.model.config, **BOTH_HEADS, seed=8),
+        loaded.tokenizer,
+    )
     with pytest.raises(RunError, match=r"input\.start"):
         pretrain(config)
 

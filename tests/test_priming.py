@@ -13,10 +13,10 @@ from torch import Tensor
 from bothways.config import ModelConfig, PretrainConfig, SizeOptions
 from bothways.config.fields import fingerprint
 from bothways.model.batch import collate
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.model.priming import prime_first_layer, primed_rows
 from bothways.pretraining.start import starting_model
-from model_examples import small_tokenizer
+from model_examples import BOTH_HEADS, small_tokenizer
 
 LENGTH = 96
 
@@ -96,7 +96,10 @@ def test_a_copy_in_the_other_segment_is_as_good() -> None:
 
 def test_everything_else_keeps_its_draw() -> None:
     config = shape(128, 2)
-    plain, changed = Bert(config, pretraining=True, seed=1), Bert(config, pretraining=True, seed=1)
+    plain, changed = (
+        Bert(config, **BOTH_HEADS, seed=1),
+        Bert(config, **BOTH_HEADS, seed=1),
+    )
     prime_first_layer(changed.encoder)
     before, after = plain.state_dict(), changed.state_dict()
     differ = {name for name in before if not torch.equal(before[name], after[name])}
@@ -110,7 +113,7 @@ def test_everything_else_keeps_its_draw() -> None:
 
 def test_the_model_is_an_ordinary_one() -> None:
     """Same batch through the encoder: finite, and its gradients reach the first heads."""
-    model = Bert(shape(128, 2), pretraining=True, seed=0)
+    model = Bert(shape(128, 2), **BOTH_HEADS, seed=0)
     prime_first_layer(model.encoder)
     inputs = collate([[2, 7, 8, 4, 9, 3], [2, 4, 3]], [[0] * 6, [0] * 3], max_positions=128)
     model.encoder(inputs).square().sum().backward()
@@ -157,7 +160,7 @@ def test_pre_training_begins_with_it_where_the_recipe_says_so() -> None:
     other = replace(plain, model=replace(plain.model, init="primed"))
     assert fingerprint(plain) != fingerprint(other)
     before, after = (starting_model(config, Store()) for config in (plain, other))  # type: ignore[arg-type]
-    expected = Bert(before.config, pretraining=True, seed=0)
+    expected = Bert(before.config, **BOTH_HEADS, seed=0)
     for found in (before, after):
         states = expected.state_dict()
         assert all(torch.equal(v, states[name]) for name, v in found.state_dict().items())

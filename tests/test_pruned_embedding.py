@@ -11,9 +11,9 @@ import torch
 
 from bothways.config import OptimizerOptions
 from bothways.model.batch import Inputs, collate
-from bothways.model.heads import Bert
-from bothways.training.engine import Trainer
+from bothways.model.bert import Bert
 from bothways.training.pruned_embedding import PrunedEmbedding
+from bothways.training.trainer import Trainer
 from model_examples import small_config
 
 STEPS, EPOCHS = 12, 3
@@ -44,7 +44,7 @@ def trained(
     *, pruned: bool, options: OptimizerOptions = OPTIONS
 ) -> tuple[Bert, list[torch.Tensor]]:
     """A model after some epochs, and what the whole table was after each."""
-    model = Bert(small_config(), pretraining=False, seed=3)
+    model = Bert(small_config(), seed=3)
     model.shared.dropout.eval()
     table, total = model.encoder.embeddings.tokens, STEPS * EPOCHS
     rows = PrunedEmbedding(table, np.append(USED, 0), options, total) if pruned else None
@@ -75,7 +75,7 @@ def test_the_same_table(changes: dict[str, float]) -> None:
         ours.state_dict().items(), theirs.state_dict().items(), strict=True
     ):
         torch.testing.assert_close(value, wanted, rtol=2e-5, atol=2e-6, msg=name)
-    start = Bert(small_config(), pretraining=False, seed=3).encoder.embeddings.tokens.weight
+    start = Bert(small_config(), seed=3).encoder.embeddings.tokens.weight
     other = 17
     moved = not torch.equal(our_tables[-1][other], start[other])
     assert moved == (options.weight_decay > 0)
@@ -87,6 +87,4 @@ def test_whole_tables_read_any_row() -> None:
     other = collate([[2, 17, 60]], [[0] * 3], max_positions=16)
     assert model.encoder(other).isfinite().all()
     assert len(model.encoder.embeddings.tokens.weight) == model.config.padded_vocab
-    assert set(model.state_dict()) == set(
-        Bert(small_config(), pretraining=False, seed=3).state_dict()
-    )
+    assert set(model.state_dict()) == set(Bert(small_config(), seed=3).state_dict())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
-from bothways.tasks.catalogue import task
+from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.readers import read_rows
 
 SINGLE = TaskOptions()
@@ -233,7 +233,7 @@ def test_mnli_and_qqp_and_stsb_in_their_official_columns(tmp_path: Path) -> None
         "sentence1_parse\tsentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n"
         '0\t1\t1n\tx\t( a )\t( b )\t(A)\t(B)\tThe "end\tIt ends.\tneutral\tentailment\n'
     )
-    rows = read_rows(write(tmp_path, mnli), task("mnli").task, labelled=True)
+    rows = read_rows(write(tmp_path, mnli), task_recipe("mnli").task, labelled=True)
     assert (rows.a, rows.b, rows.labels) == (['The "end'], ["It ends."], ["entailment"])
     qqp = (
         "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
@@ -242,14 +242,14 @@ def test_mnli_and_qqp_and_stsb_in_their_official_columns(tmp_path: Path) -> None
         "\tIs there evidence?\t1\n"
         "3\t6\t7\tHow?\tIn what way?\t1\n"
     )
-    rows = read_rows(write(tmp_path, qqp), task("qqp").task, labelled=True)
+    rows = read_rows(write(tmp_path, qqp), task_recipe("qqp").task, labelled=True)
     assert (rows.a, rows.labels, rows.lines) == (["Why?", "How?"], ["0", "1"], [2, 5])
     assert rows.broken == [3, 4]
     stsb = (
         "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
         "0\tnews\tf\t2012\t1\tn\tn\tA plane.\tAn air plane.\t5.000\n"
     )
-    rows = read_rows(write(tmp_path, stsb), task("stsb").task, labelled=True)
+    rows = read_rows(write(tmp_path, stsb), task_recipe("stsb").task, labelled=True)
     assert rows.labels == ["5.000"]
 
 

@@ -19,12 +19,12 @@ from bothways.config import FinetuneConfig, Restart, SearchOptions, to_dict
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.finetuning import epochs, jobs
 from bothways.finetuning.finetune import finetune, prepare
-from bothways.finetuning.report import FinetuneResult, SearchResult, SeedResult
+from bothways.finetuning.results import FinetuneResult, SearchResult, SeedResult
 from bothways.finetuning.search import setting_name
 from bothways.model.folder import load_model
 from bothways.tasks.metrics import Measurement
 from bothways.training import runfolder
-from bothways.training.engine import Trainer
+from bothways.training.trainer import Trainer
 from finetuning_examples import FAST, start_model, word_config, word_files
 
 SIX = SearchOptions(lr=(3e-3, 1e-3, 1e-4), epochs=(1, 2))
@@ -144,7 +144,7 @@ import os, signal, sys
 from pathlib import Path
 from bothways.config import FinetuneConfig, from_dict
 from bothways.finetuning.finetune import finetune
-from bothways.training.engine import Trainer
+from bothways.training.trainer import Trainer
 import json
 step, steps = Trainer.step, []
 def killed(*args):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from bothways.model.batch import Inputs, SelectedPositions
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.model.losses import class_loss
-from model_examples import random_inputs, small_bert, small_config
+from model_examples import BOTH_HEADS, random_inputs, small_bert, small_config
 
 LENGTHS = [40, 37, 12, 40, 3, 25, 40, 39]
 
@@ -46,7 +46,7 @@ def one_step(
 @pytest.mark.parametrize("causal", [False, True])
 def test_recomputing_changes_no_bit(fast: bool, dtype: torch.dtype, causal: bool) -> None:
     config = small_config((3, 32, 4, 64, 97), dropout=0.3, left_to_right=causal)
-    model = small_bert(config, pretraining=True).train()
+    model = small_bert(config, **BOTH_HEADS).train()
     model.shared.fast = fast
     inputs = random_inputs(97, LENGTHS)
     loss, grads, _ = one_step(model, inputs, dtype, recompute=False)
@@ -61,7 +61,7 @@ def test_recomputing_keeps_a_fraction_for_each_layer() -> None:
     """A layer's input of [T, H], where 18 such tensors and the attention's are kept without it."""
     kept = {}
     for layers in (2, 6):
-        model = small_bert(small_config((layers, 32, 4, 128, 97)), pretraining=True).train()
+        model = small_bert(small_config((layers, 32, 4, 128, 97)), **BOTH_HEADS).train()
         inputs = random_inputs(97, LENGTHS)
         for recompute in (False, True):
             kept[layers, recompute] = one_step(model, inputs, torch.float32, recompute=recompute)[2]

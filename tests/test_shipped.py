@@ -15,6 +15,7 @@ import torch
 
 import bothways
 from bothways import cli
+from bothways.api import load
 from bothways.config import CorpusConfig, FeaturesConfig, FinetuneConfig, GlueConfig
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
@@ -25,7 +26,6 @@ from bothways.model.folder import load_model
 from bothways.model.weight_files import WEIGHTS
 from bothways.shipped import DEFAULT, SHIPPED, model_folder
 from bothways.tokenization import Tokenizer
-from bothways.use import load
 from finetuning_examples import word_config, word_files
 
 # Where fine-tuning cannot reach it is no encoder to ship; in bf16 it fits a repository.

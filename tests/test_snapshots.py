@@ -25,10 +25,10 @@ from bothways.errors import ConfigError
 from bothways.files import sha256
 from bothways.model.folder import load_model
 from bothways.model.weight_files import WEIGHTS
-from bothways.pretraining import run as module
-from bothways.pretraining.run import PretrainResult, pretrain
-from bothways.training.engine import Trainer
+from bothways.pretraining import pretrain as module
+from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.training.monitor import METRICS, read_metrics
+from bothways.training.trainer import Trainer
 
 STEPS, KEPT = 12, (3, 8, 12)
 EVERY_STEP, NEVER = CheckpointOptions(minutes=1e-9), CheckpointOptions(minutes=1e9)

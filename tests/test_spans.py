@@ -22,8 +22,8 @@ from bothways.config import FinetuneConfig, OptimizerOptions, SpanOptions, TaskO
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.model.batch import collate
+from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
-from bothways.model.heads import Bert
 from bothways.prediction.predict import (
     encode_file,
     evaluate_file,
@@ -35,7 +35,7 @@ from bothways.tasks.kinds import task_of
 from bothways.tasks.passages import PassageFile
 from bothways.tasks.questions import GoldAnswer, Questions, read_questions
 from bothways.tasks.spans import Answer, RankedAnswers, SpanTask, best_spans, span_scores
-from model_examples import padded, small_config, small_tokenizer
+from model_examples import BOTH_HEADS, padded, small_config, small_tokenizer
 from question_examples import question, squad_file, word_questions
 
 VOCABULARY = 97
@@ -46,7 +46,7 @@ FAST = OptimizerOptions(lr=4e-3, warmup=0.1, bias_correction=True)
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start") / "model"
-    model = Bert(small_config(SHAPE), pretraining=True, seed=11)
+    model = Bert(small_config(SHAPE), **BOTH_HEADS, seed=11)
     save_model(folder, model, small_tokenizer(VOCABULARY))
     return folder
 

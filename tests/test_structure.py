@@ -15,7 +15,7 @@ import bothways
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
     {"errors", "shipped"},
-    {"arrays", "files", "page", "console", "config", "randomness"},
+    {"arrays", "files", "html", "console", "config", "randomness"},
     {"text_files"},
     {"record_files"},
     {"options", "tokenization"},
@@ -24,8 +24,8 @@ FLOORS = (
     {"pretraining", "tasks"},
     {"prediction"},
     {"finetuning"},
-    {"use", "doctor", "bench", "extend"},
-    {"demo", "verbs"},
+    {"api", "doctor", "bench", "extend", "features"},
+    {"demo", "inference_verbs", "planning"},
     {"reproduce"},
     {"cli"},
     {"__main__"},

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bothways.errors import RunError
-from bothways.finetuning.report import SeedResult
+from bothways.finetuning.results import SeedResult
 from bothways.finetuning.submission import write_submission
-from bothways.tasks.catalogue import task
+from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.metrics import Measurement
 
 
@@ -34,7 +34,7 @@ def test_labels_as_the_training_file_writes_them(tmp_path: Path) -> None:
             "0\tnot_entailment\t0.1\t0.9\n1\tentailment\t0.6\t0.4\n"
         ),
     )
-    options = task("rte").task
+    options = task_recipe("rte").task
     written = write_submission(options, data(tmp_path, "RTE/test.tsv"), seed, tmp_path / "s")
     assert written == [tmp_path / "s/RTE.tsv"]
     assert written[0].read_bytes() == b"index\tprediction\n0\tnot_entailment\n1\tentailment\n"
@@ -42,7 +42,7 @@ def test_labels_as_the_training_file_writes_them(tmp_path: Path) -> None:
 
 def test_scores(tmp_path: Path) -> None:
     seed = finished(tmp_path, test="index\tprediction\n0\t2.48125\n1\t4\n")
-    options = task("stsb").task
+    options = task_recipe("stsb").task
     (path,) = write_submission(options, data(tmp_path, "STS-B/test.tsv"), seed, tmp_path / "s")
     assert (path.name, path.read_bytes()) == ("STS-B.tsv", b"index\tprediction\n0\t2.48125\n1\t4\n")
 
@@ -53,7 +53,7 @@ def test_mnli_has_two_files_and_what_is_not_there_is_passed_over(tmp_path: Path)
         test="index\tprediction\tp\n0\tneutral\t1\n",
         test_mismatched="index\tprediction\tp\n0\tcontradiction\t1\n",
     )
-    options = task("mnli").task
+    options = task_recipe("mnli").task
     only = data(tmp_path, "MNLI/test_mismatched.tsv")
     written = write_submission(options, only, seed, tmp_path / "one")
     assert [path.name for path in written] == ["MNLI-mm.tsv"]
@@ -62,13 +62,15 @@ def test_mnli_has_two_files_and_what_is_not_there_is_passed_over(tmp_path: Path)
     written = write_submission(options, both, seed, tmp_path / "two")
     assert [path.name for path in written] == ["MNLI-m.tsv", "MNLI-mm.tsv"]
     assert written[0].read_bytes() == b"index\tprediction\n0\tneutral\n"
-    assert write_submission(task("nsmc").task, both, seed, tmp_path / "three") == []
+    assert write_submission(task_recipe("nsmc").task, both, seed, tmp_path / "three") == []
 
 
 def test_predictions_that_are_gone(tmp_path: Path) -> None:
     seed = finished(tmp_path)
     with pytest.raises(RunError, match=r"test_predictions\.tsv cannot be read .*writes it again"):
-        write_submission(task("rte").task, data(tmp_path, "RTE/test.tsv"), seed, tmp_path / "s")
+        write_submission(
+            task_recipe("rte").task, data(tmp_path, "RTE/test.tsv"), seed, tmp_path / "s"
+        )
 
 
 @pytest.mark.parametrize(
@@ -86,4 +88,4 @@ def test_predictions_that_are_gone(tmp_path: Path) -> None:
     }.items(),
 )
 def test_the_servers_names(name: str, files: list[str]) -> None:
-    assert list(task(name).task.submission) == files
+    assert list(task_recipe(name).task.submission) == files

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways import cli
+from bothways.api import load
 from bothways.config import (
     FinetuneConfig,
     OptimizerOptions,
@@ -23,16 +24,15 @@ from bothways.config import (
 )
 from bothways.errors import InputError, ModelError
 from bothways.finetuning.finetune import finetune
+from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
-from bothways.model.heads import Bert
 from bothways.prediction.entities import split_words
 from bothways.prediction.predict import evaluate_file
 from bothways.tasks.conll import read_sentences
 from bothways.tasks.schemes import entity_spans, write_tags
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.use import load
-from model_examples import small_bert, small_config
+from model_examples import BOTH_HEADS, small_bert, small_config
 from tagging_examples import COMPOSED, LETTERS, SHAPE, TOKENIZER, VOCABULARY, tagging
 
 
@@ -56,7 +56,11 @@ def word_file(path: Path, count: int, seed: int) -> Path:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder."""
     folder = tmp_path_factory.mktemp("tagging")
-    save_model(folder / "start", Bert(small_config(SHAPE), pretraining=True, seed=1), TOKENIZER)
+    save_model(
+        folder / "start",
+        Bert(small_config(SHAPE), **BOTH_HEADS, seed=1),
+        TOKENIZER,
+    )
     options = dataclasses.replace(
         tagging(),
         name="words",

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bothways.api import load
 from bothways.config import (
     FinetuneConfig,
     TaggingOptions,
@@ -23,7 +24,6 @@ from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.words import encode_sentences
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.use import load
 from model_examples import small_bert, small_config
 from tagging_examples import LETTERS, SHAPE, TOKENIZER, tagging
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bothways import cli
+from bothways.model.bert import Bert
 from bothways.model.folder import save_model
-from bothways.model.heads import Bert
 from model_examples import small_config, small_tokenizer
 
 PAGE = (Path(__file__).parents[1] / "docs/tasks.md").read_text(encoding="utf-8")

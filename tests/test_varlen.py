@@ -19,10 +19,10 @@ from torch import Tensor
 
 from bothways.model import encoder, varlen
 from bothways.model.batch import IGNORE, Inputs, SelectedPositions, Spans
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.model.losses import class_loss
 from bothways.model.varlen import VarlenLayout, attend_varlen, why_not_varlen
-from model_examples import random_inputs, randomise, small_bert, small_config
+from model_examples import BOTH_HEADS, random_inputs, randomise, small_bert, small_config
 
 RAGGED = [3, 40, 1, 36, 20, 37, 2, 40]
 EVEN = [32, 40, 40, 16]  # no tail
@@ -175,7 +175,7 @@ def test_flat_and_tiled_attention_agree(
     kernels: list[int], monkeypatch: pytest.MonkeyPatch, lengths: list[int], causal: bool
 ) -> None:
     config = small_config((2, 16, 2, 64, 97), dropout=0.0, left_to_right=causal)
-    model = small_bert(config, pretraining=True).double()
+    model = small_bert(config, **BOTH_HEADS).double()
     randomise(model)
     inputs = random_inputs(97, lengths, limit=64)
     places = torch.tensor([1, 2, 40, 41, 44, 60, 99, 0, 0])  # none in some sequences
@@ -190,7 +190,7 @@ def test_flat_and_tiled_attention_agree(
 
 @pytest.mark.usefixtures("kernels")
 def test_dropout_is_drawn_by_key_and_only_in_training() -> None:
-    model = small_bert(small_config((2, 16, 2, 64, 97), dropout=0.0), pretraining=True).double()
+    model = small_bert(small_config((2, 16, 2, 64, 97), dropout=0.0), **BOTH_HEADS).double()
     for layer in model.encoder.layers:
         layer.attention._probability = 0.3
     randomise(model)

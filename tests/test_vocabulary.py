@@ -18,21 +18,21 @@ import pytest
 from bothways.config import VocabularyConfig
 from bothways.errors import ConfigError, InputError
 from bothways.tokenization import Tokenizer
+from bothways.tokenization.build import build_vocabulary, count_file_words, measure
 from bothways.tokenization.pieces import SPECIAL_PIECES
-from bothways.tokenization.vocabulary import count_file_words, learn_from_files, measure
 
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 PROGRAM = """
 import sys
 from bothways.config import VocabularyConfig
-from bothways.tokenization.vocabulary import learn_from_files
+from bothways.tokenization.build import build_vocabulary
 from bothways.tokenization import counting
 counting._BLOCK_CHARACTERS = 2000
 files, out, workers, most = sys.argv[1:]
 defaults = counting.count_chunks.__wrapped__.__kwdefaults__
 assert "max_in_memory" in defaults
 defaults["max_in_memory"] = int(most)
-learn_from_files(
+build_vocabulary(
     VocabularyConfig(files=(files,), out=out, size=300, workers=int(workers), alphabet=60)
 )
 """
@@ -72,7 +72,7 @@ def test_records_give_the_vocabulary_of_their_texts(tmp_path: Path) -> None:
     for name in ("a.txt", "a.jsonl.gz", "a.parquet"):
         out = tmp_path / "out" / name
         files = (str(tmp_path / name),)
-        report = learn_from_files(
+        report = build_vocabulary(
             VocabularyConfig(files=files, out=str(out), size=60, text_field="body", heldout=files)
         )
         learned = [(out / part).read_bytes() for part in FILES]
@@ -99,8 +99,8 @@ def test_broken_input_is_refused_or_mended(tmp_path: Path) -> None:
             "size": 60,
         }
         with pytest.raises(InputError, match=rf"{name}:2: .*give --broken replace"):
-            learn_from_files(VocabularyConfig(**options))  # type: ignore[arg-type]
-        report = learn_from_files(VocabularyConfig(**options, broken="replace"))  # type: ignore[arg-type]
+            build_vocabulary(VocabularyConfig(**options))  # type: ignore[arg-type]
+        report = build_vocabulary(VocabularyConfig(**options, broken="replace"))  # type: ignore[arg-type]
         assert report["learned_from"].pop("broken_lines") == broken
         found.add(json.dumps(report["learned_from"]))
     assert len(found) == 1
@@ -109,8 +109,8 @@ def test_broken_input_is_refused_or_mended(tmp_path: Path) -> None:
         files=(str(tmp_path / "a.txt"),), out=str(tmp_path / "long"), size=60, max_line_mib=0.001
     )
     with pytest.raises(InputError, match=r"a\.txt:3: .*--max_line_mib"):
-        learn_from_files(dataclasses.replace(config, broken="replace"))
-    learn_from_files(dataclasses.replace(config, max_line_mib=0.01, out=tmp_path / "path"))  # type: ignore[arg-type]
+        build_vocabulary(dataclasses.replace(config, broken="replace"))
+    build_vocabulary(dataclasses.replace(config, max_line_mib=0.01, out=tmp_path / "path"))  # type: ignore[arg-type]
 
 
 def test_report_counts_what_can_be_counted_by_hand(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_report_counts_what_can_be_counted_by_hand(tmp_path: Path) -> None:
         files=(str(tmp_path / "a.txt"),), heldout=(str(tmp_path / "b.txt"),), out=str(out), size=100
     )
     seen: list[tuple[str, int, int]] = []
-    report = learn_from_files(config, progress=lambda *told: seen.append(told))
+    report = build_vocabulary(config, progress=lambda *told: seen.append(told))
     assert {stage for stage, _, _ in seen} == {"reading", "merging"}
     tokenizer = Tokenizer.from_folder(out)
     assert report["vocabulary"]["pieces"] == tokenizer.vocab_size < 100
@@ -144,7 +144,7 @@ def test_report_lists_the_characters_dropped(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("aaab aaab aab xy xx x z\n")
     out = str(tmp_path / "v")
     config = VocabularyConfig(files=(str(tmp_path / "a.txt"),), out=out, size=20, alphabet=2)
-    alphabet = learn_from_files(config)["alphabet"]
+    alphabet = build_vocabulary(config)["alphabet"]
     assert (alphabet["kept"], alphabet["dropped"]) == (2, 3)
     assert alphabet["most_frequent_dropped"] == {"b": 3, "y": 1, "z": 1}
     assert alphabet["dropped_share"] == 5 / 17
@@ -165,12 +165,12 @@ def test_words_of_files_are_counted_by_the_tokenizers_rules(tmp_path: Path) -> N
 def test_refusals(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n")
     with pytest.raises(InputError, match=r"no text in .*empty or blank"):
-        learn_from_files(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "w")))
+        build_vocabulary(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "w")))
     assert not (tmp_path / "w").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "model.safetensors").write_text("")
     with pytest.raises(ConfigError, match=r"model\.safetensors, which is not part"):
-        learn_from_files(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "other")))
+        build_vocabulary(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "other")))
     for name, content, message in (
         ("a.csv", "text\n", r"a\.csv: this holds records"),
         ("b.jsonl", '{"text": "a"}\n{"body": "b"}\n', r"b\.jsonl:2: no field 'text', only 'body'"),
@@ -179,13 +179,13 @@ def test_refusals(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_text(content)
         with pytest.raises(InputError, match=message):
-            learn_from_files(
+            build_vocabulary(
                 VocabularyConfig(files=(str(tmp_path / name),), out=str(tmp_path / "w"))
             )
         (tmp_path / name).unlink()
     (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"gone\.txt"):
-        learn_from_files(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "w")))
+        build_vocabulary(VocabularyConfig(files=(str(tmp_path),), out=str(tmp_path / "w")))
     for wrong in ({"workers": 0}, {"size": 0}, {"algorithm": "bpe", "score": "ratio"}):
         with pytest.raises(ConfigError, match=next(reversed(wrong))):
             VocabularyConfig(files=("a",), out="b", **wrong)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ From text files to a pre-trained model::
 
     import bothways as bw
 
-    bw.learn_from_files(bw.VocabularyConfig(files=("texts",), size=16_384, out="vocabulary"))
+    bw.build_vocabulary(bw.VocabularyConfig(files=("texts",), size=16_384, out="vocabulary"))
     bw.build_corpus(bw.CorpusConfig(files=("texts",), tokenizer="vocabulary", out="corpus"))
     folders = {"corpus": "corpus", "run": "runs/tiny"}
     run = bw.pretrain(bw.load_recipe(bw.PretrainConfig, "recipes/tiny.yaml", folders))
@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bothways.api import load as load
     from bothways.config import CorpusConfig as CorpusConfig
     from bothways.config import FinetuneConfig as FinetuneConfig
     from bothways.config import PretrainConfig as PretrainConfig
@@ -30,12 +31,11 @@ if TYPE_CHECKING:
     from bothways.errors import BothwaysError as BothwaysError
     from bothways.finetuning.finetune import finetune as finetune
     from bothways.options import load_recipe as load_recipe
-    from bothways.pretraining.run import pretrain as pretrain
-    from bothways.tasks.catalogue import task as task
+    from bothways.pretraining.pretrain import pretrain as pretrain
+    from bothways.tasks.catalogue import task_recipe as task_recipe
+    from bothways.tokenization.build import build_vocabulary as build_vocabulary
     from bothways.tokenization.learning import learn_vocabulary as learn_vocabulary
     from bothways.tokenization.tokenizer import Tokenizer as Tokenizer
-    from bothways.tokenization.vocabulary import learn_from_files as learn_from_files
-    from bothways.use import load as load
 
 # The module of each public name, below ``bothways``.
 _MODULES = {
@@ -47,16 +47,16 @@ _MODULES = {
     "VocabularyConfig": "config",
     "build_corpus": "corpus.build",
     "TokenStore": "corpus.store",
-    "learn_from_files": "tokenization.vocabulary",
+    "build_vocabulary": "tokenization.build",
     "diagnose": "doctor",
     "BothwaysError": "errors",
     "load_recipe": "options",
-    "pretrain": "pretraining.run",
-    "task": "tasks.catalogue",
+    "pretrain": "pretraining.pretrain",
+    "task_recipe": "tasks.catalogue",
     "finetune": "finetuning.finetune",
     "learn_vocabulary": "tokenization.learning",
     "Tokenizer": "tokenization.tokenizer",
-    "load": "use",
+    "load": "api",
 }
 __all__ = list(_MODULES)
 

@@ -242,10 +242,10 @@ def _print_nothing(_: object) -> int:
 
 
 def _learn_vocabulary(config: configs.VocabularyConfig) -> int:
-    from bothways.tokenization.vocabulary import learn_from_files
+    from bothways.tokenization.build import build_vocabulary
 
     with _stages() as progress:
-        report = learn_from_files(config, progress=progress)
+        report = build_vocabulary(config, progress=progress)
     return _print_table(report)
 
 
@@ -281,7 +281,7 @@ def _declared_tasks() -> Mapping[str, Path]:
 def _print_forecast(forecast: Any) -> int:
     from rich.console import Console
 
-    from bothways.bench.forecast_tables import tables
+    from bothways.planning.tables import tables
 
     console = Console(highlight=False)
     for table in tables(forecast):
@@ -426,24 +426,24 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "pretrain": Verb(
         "train an encoder with masked LM and next sentence prediction",
         configs.PretrainConfig,
-        Call("pretraining.run", "pretrain", _print_nothing),
+        Call("pretraining.pretrain", "pretrain", _print_nothing),
     ),
     "plan": Verb(
         "estimate the memory, disk and hours that a pre-training run needs",
         configs.PlanConfig,
-        Call("bench.forecast", "plan", _print_forecast),
+        Call("planning.plan", "plan", _print_forecast),
     ),
     "fill-mask": Verb(
         "predict the tokens hidden by [MASK]",
         configs.FillMaskConfig,
-        Call("verbs", "fill_mask"),
+        Call("inference_verbs", "fill_mask"),
         ("model", "texts"),
         reads_texts=True,
     ),
     "next-sentence": Verb(
         "predict whether one text follows another",
         configs.NextSentenceConfig,
-        Call("verbs", "next_sentence"),
+        Call("inference_verbs", "next_sentence"),
         ("model", "text_a", "text_b"),
     ),
     "finetune": Verb(
@@ -473,7 +473,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
         "train a BiLSTM tagger on features from a frozen encoder",
         configs.FeaturesConfig,
         Call(
-            "finetuning.frozen_tagger",
+            "features.train",
             "tag_by_features",
             lambda result: _print_lines(result.table()),
         ),
@@ -487,45 +487,45 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "evaluate": Verb(
         "evaluate a model on labelled data or on a corpus",
         configs.EvaluateConfig,
-        Call("verbs", "evaluate"),
+        Call("inference_verbs", "evaluate"),
         ("model", "file"),
     ),
     "predict": Verb(
         "label texts with a fine-tuned model",
         configs.PredictConfig,
-        Call("verbs", "predict"),
+        Call("inference_verbs", "predict"),
         ("model", "texts"),
         reads_texts=True,
     ),
     "choose": Verb(
         "predict which of several texts continues another",
         configs.ChooseConfig,
-        Call("verbs", "choose"),
+        Call("inference_verbs", "choose"),
         ("model", "context", "choices"),
     ),
     "answer": Verb(
         "answer a question with a span of a text",
         configs.AnswerConfig,
-        Call("verbs", "answer"),
+        Call("inference_verbs", "answer"),
         ("model",),
     ),
     "score": Verb(
         "score a prediction file against SQuAD-style answers",
         configs.ScoreConfig,
-        Call("verbs", "score"),
+        Call("inference_verbs", "score"),
         ("predictions", "data"),
     ),
     "embed": Verb(
         "compute vectors of texts",
         configs.EmbedConfig,
-        Call("verbs", "embed"),
+        Call("inference_verbs", "embed"),
         ("model", "texts"),
         reads_texts=True,
     ),
     "convert": Verb(
         "convert a model, for example from transformers, to a model folder",
         configs.ConvertConfig,
-        Call("verbs", "convert"),
+        Call("inference_verbs", "convert"),
         ("source", "out"),
     ),
     "bench": VerbGroup(

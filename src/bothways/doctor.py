@@ -12,8 +12,8 @@ from bothways.pretraining.snapshots import SNAPSHOTS
 from bothways.shipped import model_folder
 from bothways.tokenization.tokenizer import TOKENIZER_FILE, VOCABULARY_FILE, Tokenizer
 from bothways.tokenization.tokenizer_files import read_vocabulary
+from bothways.training.checkpoint import STATE, checkpoints, verify_checkpoint
 from bothways.training.runfolder import RUN_FILE, read_run
-from bothways.training.state import STATE, checkpoints, verify_checkpoint
 
 
 def diagnose(folder: str | Path) -> list[str]:

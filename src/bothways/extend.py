@@ -14,6 +14,7 @@ from bothways.files import new_folder
 from bothways.record_files import INPUT_SUFFIXES, ParagraphReader
 from bothways.shipped import model_folder
 from bothways.text_files import list_files, read_lines
+from bothways.tokenization.build import count_file_words, measure, refuse_foreign_folder
 from bothways.tokenization.extension import (
     ExtendedVocabulary,
     choose_words,
@@ -21,7 +22,6 @@ from bothways.tokenization.extension import (
     single_word,
 )
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.tokenization.vocabulary import count_file_words, measure, refuse_foreign_folder
 
 _SHOWN = 10
 

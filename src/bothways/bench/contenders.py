@@ -12,11 +12,11 @@ from bothways.bench.cases import padded
 from bothways.config import ModelConfig, OptimizerOptions
 from bothways.errors import ConfigError
 from bothways.model.batch import PretrainingBatch
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.pretraining.objective import pretraining_loss
 from bothways.training.device import CPU
-from bothways.training.engine import Trainer
 from bothways.training.precision import DTYPES
+from bothways.training.trainer import Trainer
 
 Step = Callable[[], None]
 """Runs the next step."""
@@ -57,7 +57,7 @@ def _ours(
     *,
     fast: bool,
 ) -> Step:
-    model = Bert(config, pretraining=True).to(device)
+    model = Bert(config, masked_lm=True, next_sentence=True).to(device)
     model.shared.fast = fast
     trainer: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(), total_steps=10_000, seed=0, dtype=DTYPES[precision]

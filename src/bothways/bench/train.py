@@ -29,7 +29,7 @@ from bothways.config import BenchTrainConfig, ModelConfig, SizeOptions
 from bothways.corpus.store import TokenStore
 from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
-from bothways.model.cost import mean_operations
+from bothways.model.flops import mean_operations
 from bothways.training.device import choose_device, find_peak, synchronize
 from bothways.training.precision import DTYPES, choose_precision
 from bothways.training.runfolder import versions

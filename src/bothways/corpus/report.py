@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bothways.corpus.unicode_scripts import SCRIPTS
 from bothways.files import write_text
-from bothways.page import bars, heading, listing, page, paragraph
+from bothways.html import bars, heading, listing, page, paragraph
 
 PAGE = "report.html"
 """File name of the page in the corpus folder."""

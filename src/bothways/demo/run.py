@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bothways.api import load
 from bothways.config import (
     ClockOptions,
     CorpusConfig,
@@ -34,11 +35,10 @@ from bothways.demo.labelled import follows_task, package_task, split_documents
 from bothways.errors import RunError
 from bothways.files import write_json, write_text
 from bothways.finetuning.finetune import finetune
-from bothways.finetuning.report import FinetuneResult
-from bothways.pretraining.run import PretrainResult, pretrain
+from bothways.finetuning.results import FinetuneResult
+from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.shipped import DEFAULT
 from bothways.tokenization.learning import learn_vocabulary
-from bothways.use import load
 
 VOCABULARY = 8192
 STARTS = ("pretrained", "random", "shipped")

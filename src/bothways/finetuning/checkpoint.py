@@ -14,11 +14,11 @@ import torch
 from bothways.files import explain_disk_errors, new_folder
 from bothways.tasks.examples import TaskBatch
 from bothways.tasks.metrics import Measurement
-from bothways.training.engine import Stats, Trainer
+from bothways.training.checkpoint import read_state, trained_tensors, verify_checkpoint, write_state
+from bothways.training.fsdp import gather
 from bothways.training.pruned_embedding import PrunedEmbedding
 from bothways.training.ranks import SINGLE_PROCESS
-from bothways.training.shards import gather
-from bothways.training.state import read_state, trained_tensors, verify_checkpoint, write_state
+from bothways.training.trainer import Stats, Trainer
 
 FOLDER = "checkpoint"
 

@@ -12,14 +12,14 @@ from bothways.errors import DivergenceError, NonFiniteError
 from bothways.finetuning.checkpoint import Checkpoint, Progress
 from bothways.finetuning.run_setup import OpenedRun
 from bothways.finetuning.task_files import FinetuningData
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.prediction.predict import predict_outputs
 from bothways.tasks.examples import TRAIN_TOKENS, TaskBatch, cut_by_tokens, step_batches
 from bothways.tasks.task import Outputs, task_loss
-from bothways.training.engine import Stats, Trainer
 from bothways.training.monitor import Monitor
 from bothways.training.prefetch import run_ahead
 from bothways.training.pruned_embedding import PrunedEmbedding
+from bothways.training.trainer import Stats, Trainer
 
 # Approximate number of records in metrics.jsonl per run.
 _RECORDS = 200

@@ -18,7 +18,7 @@ import torch
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.files import sha256
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.prediction.predict import predict_outputs, write_predictions
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.task import EncodedFile, Task

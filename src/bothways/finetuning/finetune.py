@@ -24,7 +24,8 @@ from bothways.console import line_printer
 from bothways.errors import ConfigError
 from bothways.finetuning.extra_files import EXTRA_INPUTS, training_digests
 from bothways.finetuning.jobs import PendingSeed, SeedJob, SeedRunner
-from bothways.finetuning.report import FinetuneResult, SeedResult
+from bothways.finetuning.report import REPORT, write_reports
+from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.finetuning.run_seed import SCORES, keeps_head, read_seed, update_extra_files
 from bothways.finetuning.run_setup import (
     OpenedRun,
@@ -32,7 +33,6 @@ from bothways.finetuning.run_setup import (
     model_digest,
     open_run_with_precision,
 )
-from bothways.finetuning.runpage import REPORT, write_reports
 from bothways.finetuning.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
 from bothways.finetuning.task_files import FinetuningData, load_data
 from bothways.model.folder import Loaded, load_model

@@ -18,14 +18,14 @@ from bothways.console import line_printer
 from bothways.errors import ConfigError, DivergenceError, InputError
 from bothways.files import write_json, write_text
 from bothways.finetuning.finetune import prepare
+from bothways.finetuning.glue_table import Row, markdown, record, rows_of, settings
 from bothways.finetuning.jobs import SeedRunner
-from bothways.finetuning.report import FinetuneResult, SeedResult
-from bothways.finetuning.runpage import REPORT
+from bothways.finetuning.report import REPORT
+from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.finetuning.submission import write_submission
-from bothways.finetuning.table import Row, markdown, record, rows_of, settings
 from bothways.model.folder import load_model
 from bothways.shipped import DEFAULT
-from bothways.tasks.catalogue import GLUE, declared, task, task_files
+from bothways.tasks.catalogue import GLUE, declared, task_files, task_recipe
 
 
 @dataclass(frozen=True)
@@ -150,13 +150,13 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         value = getattr(config.search, item.name)
         if value != item.default:
             changes[f"search.{item.name}"] = value
-    own = task(name).model
+    own = task_recipe(name).model
     if own not in (DEFAULT, config.model):
         raise ConfigError(
             f"the task {name} starts from {own}, and --model is {config.model}; all tasks of one "
             "table start from one model. Give --model, or take the model out of the task."
         )
-    recipe = task(name, **{k: v for k, v in changes.items() if v is not None})
+    recipe = task_recipe(name, **{k: v for k, v in changes.items() if v is not None})
     for option in ("lr", "batch", "epochs"):
         if getattr(config, option) is not None and recipe.search.values[option]:
             raise ConfigError(

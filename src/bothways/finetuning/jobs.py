@@ -21,7 +21,7 @@ from types import TracebackType
 
 from bothways.config import FinetuneConfig, Restart, TaskOptions
 from bothways.errors import BothwaysError, ConfigError, RunError
-from bothways.finetuning.report import SeedResult
+from bothways.finetuning.results import SeedResult
 from bothways.finetuning.run_seed import train_seed
 from bothways.finetuning.run_setup import OpenedRun
 from bothways.finetuning.task_files import FinetuningData, load_data

@@ -1,385 +1,205 @@
-"""Results of fine-tuning: scores over the seeds of a setting and over settings, as tables."""
+"""The reports of a fine-tuning run: report.json for programs, report.html for people.
+
+The page is a single file without scripts or external resources. It shows scores and curves of every
+seed, and for the seed that is best on dev the panels and errors of its kind of task, which are kept
+in the seed's folder as ``dev_report.json``.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-import statistics
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bothways.config import Restart
-from bothways.console import table_text
-from bothways.tasks.metrics import Measurement
+from bothways import html
+from bothways.files import write_json, write_text
+from bothways.finetuning.results import FinetuneResult, SearchResult
+from bothways.tasks.report_panels import (
+    Cell,
+    Panel,
+    length_panel,
+    panel_from_record,
+    panel_record,
+    worst,
+)
+from bothways.tasks.task import EncodedFile, Task
+from bothways.training.monitor import METRICS, read_metrics
+from bothways.training.plots import Curves, draw_panels, draw_scatter
+from bothways.training.runfolder import read_run
+
+DEV_REPORT, REPORT, PAGE = "dev_report.json", "report.json", "report.html"
+
+Points = list[tuple[float, float]]
 
 
-@dataclass(frozen=True)
-class SeedResult:
-    """The result of one seed.
+def describe(task: Task[Any, Any], file: EncodedFile[Any], predictions: Any) -> dict[str, Any]:
+    """What a report shows about predictions for a labelled file, as JSON-able data.
 
-    Attributes:
-        seed: the seed.
-        measurement: scores on dev after the last epoch.
-        folder: where model and predictions are.
-        seconds: for initialising, training and measuring.
-        further: scores on the files of ``task.measure``, by the file's name.
-        order: separate seed of the data order, if there is one.
-        head: separate seed of the new weights, if there is one.
+    Returns:
+        ``panels``, with scores by length if the task measures single examples; ``errors``, the
+        worst ones; and ``errors_total``, how many there were.
     """
-
-    seed: int
-    measurement: Measurement
-    folder: Path
-    seconds: float
-    further: dict[str, Measurement] = field(default_factory=dict)
-    order: int | None = None
-    head: int | None = None
-
-    @property
-    def restart(self) -> Restart:
-        """The seeds of this run."""
-        return Restart(self.seed, self.order, self.head)
-
-    @property
-    def name(self) -> str:
-        """The name in tables, such as ``seed 0``."""
-        return self.restart.name
-
-    @property
-    def model(self) -> Path:
-        """The model folder."""
-        return self.folder / "model"
-
-    def record(self) -> dict[str, Any]:
-        """As JSON-able data."""
-        separate_seeds = {"order": self.order, "head": self.head}
-        return {
-            "seed": self.seed,
-            **{name: seed for name, seed in separate_seeds.items() if seed is not None},
-            **self.measurement.record(),
-            "seconds": self.seconds,
-            "further": {name: scores.record() for name, scores in self.further.items()},
-        }
-
-    @staticmethod
-    def from_record(record: dict[str, Any], folder: Path) -> SeedResult:
-        """The inverse of :meth:`record`.
-
-        Raises:
-            KeyError, ValueError, TypeError: the record is damaged.
-        """
-        further = record.get("further", {})
-        return SeedResult(
-            int(record["seed"]),
-            Measurement.from_record(record),
-            folder,
-            float(record["seconds"]),
-            {str(k): Measurement.from_record(v) for k, v in further.items()},
-            order=record.get("order"),
-            head=record.get("head"),
-        )
-
-
-@dataclass(frozen=True)
-class FinetuneResult:
-    """The result of fine-tuning with one setting, over its seeds.
-
-    Attributes:
-        run: the run folder.
-        task: name of the task.
-        metrics: the main one first.
-        seeds: the results of its seeds, in the order of the config.
-        baseline: scores of a constant prediction: the majority class (or the mean score) of the
-            training file.
-        dev_examples: number of examples in the dev file.
-        notes: what was cut or empty.
-        setting: learning rate, batch, epochs, bias correction.
-        search: the search that chose this setting, if there was one.
-    """
-
-    run: Path
-    task: str
-    metrics: tuple[str, ...]
-    seeds: tuple[SeedResult, ...]
-    baseline: dict[str, float]
-    dev_examples: int
-    notes: tuple[str, ...] = ()
-    setting: Mapping[str, Any] = field(default_factory=dict)
-    search: SearchResult | None = field(default=None, compare=False)
-
-    @property
-    def name(self) -> str:
-        """Name of the run folder; in a search it names the setting."""
-        return self.run.name
-
-    @property
-    def scores(self) -> dict[str, list[float]]:
-        """Each metric's scores over the seeds."""
-        return {m: [s.measurement.scores[m] for s in self.seeds] for m in self.metrics}
-
-    @property
-    def best(self) -> SeedResult:
-        """The seed with the highest main metric (chosen on dev, so its score is optimistic)."""
-        return max(self.seeds, key=lambda s: s.measurement.scores[self.metrics[0]])
-
-    @property
-    def collapsed(self) -> tuple[SeedResult, ...]:
-        """The seeds whose model predicts the same for every example."""
-        return tuple(s for s in self.seeds if s.measurement.collapsed)
-
-    @property
-    def at_baseline(self) -> tuple[SeedResult, ...]:
-        """The seeds that did not collapse, but score no higher than a constant prediction."""
-        metric = self.metrics[0]
-        healthy = [s for s in self.seeds if not s.measurement.collapsed]
-        return tuple(s for s in healthy if s.measurement.scores[metric] <= self.baseline[metric])
-
-    def mean(self, metric: str | None = None) -> float:
-        """Mean over the seeds, of the main metric if none is named."""
-        return statistics.fmean(self.scores[metric or self.metrics[0]])
-
-    def std(self, metric: str | None = None) -> float:
-        """Sample standard deviation over the seeds; NaN for a single one."""
-        values = self.scores[metric or self.metrics[0]]
-        return statistics.stdev(values) if len(values) > 1 else math.nan
-
-    def spread(self) -> dict[str, dict[str, float]]:
-        """How much each source of randomness varies the main metric, if the data order or the new
-        weights have seeds of their own.
-
-        Returns:
-            For each source with two or more values: their number, and the sample standard deviation
-            of their means over everything else. ``seed`` stands for dropout, and for a source
-            without a seed of its own.
-        """
-        spread: dict[str, dict[str, float]] = {}
-        if all(s.order is None and s.head is None for s in self.seeds):
-            return spread
-        for source in ("seed", "order", "head"):
-            groups: dict[int | None, list[float]] = defaultdict(list)
-            for run, score in zip(self.seeds, self.scores[self.metrics[0]], strict=True):
-                groups[getattr(run, source)].append(score)
-            if len(groups) > 1:
-                means = [statistics.fmean(scores) for scores in groups.values()]
-                spread[source] = {"values": len(groups), "std": statistics.stdev(means)}
-        return spread
-
-    def cells(self) -> list[list[str]]:
-        """Scores of each seed, under a header."""
-        rows = [["", *self.metrics, "seconds"]]
-        for seed in self.seeds:
-            mark = " (collapsed)" if seed.measurement.collapsed else ""
-            scores = [seed.measurement.scores[m] for m in self.metrics]
-            rows.append([seed.name + mark, *_shown(scores), f"{seed.seconds:.0f}"])
-        return rows
-
-    def summary(self) -> list[list[str]]:
-        """Mean, deviation, best seed and baseline, in the columns of :meth:`cells`."""
-        rows = [
-            ["mean", *_shown([self.mean(m) for m in self.metrics])],
-            ["standard deviation", *_shown([self.std(m) for m in self.metrics])],
-        ]
-        healthy = [s.measurement.scores for s in self.seeds if not s.measurement.collapsed]
-        if 0 < len(healthy) < len(self.seeds):
-            means = [statistics.fmean(scores[m] for scores in healthy) for m in self.metrics]
-            rows.append([f"mean of the {len(healthy)} not collapsed", *_shown(means)])
-        best = [self.best.measurement.scores[m] for m in self.metrics]
-        rows.append([f"best ({self.best.name})", *_shown(best)])
-        baseline = [self.baseline[m] for m in self.metrics]
-        rows.append(["baseline: constant prediction", *_shown(baseline)])
-        return [[*row, ""] for row in rows]
-
-    def lines(self) -> list[str]:
-        """The lines below the table: collapsed seeds, sources of variation, notes."""
-        lines = []
-        if self.collapsed:
-            names = ", ".join(s.name for s in self.collapsed)
-            lines.append(f"collapsed, {len(self.collapsed)} of {len(self.seeds)}: {names}")
-        if self.at_baseline:
-            names = ", ".join(s.name for s in self.at_baseline)
-            lines.append(f"{self.metrics[0]} no higher than a constant prediction's: {names}")
-        for source, spread in self.spread().items():
-            plural = {"seed": "seeds", "order": "data orders", "head": "new heads"}[source]
-            lines.append(
-                f"standard deviation of {self.metrics[0]} between the means of "
-                f"{spread['values']:.0f} {plural}: {spread['std']:.4f}"
-            )
-        seed_notes = [f"{s.name}: {note}" for s in self.seeds for note in s.measurement.notes]
-        return [*lines, *seed_notes, *self.notes]
-
-    def table(self) -> str:
-        """Scores by seed with mean, deviation, best and baseline, as text; after a search, the
-        table of its settings first."""
-        title = f"{self.task}: {self.dev_examples:,} dev examples"
-        table = table_text(self.cells(), title, self.summary())
-        text = "\n".join([table, *self.lines(), f"saved in {self.run}"])
-        return text if self.search is None else f"{self.search.table()}\n\n{text}"
-
-    def report(self) -> dict[str, Any]:
-        """As JSON-able data, for report.json."""
-        std = {m: self.std(m) for m in self.metrics}
-        return {
-            "task": self.task,
-            "metrics": list(self.metrics),
-            "dev_examples": self.dev_examples,
-            "seeds": [seed.record() for seed in self.seeds],
-            "mean": {m: self.mean(m) for m in self.metrics},
-            "std": {m: None if math.isnan(v) else v for m, v in std.items()},
-            "best_seed": self.best.seed,
-            "best": self.best.name,
-            "collapsed": [s.name for s in self.collapsed],
-            "at_baseline": [s.name for s in self.at_baseline],
-            "spread": self.spread(),
-            "setting": dict(self.setting),
-            "models": [s.model.relative_to(self.run).as_posix() for s in self.seeds],
-            "baseline": self.baseline,
-            "notes": list(self.notes),
-        }
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """The result of a search over settings.
-
-    Attributes:
-        run: the folder of the search; each setting has a run folder in it.
-        settings: the results of the settings, in the order of the config.
-        select: the rule: ``mean`` over the seeds of a setting, or the ``best`` single seed.
-        diverged: settings without a result: name and reason.
-    """
-
-    run: Path
-    settings: tuple[FinetuneResult, ...]
-    select: str
-    diverged: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def by_mean(self) -> FinetuneResult:
-        """The setting with the highest mean of the main metric over its seeds, collapsed ones
-        included; the first of equals."""
-        return max(self.settings, key=lambda s: s.mean())
-
-    @property
-    def by_best(self) -> FinetuneResult:
-        """The setting of the best single seed; the first of equals."""
-        return max(self.settings, key=lambda s: s.best.measurement.scores[s.metrics[0]])
-
-    @property
-    def chosen(self) -> FinetuneResult:
-        """The setting chosen by the rule."""
-        return self.by_mean if self.select == "mean" else self.by_best
-
-    @property
-    def ranked(self) -> list[FinetuneResult]:
-        """The settings by mean, highest first."""
-        return sorted(self.settings, key=lambda s: -s.mean())
-
-    @property
-    def collapsed(self) -> list[str]:
-        """The seeds that collapsed, named by setting and seed."""
-        return [f"{s.name} {run.name}" for s in self.settings for run in s.collapsed]
-
-    def options(self) -> dict[str, dict[str, dict[str, float]]]:
-        """For each option that was varied and each of its values: the number of seeds trained,
-        their mean and best of the main metric, and how many collapsed."""
-        summaries: dict[str, dict[str, dict[str, float]]] = {}
-        for option in self.chosen.setting:
-            groups: dict[Any, list[FinetuneResult]] = defaultdict(list)
-            for setting in self.settings:
-                groups[setting.setting[option]].append(setting)
-            if len(groups) > 1:
-                summaries[option] = {
-                    setting_value(value): _summarize(results) for value, results in groups.items()
-                }
-        return summaries
-
-    def cells(self) -> list[list[str]]:
-        """The settings by mean, under a header: scores of the main metric, and collapsed seeds."""
-        metric = self.chosen.metrics[0]
-        options = [o for o in self.chosen.setting if o in self.options()]
-        names = [option.replace("_", " ") for option in options]
-        rows = [[*names, f"mean {metric}", "deviation", "best", "runs", "collapsed", "chosen by"]]
-        for result in self.ranked:
-            chosen = [rule for rule in ("mean", "best") if result is getattr(self, f"by_{rule}")]
-            scores = (result.mean(), result.std(), result.best.measurement.scores[metric])
-            rows.append(
-                [
-                    *(setting_value(result.setting[o]) for o in options),
-                    *_shown(scores),
-                    str(len(result.seeds)),
-                    ", ".join(run.name for run in result.collapsed),
-                    ", ".join(chosen),
-                ]
-            )
-        return rows
-
-    def lines(self) -> list[str]:
-        """The lines below the table of settings."""
-        runs = sum(len(s.seeds) for s in self.settings)
-        minutes = sum(run.seconds for s in self.settings for run in s.seeds) / 60
-        rule = {"mean": "mean over seeds", "best": "best single run"}[self.select]
-        lines = [
-            f"{len(self.settings)} settings, {runs} runs, {minutes:.1f} minutes of training and "
-            f"measuring; chosen on dev by the {rule}: {self.chosen.name} (its dev score is "
-            "optimistic, because it is the best of several)",
-            f"collapsed: {', '.join(self.collapsed)}" if self.collapsed else "no run collapsed",
-        ]
-        for option, values in self.options().items():
-            shown = [
-                f"{value}: mean {v['mean']:.4f}, best {v['best']:.4f}, "
-                f"{v['collapsed']:.0f} of {v['runs']:.0f} collapsed"
-                for value, v in values.items()
-            ]
-            lines.append(f"{option.replace('_', ' ')} {'; '.join(shown)}")
-        return [*lines, *(f"{name} has no result: {why}" for name, why in self.diverged)]
-
-    def table(self) -> str:
-        """The settings by mean, as text."""
-        title = f"{self.chosen.task}: search over {len(self.settings)} settings"
-        return "\n".join([table_text(self.cells(), title), *self.lines(), f"saved in {self.run}"])
-
-    def report(self) -> dict[str, Any]:
-        """As JSON-able data: the report of the chosen setting, with the key ``search``."""
-        return {
-            **self.chosen.report(),
-            "models": [s.model.relative_to(self.run).as_posix() for s in self.chosen.seeds],
-            "search": {
-                "select": self.select,
-                "chosen": self.chosen.name,
-                "by_mean": self.by_mean.name,
-                "by_best": self.by_best.name,
-                "options": self.options(),
-                "settings": [
-                    {"name": s.name, "setting": s.setting, **_short(s.report())}
-                    for s in self.ranked
-                ],
-                "collapsed": self.collapsed,
-                "diverged": [{"name": name, "reason": why} for name, why in self.diverged],
-            },
-        }
-
-
-def setting_value(value: Any) -> str:
-    """A value of an option as text: ``5e-05``, ``16``, ``true``."""
-    return str(value).lower()
-
-
-def _shown(scores: Sequence[float]) -> list[str]:
-    return ["-" if math.isnan(score) else f"{score:.4f}" for score in scores]
-
-
-def _summarize(results: list[FinetuneResult]) -> dict[str, float]:
-    scores = [score for result in results for score in result.scores[result.metrics[0]]]
+    panels = list(task.panels(file, predictions))
+    scores = task.example_scores(file, predictions)
+    if scores is not None and len(scores.values):
+        panels.append(length_panel(task.example_lengths(file), scores))
+    errors = task.errors(file, predictions)
     return {
-        "runs": len(scores),
-        "mean": statistics.fmean(scores),
-        "best": max(scores),
-        "collapsed": sum(len(result.collapsed) for result in results),
+        "panels": [panel_record(panel) for panel in panels],
+        "errors_total": len(errors),
+        "errors": worst(errors),
     }
 
 
-def _short(report: dict[str, Any]) -> dict[str, Any]:
-    """The part of a setting's report that is repeated in that of the search."""
-    return {name: report[name] for name in ("mean", "std", "best_seed", "seeds")}
+def write_reports(result: FinetuneResult) -> None:
+    """Write report.json and report.html of a setting.
+
+    Raises:
+        DiskError: they could not be written.
+    """
+    curves = {run.name: read_curves(run.folder) for run in result.seeds}
+    best = read_dev_report(result.best.folder)
+    record = {**result.report(), "curves": curves, "best_run": {"name": result.best.name, **best}}
+    write_json(result.run / REPORT, record)
+    main, runs = result.metrics[0], len(result.seeds)
+    sections = [
+        html.heading(f"{result.task}: fine-tuning", 1),
+        html.paragraph(
+            f"{runs} run{'' if runs == 1 else 's'}, measured on {result.dev_examples:,} dev "
+            f"examples: {main} {result.mean():.4f} on average, {result.baseline[main]:.4f} for "
+            "a constant prediction. The best run is chosen on dev, so its dev score is optimistic."
+        ),
+        html.table(result.cells()[0], [*result.cells()[1:], *result.summary()]),
+        html.listing(result.lines()),
+        *_curve_section(result, curves),
+        *_example_sections(result.best.name, best),
+        *_settings_section(result.run),
+    ]
+    write_text(result.run / PAGE, html.page(f"{result.task}: fine-tuning", sections))
+
+
+def write_search_reports(result: SearchResult) -> None:
+    """Write report.json and report.html of a search; the page links to those of its settings.
+
+    Raises:
+        DiskError: they could not be written.
+    """
+    write_json(result.run / REPORT, result.report())
+    header, *rows = result.cells()
+    links = [f"{setting.name}/{PAGE}" for setting in result.ranked]
+    named_rows = [[s.name, *row] for s, row in zip(result.ranked, rows, strict=True)]
+    sections = [
+        html.heading(f"{result.chosen.task}: search over settings", 1),
+        html.listing(result.lines()),
+        html.heading("Settings, by mean"),
+        html.table(["setting", *header], named_rows, links=links),
+        *_settings_section(result.run),
+    ]
+    title = f"{result.chosen.task}: search over settings"
+    write_text(result.run / PAGE, html.page(title, sections))
+
+
+def read_curves(folder: Path) -> dict[str, Points]:
+    """The training loss by step and the dev scores after each epoch, from a seed's records."""
+    curves: dict[str, Points] = {}
+    for record in read_metrics(folder / METRICS):
+        for name, value in record.items():
+            if (name == "loss" or name.startswith("dev_")) and value is not None:
+                curves.setdefault(name, []).append((record["step"], value))
+    return curves
+
+
+def read_dev_report(folder: Path) -> dict[str, Any]:
+    """The saved result of :func:`describe` for a seed; empty if it is missing or damaged."""
+    try:
+        report = json.loads((folder / DEV_REPORT).read_text(encoding="utf-8"))
+        for panel in report["panels"]:
+            panel_from_record(panel)
+        return {name: report[name] for name in ("panels", "errors_total", "errors")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {"panels": [], "errors_total": 0, "errors": []}
+
+
+def _curve_section(result: FinetuneResult, curves: dict[str, dict[str, Points]]) -> list[str]:
+    """Loss and main scores of all seeds by step, as one picture; a score of a single epoch is left
+    out, because it is in the table."""
+    plots: dict[str, Curves] = {}
+    for name, title in [("loss", "training loss"), *((f"dev_{m}", m) for m in result.metrics[:2])]:
+        plot: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
+        for seed, by_name in curves.items():
+            points = by_name.get(name, [])
+            if len(points) > 1:
+                plot[seed] = ([x for x, _ in points], [y for _, y in points])
+        if not plot:
+            continue
+        if name == "loss":
+            plots[title] = plot
+        else:
+            baseline = ([0.0], [result.baseline[title]])
+            plots[f"{title} on dev"] = {**plot, "constant prediction": baseline}
+    if not plots:
+        return []
+    return [html.heading("Curves"), html.picture(draw_panels(plots), "loss and scores by step")]
+
+
+def _example_sections(name: str, report: dict[str, Any]) -> list[str]:
+    """Panels and errors of one seed."""
+    sections = []
+    if report["panels"] or report["errors"]:
+        sections.append(html.paragraph(f"The rest of this page is about the best run, {name}."))
+    for record in report["panels"]:
+        sections += _panel_section(panel_from_record(record))
+    errors = report["errors"]
+    if errors:
+        title = f"Errors: the worst {len(errors)} of {report['errors_total']:,}"
+        note = "Examples are numbered from 0, as in the run's dev_predictions."
+        sections += [html.heading(title), html.paragraph(note)]
+    for error in errors:
+        texts = "<br>".join(
+            html.long_text(f"{column}: {text}" if len(error["texts"]) > 1 else text)
+            for column, text in error["texts"]
+        )
+        verdict = (
+            f"{error['example']}: predicted {error['predicted']}, gold {error['gold']} "
+            f"({error['shown']})"
+        )
+        sections.append(f"{html.heading(verdict, 4)}<p>{texts}</p>")
+    return sections
+
+
+def _panel_section(panel: Panel) -> list[str]:
+    sections = [html.heading(panel.title)]
+    if panel.chart == "scatter":
+        x, y = ([float(row[column]) for row in panel.rows] for column in (0, 1))
+        labels = {"x_label": panel.header[0], "y_label": panel.header[1]}
+        sections.append(html.picture(draw_scatter(x, y, **labels), panel.title))
+    else:
+        shades = []
+        if panel.chart == "heat":
+            totals = [sum(float(cell) for cell in row[1:]) or 1 for row in panel.rows]
+            shades = [
+                [0.8 * float(cell) / total for cell in row[1:]]
+                for row, total in zip(panel.rows, totals, strict=True)
+            ]
+        rows = [[_figure(cell) for cell in row] for row in panel.rows]
+        sections.append(html.table(panel.header, rows, shades=shades))
+    return [*sections, html.paragraph(panel.note)] if panel.note else sections
+
+
+def _settings_section(run: Path) -> list[str]:
+    """Options and versions, from run.json."""
+    record = read_run(run)
+    rows = [
+        [name, str(value)]
+        for part in ("recipe", "resolved", "versions")
+        for name, value in record[part].items()
+    ]
+    return [html.heading("Settings"), html.table(("option", "value"), rows)]
+
+
+def _figure(cell: Cell) -> str:
+    if isinstance(cell, float):
+        return "-" if math.isnan(cell) else f"{cell:.4f}"
+    return f"{cell:,}" if isinstance(cell, int) else cell

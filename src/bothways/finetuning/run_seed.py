@@ -21,12 +21,12 @@ from bothways.finetuning.checkpoint import FOLDER as CHECKPOINT
 from bothways.finetuning.checkpoint import Checkpoint
 from bothways.finetuning.epochs import SeedTraining
 from bothways.finetuning.extra_files import measure_extra_files, predictions_name
-from bothways.finetuning.report import SeedResult
+from bothways.finetuning.report import DEV_REPORT, describe
+from bothways.finetuning.results import SeedResult
 from bothways.finetuning.run_setup import OpenedRun
-from bothways.finetuning.runpage import DEV_REPORT, describe
 from bothways.finetuning.task_files import FinetuningData
+from bothways.model.bert import Bert
 from bothways.model.folder import Loaded, load_model, save_model
-from bothways.model.heads import Bert
 from bothways.prediction.predict import write_predictions
 from bothways.tasks.kinds import has_head_for, task_of
 from bothways.tasks.task import Task

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from bothways.config import FinetuneConfig
 from bothways.errors import DivergenceError
-from bothways.finetuning.report import FinetuneResult, SearchResult, setting_value
-from bothways.finetuning.runpage import write_search_reports
+from bothways.finetuning.report import write_search_reports
+from bothways.finetuning.results import FinetuneResult, SearchResult, setting_value
 from bothways.training.runfolder import RunLock
 
 SEARCH_VERB = "finetune search"

@@ -14,7 +14,7 @@ from bothways.config import TaskOptions
 from bothways.errors import RunError
 from bothways.files import write_text
 from bothways.finetuning.extra_files import part_name, predictions_name
-from bothways.finetuning.report import SeedResult
+from bothways.finetuning.results import SeedResult
 
 
 def submission_rows(table: Sequence[Sequence[str]]) -> list[list[str]]:

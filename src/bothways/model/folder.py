@@ -22,8 +22,9 @@ from torch import Tensor
 from bothways.config import ModelConfig
 from bothways.errors import ModelError
 from bothways.files import explain_disk_errors, new_folder, write_json
+from bothways.model.bert import HEADS, Bert
 from bothways.model.encoder import init_weights
-from bothways.model.formats import (
+from bothways.model.hugging_face import (
     BILSTM,
     TAGGING,
     WORDS,
@@ -35,7 +36,6 @@ from bothways.model.formats import (
     to_hugging_face,
     trim_vocabulary,
 )
-from bothways.model.heads import Bert
 from bothways.model.sentence_modules import read_sentence_modules
 from bothways.model.weight_files import WEIGHTS, read_weights
 from bothways.randomness import Purpose
@@ -43,7 +43,6 @@ from bothways.shipped import SHIPPED, model_folder
 from bothways.tokenization.tokenizer import Tokenizer
 
 CONFIG, ABOUT = "config.json", "bothways.json"
-_HEADS = ("masked_lm", "next_sentence", "classifier", "tagger", "span")
 _CHOICE = "BertForMultipleChoice"
 _MOST_PADDING = 128  # rows
 _BILSTM = "BiLSTM"  # prefix of an architecture's name
@@ -205,26 +204,22 @@ def _what_it_is(folder: Path) -> str:
 
 def empty_model(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
     """A model with the heads that a state has weights for, with its weights on the meta device."""
-    has = {head: any(name.startswith(head + ".") for name in state) for head in _HEADS}
+    has = {head: any(name.startswith(head + ".") for name in state) for head in HEADS}
     shapes = {
         name: tuple(state[f"{name}.output.weight"].shape) if has[name] else (0, 0)
         for name in ("classifier", "tagger", "span")
     }
     width = max(width for _, width in shapes.values())
     with torch.device("meta"):  # only shapes: the weights come from the file
-        model = Bert(
+        return Bert(
             config,
-            pretraining=has["masked_lm"] or has["next_sentence"],
+            masked_lm=has["masked_lm"],
+            next_sentence=has["next_sentence"],
             classes=shapes["classifier"][0],
             tags=shapes["tagger"][0],
             spans=has["span"],
             lstm=width // 2 if has_lstm(state) else 0,
         )
-    if not has["masked_lm"]:
-        model.masked_lm = None
-    if not has["next_sentence"]:
-        model.next_sentence = None
-    return model
 
 
 def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
@@ -255,7 +250,7 @@ def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
     model.load_state_dict(state, strict=False, assign=True)
     if missing:
         pooler = model.encoder.pooler.to_empty(device="cpu")
-        init_weights(pooler, model.config, seed=0, purpose=Purpose.HEAD, index=len(_HEADS))
+        init_weights(pooler, model.config, seed=0, purpose=Purpose.HEAD, index=len(HEADS))
     return missing
 
 

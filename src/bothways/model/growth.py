@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from bothways.model.bert import Bert
 from bothways.model.folder import empty_model
-from bothways.model.heads import Bert
 
 _TOKENS, _BIAS = "encoder.embeddings.tokens.weight", "masked_lm.bias"
 

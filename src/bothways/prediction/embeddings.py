@@ -22,8 +22,8 @@ from torch import Tensor
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_bytes, write_text
 from bothways.model.batch import Inputs
+from bothways.model.bert import Bert
 from bothways.model.folder import Loaded
-from bothways.model.heads import Bert
 from bothways.prediction.predict import check_length
 from bothways.tasks.examples import (
     CHUNK,

@@ -27,8 +27,8 @@ from scipy.special import logsumexp
 
 from bothways.config import TaskOptions, from_dict, to_dict
 from bothways.errors import ModelError
+from bothways.model.bert import Bert
 from bothways.model.folder import CONFIG, Loaded, load_model, read_json
-from bothways.model.heads import Bert
 from bothways.shipped import model_folder
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import task_of

@@ -18,8 +18,8 @@ from scipy.special import softmax
 
 from bothways.config import TaggingOptions, TaskOptions
 from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
+from bothways.model.bert import Bert
 from bothways.model.folder import Loaded
-from bothways.model.heads import Bert
 from bothways.prediction.ensemble import Ensemble, combine
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches

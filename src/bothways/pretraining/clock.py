@@ -14,14 +14,14 @@ import torch
 
 from bothways.config import ClockOptions, PretrainConfig
 from bothways.model.batch import PretrainingBatch
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.pretraining.batches import PairBatches, prefetch
 from bothways.pretraining.objective import pretraining_loss
 from bothways.training.device import synchronize
-from bothways.training.engine import Trainer
 from bothways.training.precision import DTYPES, choose_precision
 from bothways.training.ranks import Ranks
 from bothways.training.schedules import total_steps
+from bothways.training.trainer import Trainer
 
 EVALUATIONS = 20
 """Evaluations of a run, if the config does not set the interval."""

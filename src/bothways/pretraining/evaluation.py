@@ -10,7 +10,7 @@ from bothways.config import Phase, PretrainConfig
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
 from bothways.model.batch import PretrainingBatch
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.pretraining.batches import PairBatches
 from bothways.pretraining.instances import store_problem
 from bothways.pretraining.objective import HeldOut, measure

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from bothways.config import PairKind
 from bothways.model.batch import IGNORE, PretrainingBatch, round_up
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.model.losses import class_loss
-from bothways.training.engine import Loss
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
+from bothways.training.trainer import Loss
 
 PAIR_TASKS: dict[PairKind, tuple[str, str]] = {
     "next": ("nsp", "next-sentence"),

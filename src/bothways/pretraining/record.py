@@ -11,10 +11,10 @@ from typing import TypeVar
 from bothways.model.batch import PretrainingBatch
 from bothways.pretraining.objective import PAIR_TASKS
 from bothways.pretraining.utilization import Utilization
-from bothways.training.engine import Stats
 from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.plots import plot_panels
 from bothways.training.ranks import Ranks
+from bothways.training.trainer import Stats
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError
+from bothways.model.bert import Bert
 from bothways.model.folder import save_model
-from bothways.model.heads import Bert
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training.fsdp import whole_model
 from bothways.training.ranks import Ranks
-from bothways.training.shards import whole_model
 
 SNAPSHOTS = "snapshots"
 

@@ -11,13 +11,11 @@ from bothways.config import ModelConfig, PretrainConfig, SizeOptions, digest
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
 from bothways.files import sha256
-from bothways.model.encoder import init_weights
+from bothways.model.bert import Bert
 from bothways.model.folder import empty_model, load_model
-from bothways.model.heads import Bert, MaskedLMHead, NextSentenceHead
 from bothways.model.priming import prime_first_layer
 from bothways.model.weight_files import weight_files
 from bothways.pretraining.objective import PAIR_TASKS
-from bothways.randomness import Purpose
 from bothways.shipped import model_folder
 
 Head = TypeVar("Head", bound=torch.nn.Module)
@@ -48,19 +46,25 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
     """
     if not config.start:
         shape = config.shape(store.tokenizer.vocab_size)
-        new = Bert(shape, pretraining=True, seed=config.seed)
+        new = new_model(config, shape)
         if config.model.init == "primed":
             prime_first_layer(new.encoder)
-        return fit_heads(new, config)
+        return new
     model = load_start(config, store)
     model.classifier = model.tagger = model.span = model.lstm = None
-    # Each head has its own index, as in a new model, so that their random weights differ.
     if model.masked_lm is None:
-        model.masked_lm = _new_head(MaskedLMHead(model.config), model.config, config.seed, 0)
-    if model.next_sentence is None:
-        head = NextSentenceHead(model.config)
-        model.next_sentence = _new_head(head, model.config, config.seed, 1)
-    return fit_heads(model, config)
+        model.add_masked_lm(config.seed)
+    if config.pairs.kind not in PAIR_TASKS:
+        model.next_sentence = None  # its answers would no longer fit the encoder
+    elif model.next_sentence is None:
+        model.add_next_sentence(config.seed)
+    return model
+
+
+def new_model(config: PretrainConfig, shape: ModelConfig) -> Bert:
+    """New weights, with the heads that the recipe trains."""
+    pairs = config.pairs.kind in PAIR_TASKS
+    return Bert(shape, masked_lm=True, next_sentence=pairs, seed=config.seed)
 
 
 def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
@@ -121,18 +125,6 @@ def check_direction(config: PretrainConfig, shape: ModelConfig) -> None:
         f"reads {wanted}; weights learned for one direction do not work for the other. Leave start "
         f"out, or {'set' if shape.left_to_right else 'do not set'} masking.kind to left_to_right."
     )
-
-
-def fit_heads(model: Bert, config: PretrainConfig) -> Bert:
-    """Remove the pair head if it will not be trained: its answers would be random."""
-    if config.pairs.kind not in PAIR_TASKS:
-        model.next_sentence = None
-    return model
-
-
-def _new_head(head: Head, shape: ModelConfig, seed: int, index: int) -> Head:
-    init_weights(head, shape, seed=seed, purpose=Purpose.HEAD, index=index)
-    return head
 
 
 def weights_digest(model: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from bothways.model.batch import PretrainingBatch
-from bothways.model.cost import training_cost
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
+from bothways.model.flops import training_cost
 from bothways.training.device import Peak, find_peak
 
 

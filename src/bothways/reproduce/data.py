@@ -22,7 +22,7 @@ from bothways.reproduce.columns import BoundColumn
 from bothways.reproduce.scales import TASKS, Scale, TaskSource
 from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import Table
-from bothways.tasks.catalogue import task as declared_task
+from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.kinds import KINDS
 
 _DESCRIPTIONS = {
@@ -120,7 +120,7 @@ def read_task(
     if source.data == "squad":
         recipe = _squad(Path(data))
     else:
-        recipe = _without_predictions(declared_task(source.declared, data=data).located())
+        recipe = _without_predictions(task_recipe(source.declared, data=data).located())
     if source.data == "ner":  # copies of CoNLL-2003 come in IOB1, as distributed, and in IOB2
         tagging = dataclasses.replace(recipe.task.tagging, scheme="auto")
         recipe = dataclasses.replace(recipe, task=dataclasses.replace(recipe.task, tagging=tagging))
@@ -173,7 +173,7 @@ def _squad(folder: Path) -> FinetuneConfig:
     for train, dev in _SQUAD:
         if (folder / train).exists() and (folder / dev).exists():
             files = {"task.train": str(folder / train), "task.dev": str(folder / dev)}
-            return declared_task("squad", **files)
+            return task_recipe("squad", **files)
     pairs = " nor ".join(f"{train} with {dev}" for train, dev in _SQUAD)
     raise InputError(f"there is neither {pairs}.", path=folder)
 
@@ -189,7 +189,7 @@ def _split_task(
     folder = Path(file).parent
     options = SplitConfig(file=str(data / file), out=str(folder), by=column)
     step = Step("split", folder.name, options, (sha256(data / file)[:16],))
-    recipe = declared_task(source.declared, data=str(runs / step.name)).located()
+    recipe = task_recipe(source.declared, data=str(runs / step.name)).located()
     task = dataclasses.replace(recipe.task, name=source.title, test=None, predict=(), measure=())
     _check_content(dataclasses.replace(task, train=options.file, dev=options.file), config)
     recipe = dataclasses.replace(recipe, task=task)

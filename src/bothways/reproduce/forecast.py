@@ -23,7 +23,7 @@ from bothways.config import (
 )
 from bothways.console import table_text
 from bothways.corpus.store import MANIFEST, Manifest
-from bothways.model.cost import training_cost
+from bothways.model.flops import training_cost
 from bothways.reproduce.execute import Ledger, blocked, to_compute
 from bothways.reproduce.grid import Grid
 from bothways.reproduce.heldout import HeldOutOptions

@@ -24,10 +24,10 @@ from bothways.config import (
 )
 from bothways.corpus.store import Manifest, TokenStore
 from bothways.errors import ConfigError
+from bothways.features.cache import chosen_layers
 from bothways.files import sha256
-from bothways.finetuning.layer_cache import chosen_layers
 from bothways.pretraining.instances import store_problem
-from bothways.pretraining.run import MODEL
+from bothways.pretraining.pretrain import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
 from bothways.record_files import INPUT_SUFFIXES
 from bothways.reproduce.base_recipe import base_recipe, model_size

@@ -31,21 +31,21 @@ from bothways.config import (
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import MANIFEST
 from bothways.errors import DivergenceError
+from bothways.features.cache import chosen_layers
+from bothways.features.train import tag_by_features
 from bothways.files import new_folder
 from bothways.finetuning.finetune import finetune
-from bothways.finetuning.frozen_tagger import tag_by_features
-from bothways.finetuning.layer_cache import chosen_layers
 from bothways.finetuning.run_seed import SCORES
 from bothways.model.folder import CONFIG, read_json
-from bothways.model.formats import config_from_hugging_face
-from bothways.pretraining.run import CHECKPOINTS, MODEL, pretrain
+from bothways.model.hugging_face import config_from_hugging_face
+from bothways.pretraining.pretrain import CHECKPOINTS, MODEL, pretrain
 from bothways.pretraining.snapshots import SNAPSHOTS, snapshot_folder
 from bothways.reproduce.embedded import TextOptions, make_text
 from bothways.reproduce.heldout import HeldOutOptions, measure_heldout
 from bothways.shipped import model_folder
 from bothways.tasks.split import split
-from bothways.tokenization.vocabulary import learn_from_files
-from bothways.training.state import checkpoints
+from bothways.tokenization.build import build_vocabulary
+from bothways.training.checkpoint import checkpoints
 
 Kind = Literal[
     "text", "vocabulary", "corpus", "split", "pretrain", "heldout", "finetune", "features"
@@ -125,7 +125,7 @@ def _text(config: TextOptions, folder: Path, *_: Any) -> dict[str, Any]:
 
 
 def _vocabulary(config: VocabularyConfig, folder: Path, *_: Any) -> dict[str, Any]:
-    report = learn_from_files(dataclasses.replace(config, out=str(folder)))
+    report = build_vocabulary(dataclasses.replace(config, out=str(folder)))
     vocabulary = {k: v for k, v in report["vocabulary"].items() if k != "folder"}
     return {"vocabulary": vocabulary, "learned_from": report["learned_from"]}
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from bothways.config import LAYER_CHOICES, LayerChoice
 from bothways.errors import ConfigError
-from bothways.finetuning.frozen_tagger import PAPER
+from bothways.features.train import PAPER
 from bothways.options import nearest
 
 HELDOUT = "heldout"

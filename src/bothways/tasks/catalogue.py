@@ -47,8 +47,8 @@ def recipe_of(name: str) -> Path:
     return known[name]
 
 
-def task(name: str, **options: Any) -> FinetuneConfig:
-    """A declared task, ready for :func:`bothways.finetune`.
+def task_recipe(name: str, **options: Any) -> FinetuneConfig:
+    """The recipe of a declared task, ready for :func:`bothways.finetune`.
 
     Args:
         name: a declared task (`bothways tasks` lists them), or a file of one's own.
@@ -74,7 +74,7 @@ def show_tasks(name: str | None = None) -> str:
             raise ConfigError(f"{name} cannot be read ({error}).") from None
     rows = [["task", "kind", "metrics", "files", "published"]]
     for known in declared():
-        options = task(known).task
+        options = task_recipe(known).task
         rows.append(
             [
                 known,

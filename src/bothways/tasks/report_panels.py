@@ -2,7 +2,7 @@
 
 Each kind of task provides it (:meth:`Task.panels`, :meth:`Task.errors`,
 :meth:`Task.example_scores`). It is saved with each seed (``dev_report.json``) and drawn by
-:mod:`bothways.finetuning.runpage`.
+:mod:`bothways.finetuning.report`.
 
 N examples, L labels.
 """
@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.page import shorten
+from bothways.html import shorten
 
 Cell = str | int | float
 

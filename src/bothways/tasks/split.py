@@ -15,9 +15,9 @@ from pathlib import Path
 from bothways.config import SplitConfig
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_text
+from bothways.tasks.delimited import csv_delimiter, csv_records
 from bothways.tasks.json_files import json_items, json_object, json_value
 from bothways.tasks.lines import did_you_mean, listed, text_lines
-from bothways.tasks.tables import csv_delimiter, csv_records
 
 _TABLES = (".tsv", ".txt", ".csv")
 _JSON = (".jsonl", ".json")

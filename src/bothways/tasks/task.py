@@ -21,13 +21,13 @@ from torch import Tensor
 
 from bothways.config import ModelConfig, TaskOptions
 from bothways.files import write_text
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.model.losses import class_loss, place_loss, regression_loss
 from bothways.tasks.examples import Examples, TaskBatch
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.training.engine import Loss
+from bothways.training.trainer import Loss
 
 Outputs = NDArray[np.float32]
 LossKind = Literal["class", "score", "place"]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from bothways.training.shards import divided_as
+from bothways.training.fsdp import divided_as
 
 
 class FrozenRows:

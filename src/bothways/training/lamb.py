@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.training.shards import divided_as, whole
+from bothways.training.fsdp import divided_as, whole
 
 
 class Lamb(torch.optim.Optimizer):

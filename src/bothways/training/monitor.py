@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from bothways.files import explain_disk_errors, write_text
-from bothways.training.events import EventFile
+from bothways.training.tensorboard import EventFile
 
 METRICS = "metrics.jsonl"
 # Seconds between log lines without a terminal.

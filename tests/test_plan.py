@@ -11,10 +11,6 @@ import numpy as np
 import pytest
 
 from bothways import cli
-from bothways.bench import forecast as module
-from bothways.bench.forecast import Forecast, plan
-from bothways.bench.forecast_tables import tables
-from bothways.bench.probe import Probe
 from bothways.config import (
     CheckpointOptions,
     ClockOptions,
@@ -28,10 +24,14 @@ from bothways.config import (
 )
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
-from bothways.model.cost import mean_operations, training_cost
+from bothways.model.flops import mean_operations, training_cost
 from bothways.model.folder import save_model
+from bothways.planning import plan as module
+from bothways.planning.plan import Forecast, plan
+from bothways.planning.probe import Probe
+from bothways.planning.tables import tables
 from bothways.pretraining.batches import PairBatches
-from bothways.pretraining.run import pretrain
+from bothways.pretraining.pretrain import pretrain
 from model_examples import small_bert, small_config, small_tokenizer
 
 SMALL = SizeOptions(layers=2, hidden=16, heads=2, intermediate=32, positions=64)

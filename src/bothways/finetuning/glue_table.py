@@ -16,8 +16,8 @@ from typing import Any
 from bothways.config import FinetuneConfig, ModelConfig
 from bothways.errors import RunError
 from bothways.finetuning.extra_files import part_name
-from bothways.finetuning.report import FinetuneResult
-from bothways.tasks.catalogue import GLUE, task
+from bothways.finetuning.results import FinetuneResult
+from bothways.tasks.catalogue import GLUE, task_recipe
 
 MODELS = ("BERT-base", "BERT-large")
 """The models whose published scores get a column."""
@@ -142,7 +142,7 @@ def average(rows: Sequence[Row]) -> Average:
     present = {(row.task, row.file) for row in averaged}
     expected = []
     for name in GLUE:
-        options = task(name).task
+        options = task_recipe(name).task
         if name not in _NOT_IN_AVERAGE:
             expected += [(name, Path(f).stem) for f in (options.dev, *options.measure)]
     published = {

@@ -11,10 +11,10 @@ import torch
 from bothways.config import OptimizerOptions
 from bothways.errors import RunError
 from bothways.model.batch import PretrainingBatch
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.pretraining.objective import pretraining_loss
-from bothways.training.engine import Trainer
 from bothways.training.schedules import learning_rate
+from bothways.training.trainer import Trainer
 from pretraining_examples import memory_store, pair_batches, random_documents, small_model
 
 BATCHES = pair_batches(

@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch import nn
 
+from bothways.api import load
 from bothways.config import LAYER_CHOICES, FeaturesConfig, OptimizerOptions, TaskOptions
 from bothways.errors import ConfigError, DiskError, InputError, RunError
-from bothways.finetuning import frozen_tagger
-from bothways.finetuning.frozen_tagger import PAPER, tag_by_features
-from bothways.finetuning.layer_cache import chosen_layers
+from bothways.features import train
+from bothways.features.cache import chosen_layers
+from bothways.features.train import PAPER, tag_by_features
+from bothways.model.bert import Bert
 from bothways.model.folder import save_model
-from bothways.model.heads import Bert
 from bothways.model.recurrent import BiLSTM, FeatureTagger, LayerSum
 from bothways.model.shared import Shared
-from bothways.use import load
 from model_examples import small_config, small_tokenizer
 
 SHAPE = (4, 16, 4, 32, 97)
@@ -64,7 +64,7 @@ def config(tmp_path: Path) -> FeaturesConfig:
 def test_all_rows_of_the_table_in_one_run(
     config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frozen_tagger, "_PREDICT_WORDS", 50)  # so that there are several batches
+    monkeypatch.setattr(train, "_PREDICT_WORDS", 50)  # so that there are several batches
     result = tag_by_features(config)
     assert list(result.dev) == list(LAYER_CHOICES) == list(PAPER) == list(result.test)
     assert min(score for values in result.dev.values() for score in values) > 0.9
@@ -83,11 +83,11 @@ def test_all_rows_of_the_table_in_one_run(
     def refuse(*_: object) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr("bothways.finetuning.layer_cache._compute", refuse)
-    monkeypatch.setattr(frozen_tagger.TaggerTraining, "_step", refuse)
+    monkeypatch.setattr("bothways.features.cache._compute", refuse)
+    monkeypatch.setattr(train.TaggerTraining, "_step", refuse)
     assert tag_by_features(config).dev == result.dev
     monkeypatch.undo()
-    monkeypatch.setattr("bothways.finetuning.layer_cache._compute", refuse)
+    monkeypatch.setattr("bothways.features.cache._compute", refuse)
     more = dataclasses.replace(config, seeds=(0, 1), layers=("last",))
     assert len(tag_by_features(more).dev["last"]) == 2
     monkeypatch.undo()
@@ -133,7 +133,7 @@ def test_features_that_were_cut_off_are_computed_again(
 def test_features_are_the_hidden_states_of_first_pieces(
     config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bothways.finetuning.layer_cache.PREDICT_TOKENS", 60)  # several batches
+    monkeypatch.setattr("bothways.features.cache.PREDICT_TOKENS", 60)  # several batches
     one = dataclasses.replace(config, layers=("last",), epochs=1, length=30)
     tag_by_features(one)
     kept = np.load(Path(config.run) / "features/dev/layers.npy")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rich.table import Table
 
-from bothways.bench.forecast import Forecast, PhaseForecast
+from bothways.planning.plan import Forecast, PhaseForecast
 from bothways.training.runtime import threads_phrase
 
 

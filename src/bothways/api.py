@@ -16,8 +16,8 @@ from bothways.config import (
 )
 from bothways.errors import InputError, ModelError
 from bothways.model.batch import Inputs, SelectedPositions, collate
+from bothways.model.bert import Bert
 from bothways.model.folder import Loaded
-from bothways.model.heads import Bert
 from bothways.prediction.embeddings import (
     Combine,
     Long,

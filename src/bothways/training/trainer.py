@@ -10,13 +10,13 @@ from torch import Tensor
 
 from bothways.config import OptimizerOptions
 from bothways.errors import DivergenceError
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.randomness import Purpose, derived_seed
 from bothways.training.frozen_rows import FrozenRows
+from bothways.training.fsdp import shard, whole
 from bothways.training.optimizer import make_optimizer
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 from bothways.training.schedules import learning_rate
-from bothways.training.shards import shard, whole
 
 M = TypeVar("M")
 

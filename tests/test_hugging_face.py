@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from bothways.errors import ModelError
-from bothways.model.formats import (
+from bothways.model.hugging_face import (
     config_from_hugging_face,
     config_to_hugging_face,
     from_hugging_face,
     name_table,
     to_hugging_face,
 )
-from model_examples import SHAPES, small_bert, small_config
+from model_examples import BOTH_HEADS, SHAPES, small_bert, small_config
 
 CONFIG = small_config()
 
@@ -23,7 +23,7 @@ CONFIG = small_config()
 @pytest.mark.parametrize("shape", SHAPES)
 def test_weights_come_back_bit_identical(shape: tuple[int, ...]) -> None:
     config = small_config(shape)
-    state = small_bert(config, pretraining=True, classes=3).state_dict()
+    state = small_bert(config, **BOTH_HEADS, classes=3).state_dict()
     back, unused = from_hugging_face(to_hugging_face(state, config), config, where="file")
     assert not unused
     assert back.keys() == state.keys()
@@ -41,7 +41,7 @@ def test_the_table_is_one_to_one() -> None:
 
 
 def test_on_disk_there_is_no_padding_and_no_fusing() -> None:
-    theirs = to_hugging_face(small_bert(pretraining=True).state_dict(), CONFIG)
+    theirs = to_hugging_face(small_bert(**BOTH_HEADS).state_dict(), CONFIG)
     assert theirs["bert.embeddings.word_embeddings.weight"].shape == (97, 16)
     assert theirs["cls.predictions.bias"].shape == (97,)
     assert theirs["bert.encoder.layer.0.attention.self.key.weight"].shape == (16, 16)
@@ -58,7 +58,7 @@ def test_saved_tensors_are_fp32_whole_and_their_own() -> None:
 
 
 def _foreign() -> dict[str, torch.Tensor]:
-    return to_hugging_face(small_bert(pretraining=True).state_dict(), CONFIG)
+    return to_hugging_face(small_bert(**BOTH_HEADS).state_dict(), CONFIG)
 
 
 def test_old_names_and_a_missing_prefix_are_understood() -> None:

@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from bothways import cli
+from bothways.api import Model, load
 from bothways.config import CorpusConfig
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError, LengthError, ModelError, StoreError
+from bothways.inference_verbs import evaluate_pretraining
 from bothways.model.folder import Loaded, load_model, save_model
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.use import Model, load
-from bothways.verbs import evaluate_pretraining
-from model_examples import POSITIONS, small_bert, small_config, small_tokenizer
+from model_examples import BOTH_HEADS, POSITIONS, small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97  # no multiple of 64: the padding rows must never be proposed
 SHAPE = (2, 32, 4, 50, VOCABULARY)
@@ -50,7 +50,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Model folders ``pretrained``, ``colours`` (three classes) and ``scores`` (of pairs)."""
     root = tmp_path_factory.mktemp("models")
     tokenizer, config = small_tokenizer(VOCABULARY), small_config(SHAPE)
-    save_model(root / "pretrained", small_bert(config, pretraining=True, seed=1), tokenizer)
+    save_model(
+        root / "pretrained",
+        small_bert(config, **BOTH_HEADS, seed=1),
+        tokenizer,
+    )
     colours = about("classification", COLOURS, pair=False)
     save_model(root / "colours", small_bert(config, classes=3, seed=2), tokenizer, colours)
     scores = about("regression", (), pair=True)
@@ -113,7 +117,7 @@ def test_fill_mask_fills_the_text_as_it_was_given() -> None:
     pieces = [*SPECIAL_PIECES, "##ing", "play"]
     config = small_config((1, 16, 2, 64, len(pieces)))
     tokenizer = Tokenizer.from_pieces(pieces, lowercase=True)
-    model = Model(Loaded(small_bert(config, pretraining=True), tokenizer, {}))
+    model = Model(Loaded(small_bert(config, **BOTH_HEADS), tokenizer, {}))
     (first, second) = model.fill_mask("Gehe [MASK],  PLAY [MASK]!", top=5)
     assert {f.piece: f.text for f in first} == {
         "play": "Gehe play,  PLAY [MASK]!",
@@ -405,7 +409,7 @@ def of_corpus(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     tokenizer = Tokenizer.from_folder(tiny_corpus)
     folder = tmp_path_factory.mktemp("of_corpus") / "model"
     config = small_config((1, 16, 2, 64, tokenizer.vocab_size))
-    save_model(folder, small_bert(config, pretraining=True), tokenizer)
+    save_model(folder, small_bert(config, **BOTH_HEADS), tokenizer)
     return folder
 
 
@@ -452,7 +456,7 @@ def test_evaluate_verb_on_a_corpus_and_what_it_refuses(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(
-        "bothways.verbs.evaluate_pretraining", lambda _, corpus: f"measured {corpus}"
+        "bothways.inference_verbs.evaluate_pretraining", lambda _, corpus: f"measured {corpus}"
     )
     out, _ = run("evaluate", of_corpus, tiny_corpus, capsys=capsys)
     assert out == f"measured {tiny_corpus}\n"

@@ -13,17 +13,16 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bothways.bench.cases import full_batches
-from bothways.bench.probe import probe, probe_sequences
 from bothways.config import ModelConfig, Phase, PlanConfig, to_dict
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
 from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
-from bothways.model.cost import mean_operations
-from bothways.model.heads import Bert
+from bothways.model.flops import mean_operations
+from bothways.planning.probe import probe, probe_sequences
 from bothways.pretraining.batches import PairBatches
 from bothways.pretraining.clock import EVALUATIONS, reserve_evaluations
-from bothways.pretraining.start import fit_heads, load_start
+from bothways.pretraining.start import load_start, new_model
 from bothways.training.device import choose_device
 from bothways.training.precision import Choice, choose_precision
 from bothways.training.runfolder import versions
@@ -195,7 +194,7 @@ def _shape(config: PlanConfig, store: TokenStore | None) -> ModelConfig:
 def _sizes(config: PlanConfig, shape: ModelConfig, process: int) -> _Sizes:
     """Weights, memory and disk, which need no measuring."""
     with torch.device("meta"):
-        model = fit_heads(Bert(shape, pretraining=True), config)
+        model = new_model(config, shape)
     padding = (shape.padded_vocab - shape.vocab_size) * shape.hidden
     modules: dict[str, nn.Module | None] = {
         "embeddings": model.encoder.embeddings,

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bothways.model.bert import Bert
 from bothways.model.folder import empty_model
-from bothways.model.heads import Bert
 from bothways.training.ranks import Ranks
 
 

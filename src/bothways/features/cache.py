@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bothways.config import LayerChoice
 from bothways.errors import ConfigError, ModelError
 from bothways.files import explain_disk_errors, new_folder, write_json
-from bothways.model.heads import Bert
+from bothways.model.bert import Bert
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 
 _ARRAY, _ABOUT = "layers.npy", "features.json"

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from bothways.config import FeaturesConfig, LayerChoice, digest
 from bothways.console import line_printer, table_text
 from bothways.errors import ConfigError, DivergenceError
+from bothways.features.cache import cached_layers, chosen_layers
 from bothways.files import write_json
 from bothways.finetuning.extra_files import file_digests
-from bothways.finetuning.layer_cache import cached_layers, chosen_layers
 from bothways.finetuning.run_setup import check_required, model_digest, open_run_with_precision
 from bothways.model.folder import Loaded, load_model
 from bothways.model.losses import class_loss

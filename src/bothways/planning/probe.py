@@ -17,11 +17,10 @@ from torch import Tensor
 
 from bothways.config import ModelConfig, PretrainConfig
 from bothways.model.batch import PretrainingBatch
-from bothways.model.cost import training_cost
-from bothways.model.heads import Bert
+from bothways.model.flops import training_cost
 from bothways.pretraining.objective import pretraining_loss
-from bothways.pretraining.start import fit_heads
-from bothways.training.engine import Trainer
+from bothways.pretraining.start import new_model
+from bothways.training.trainer import Trainer
 
 # Depths that are measured; a network of few layers is measured itself.
 _DEPTHS, _FEW = (1, 3), 4
@@ -116,7 +115,7 @@ class _Network:
 
     def __init__(self, config: PretrainConfig, shape: ModelConfig, dtype: torch.dtype):
         self.config, self.dtype = config, dtype
-        self.model = fit_heads(Bert(shape, pretraining=True), config)
+        self.model = new_model(config, shape)
         self.model.shared.fast = config.kernels == "fast"
         self.trainer: Trainer[PretrainingBatch] = Trainer(
             self.model, config.optimizer, total_steps=1000, seed=0, dtype=dtype

@@ -16,16 +16,16 @@ from safetensors import SafetensorError
 
 from bothways.config import OptimizerOptions
 from bothways.errors import DiskError, RunError
+from bothways.model.bert import Bert
 from bothways.model.folder import load_model
-from bothways.model.heads import Bert
-from bothways.training import state as module
-from bothways.training.optimizer import make_optimizer
-from bothways.training.state import (
+from bothways.training import checkpoint as module
+from bothways.training.checkpoint import (
     checkpoints,
     restore_newest,
     save_checkpoint,
     verify_checkpoint,
 )
+from bothways.training.optimizer import make_optimizer
 from pretraining_examples import TOKENIZER, small_disk, small_model
 
 FILES = (

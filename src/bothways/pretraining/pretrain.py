@@ -16,8 +16,8 @@ from bothways.config import PretrainConfig, to_dict
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, RunError
 from bothways.model.batch import PretrainingBatch
+from bothways.model.bert import Bert
 from bothways.model.folder import save_model
-from bothways.model.heads import Bert
 from bothways.model.priming import primed_rows
 from bothways.model.varlen import describe_attention
 from bothways.pretraining.batches import PairBatches, prefetch
@@ -33,16 +33,16 @@ from bothways.pretraining.start import (
     weights_digest,
 )
 from bothways.pretraining.utilization import Utilization
+from bothways.training.checkpoint import restore_newest, save_checkpoint
 from bothways.training.device import choose_device, peak_memory_note
-from bothways.training.engine import Trainer
+from bothways.training.fsdp import whole_model
 from bothways.training.monitor import Monitor, SilentMonitor
 from bothways.training.precision import DTYPES
 from bothways.training.ranks import Ranks, process_group
 from bothways.training.runfolder import Run, changed_numerics, open_run, record_changes
 from bothways.training.runtime import set_threads, threads_phrase
 from bothways.training.schedules import phase_steps
-from bothways.training.shards import whole_model
-from bothways.training.state import restore_newest, save_checkpoint
+from bothways.training.trainer import Trainer
 
 CHECKPOINTS, MODEL = "checkpoints", "model"
 _RECORDS = 200  # in a run, if the config does not set the interval

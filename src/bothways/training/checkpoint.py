@@ -23,11 +23,11 @@ from torch import Tensor
 from bothways.config import digest
 from bothways.errors import BothwaysError, RunError
 from bothways.files import PARTIAL, explain_disk_errors, new_folder, sha256, write_json
+from bothways.model.bert import Bert
 from bothways.model.folder import load_model, write_model_files
-from bothways.model.heads import Bert
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training.fsdp import fill, gather, parameters, whole_model
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
-from bothways.training.shards import fill, gather, parameters, whole_model
 
 STATE = "training.json"
 """The file that makes a folder a checkpoint."""

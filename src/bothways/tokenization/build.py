@@ -31,7 +31,7 @@ _BATCH = 2**14
 _SHOWN = 10
 
 
-def learn_from_files(
+def build_vocabulary(
     config: VocabularyConfig, *, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Learn a vocabulary from ``config.files`` and save it to ``config.out``, with a report.

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bothways.api import Model, load, to_device
 from bothways.config import (
     AnswerConfig,
     ChooseConfig,
@@ -49,13 +50,12 @@ from bothways.pretraining.evaluation import measure_store
 from bothways.pretraining.instances import store_problem
 from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
-from bothways.tasks.catalogue import task as declared_task
+from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.kinds import task_of
 from bothways.tasks.schemes import OUTSIDE
 from bothways.text_files import read_texts, refuse_records
 from bothways.training.precision import choose_precision
 from bothways.training.runtime import set_threads
-from bothways.use import Model, load, to_device
 
 _EVALUATION_SEQUENCES = 10_000
 _EVALUATION_LENGTH = 128
@@ -117,7 +117,7 @@ def predict(config: PredictConfig) -> list[str]:
 
 def _predict_file(loaded: Loaded, config: PredictConfig) -> list[str]:
     """The lines of a file's predictions, in the task's format; or the file they were written to."""
-    columns = None if config.task is None else declared_task(config.task).task
+    columns = None if config.task is None else task_recipe(config.task).task
     if config.submission and loaded.model.tagger is not None:
         raise ConfigError("--submission needs one prediction per example; tagging gives many.")
     if config.out is not None and not config.submission:
@@ -253,7 +253,7 @@ def evaluate(config: EvaluateConfig) -> list[str]:
         if config.task is not None:
             raise InputError("is a folder, but --task needs a labelled file.", path=config.file)
         return [evaluate_pretraining(model.loaded, config.file)]
-    columns = None if config.task is None else declared_task(config.task).task
+    columns = None if config.task is None else task_recipe(config.task).task
     dtype = _file_dtype(model.loaded, config.precision)
     evaluation = evaluate_file(model.loaded, config.file, options=columns, dtype=dtype)
     for note in evaluation.notes:

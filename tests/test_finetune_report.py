@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bothways import page
+from bothways import html
 from bothways.config import FinetuneConfig, SearchOptions, TaskOptions
 from bothways.finetuning.finetune import finetune
 from bothways.tasks.report_panels import (
@@ -72,21 +72,21 @@ class Reader(HTMLParser):
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"])))
 def test_texts_are_escaped(text: str) -> None:
     pieces = [
-        page.heading(text),
-        page.paragraph(text),
-        page.listing([text]),
-        page.bars(text, [(text, 1.0, text)]),
-        page.table([text], [[text]], links=[text]),
-        page.long_text(text),
+        html.heading(text),
+        html.paragraph(text),
+        html.listing([text]),
+        html.bars(text, [(text, 1.0, text)]),
+        html.table([text], [[text]], links=[text]),
+        html.long_text(text),
     ]
-    found = Reader(page.page(text, pieces))
+    found = Reader(html.page(text, pieces))
     shown, plain = (re.sub(r"\s", "", t) for t in ("".join(found.texts), text))
     assert not plain or shown.count(plain) >= 9
 
 
 def test_long_texts_keep_both_ends() -> None:
-    assert page.shorten("short", 10) == "short"
-    found = page.shorten("a" * 400 + "b" * 400, 90)
+    assert html.shorten("short", 10) == "short"
+    found = html.shorten("a" * 400 + "b" * 400, 90)
     assert found.startswith("a" * 60 + " [")
     assert found.endswith("] " + "b" * 30)
     assert "710 characters left out" in found

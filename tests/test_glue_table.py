@@ -9,9 +9,9 @@ import pytest
 
 from bothways.config import FinetuneConfig, ModelConfig
 from bothways.errors import RunError
-from bothways.finetuning.report import FinetuneResult, SeedResult
-from bothways.finetuning.table import average, markdown, record, rows_of, settings
-from bothways.tasks.catalogue import GLUE, task
+from bothways.finetuning.glue_table import average, markdown, record, rows_of, settings
+from bothways.finetuning.results import FinetuneResult, SeedResult
+from bothways.tasks.catalogue import GLUE, task_recipe
 from bothways.tasks.metrics import Measurement
 
 
@@ -29,7 +29,7 @@ def result_of(config: FinetuneConfig, scores: list[float], further: float = 0.5)
 
 
 def rows(name: str, *scores: float, further: float = 0.5):  # type: ignore[no-untyped-def]
-    config = task(name)
+    config = task_recipe(name)
     return rows_of(name, config, result_of(config, list(scores), further))
 
 
@@ -63,7 +63,7 @@ def test_mnli_has_two_rows() -> None:
     assert mismatched.published == {"BERT-base": 83.4, "BERT-large": 85.9}
     assert matched.published_dev == {"BERT-base": 84.4, "BERT-large": 86.6}
     assert mismatched.published_dev == {}
-    config = task("mnli")
+    config = task_recipe("mnli")
     finished = result_of(config, [0.7])
     for seed in finished.seeds:
         seed.further.clear()
@@ -101,7 +101,7 @@ def test_markdown() -> None:
 
 
 def test_a_file_that_was_renamed_between_seeds_is_named() -> None:
-    config = task("mnli")
+    config = task_recipe("mnli")
     finished = result_of(config, [0.7, 0.8])
     one, two = finished.seeds
     one = dataclasses.replace(one, further={"before": one.further["dev_mismatched"]})
@@ -118,7 +118,7 @@ def test_record_and_settings() -> None:
     assert kept["average"]["rows"] == ["rte dev"]
     assert kept["seconds"] == {"rte": 30.0}
     shape = ModelConfig(vocab_size=100, layers=6, hidden=384, heads=12, intermediate=1536)
-    configs = [task("rte", epochs=1, batch=16, seeds=(3, 4)), task("mrpc")]
+    configs = [task_recipe("rte", epochs=1, batch=16, seeds=(3, 4)), task_recipe("mrpc")]
     text = "\n".join(settings(configs, shape, "minilm"))
     assert "| model | minilm: 6 layers, hidden 384 | base: 12 layers" in text
     assert "| epochs | 1, 3 | 3 |" in text
