@@ -24,7 +24,8 @@ from bothways.config import MaskOptions, OptimizerOptions, PairOptions, Phase, S
 from bothways.corpus.store import TokenStore
 from bothways.model.bert import Bert
 from bothways.pretraining.batches import PairBatches, prefetch
-from bothways.pretraining.objective import measure, pretraining_loss
+from bothways.pretraining.heldout import measure
+from bothways.pretraining.objective import pretraining_loss
 from bothways.training.plots import plot_panels
 from bothways.training.precision import DTYPES
 from bothways.training.runtime import set_threads

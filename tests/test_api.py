@@ -25,8 +25,8 @@ from bothways.config import CorpusConfig
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError, LengthError, ModelError, StoreError
-from bothways.inference_verbs import evaluate_pretraining
 from bothways.model.folder import Loaded, load_model, save_model
+from bothways.pretraining.evaluation import evaluate_pretraining
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import BOTH_HEADS, POSITIONS, small_bert, small_config, small_tokenizer

@@ -32,7 +32,8 @@ from bothways.model.batch import IGNORE, Inputs, PretrainingBatch, SelectedPosit
 from bothways.model.bert import Bert
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.varlen import VarlenLayout, attend_varlen, why_not_varlen
-from bothways.pretraining.objective import measure, pretraining_loss
+from bothways.pretraining.heldout import measure
+from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.pretrain import pretrain
 from bothways.training.device import choose_device, find_peak, peak_memory_note
 from bothways.training.monitor import METRICS, read_metrics

@@ -25,7 +25,8 @@ from bothways.model.flops import training_cost
 from bothways.model.heads import ClassifierHead, TokenHead
 from bothways.model.varlen import describe_attention
 from bothways.pretraining.batches import prefetch
-from bothways.pretraining.objective import measure, pretraining_loss
+from bothways.pretraining.heldout import measure
+from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.utilization import Utilization
 from bothways.tasks.examples import Examples, TaskBatch
 from bothways.tasks.task import task_loss

@@ -25,12 +25,12 @@ from bothways.config import (
 )
 from bothways.errors import ConfigError, ModelError
 from bothways.finetuning.finetune import finetune
-from bothways.inference_verbs import evaluate_pretraining
 from bothways.model.batch import collate
 from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
 from bothways.planning.plan import plan
 from bothways.prediction.predict import evaluate_file, predict_texts
+from bothways.pretraining.evaluation import evaluate_pretraining
 from bothways.pretraining.pretrain import pretrain
 from finetuning_examples import VOCABULARY, word_config, word_task
 from model_examples import BOTH_HEADS, SHAPES, small_bert, small_config, small_tokenizer

@@ -13,7 +13,8 @@ import torch
 from bothways.config import MaskOptions, PairKind, PairOptions
 from bothways.model.batch import IGNORE, PretrainingBatch
 from bothways.model.bert import Bert
-from bothways.pretraining.objective import HeldOut, PairScores, measure, pretraining_loss
+from bothways.pretraining.heldout import HeldOut, PairScores, measure
+from bothways.pretraining.objective import pretraining_loss
 from model_examples import BOTH_HEADS
 from pretraining_examples import (
     memory_store,

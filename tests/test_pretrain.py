@@ -26,12 +26,11 @@ from bothways.config import (
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, RunError, StoreError
-from bothways.inference_verbs import evaluate_pretraining
 from bothways.model.folder import load_model
 from bothways.pretraining import clock
 from bothways.pretraining import pretrain as module
 from bothways.pretraining import record as recording
-from bothways.pretraining.evaluation import evaluation_batches
+from bothways.pretraining.evaluation import evaluate_pretraining, evaluation_batches
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.pretraining.record import draw_curves, log_window
 from bothways.tokenization import Tokenizer

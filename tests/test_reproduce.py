@@ -110,6 +110,25 @@ def test_an_interrupted_table_goes_on_and_shows_what_is_missing(
     assert json.loads((folder / "table.json").read_text())["complete"]
 
 
+def test_data_that_change_on_the_way_are_not_mixed_in(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = pretend(monkeypatch)
+    config = ReproduceConfig("table5", scale="cpu", **world)
+
+    def compute(step: Step, folder: Path, parts: list[str], *, keep: bool) -> dict[str, Any]:
+        if step.kind == "finetune":
+            (Path(world["glue"]) / "MRPC/dev.tsv").write_text("other\n")
+        return computed(step, folder, parts, keep=keep)
+
+    monkeypatch.setattr(Step, "compute", compute)
+    with pytest.raises(
+        RunError, match=r"finetune-mrpc-.*: the corpus or a task's files have changed"
+    ):
+        reproduce(config)
+    assert not any("mrpc" in name for name in computed.done)
+
+
 def test_records_outlive_the_files(world: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A finished table needs no run folder; what is added to it later makes again what it reads."""
     done = pretend(monkeypatch)
@@ -350,7 +369,9 @@ def test_jobs_run_at_once_in_the_order_of_needs(
     monkeypatch.setattr(execute._Pool, "_start", start)
     config = ReproduceConfig("masking-rate", scale="cpu", **world, jobs=3)
     calls: list[int] = []
-    compute_all(found.steps, ledger, config, lambda _: None, lambda: calls.append(1))
+    compute_all(
+        found.steps, ledger, config, lambda _: None, lambda _: None, lambda: calls.append(1)
+    )
     lines = [tuple(line.split()) for line in log.read_text().splitlines()]
     assert sorted(n for w, n in lines if w == "begin") == sorted(found.steps)
     assert len(calls) == len(found.steps)
@@ -379,7 +400,7 @@ def test_a_job_that_fails_is_told_with_its_log(
     config = ReproduceConfig("masks", scale="cpu", **world, jobs=2)
     with pytest.raises(RunError, match=r"step \S+ failed .*\.log\):\n.*no-such-table"):
         compute_all(grid_of("masks", "cpu", **world).steps, Ledger(Path(config.out)), config,
-                    lambda _: None, lambda: None)  # fmt: skip
+                    lambda _: None, lambda _: None, lambda: None)  # fmt: skip
 
 
 def test_a_jobs_command_line_gives_its_options(world: dict[str, Any]) -> None:

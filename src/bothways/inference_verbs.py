@@ -19,16 +19,12 @@ from bothways.config import (
     EmbedConfig,
     EvaluateConfig,
     FillMaskConfig,
-    MaskOptions,
     NextSentenceConfig,
-    PairOptions,
     Precision,
     PredictConfig,
-    PretrainConfig,
     ScoreConfig,
 )
-from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError, InputError, ModelError, StoreError
+from bothways.errors import ConfigError, InputError, ModelError
 from bothways.files import write_text
 from bothways.finetuning.submission import submission_rows
 from bothways.model.folder import Loaded, load_model, save_model
@@ -46,8 +42,7 @@ from bothways.prediction.predict import (
     predict_choices,
     write_predictions,
 )
-from bothways.pretraining.evaluation import measure_store
-from bothways.pretraining.instances import store_problem
+from bothways.pretraining.evaluation import evaluate_pretraining
 from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
@@ -56,9 +51,6 @@ from bothways.tasks.schemes import OUTSIDE
 from bothways.text_files import read_texts, refuse_records
 from bothways.training.precision import choose_precision
 from bothways.training.runtime import set_threads
-
-_EVALUATION_SEQUENCES = 10_000
-_EVALUATION_LENGTH = 128
 
 
 def fill_mask(config: FillMaskConfig) -> list[str]:
@@ -259,64 +251,6 @@ def evaluate(config: EvaluateConfig) -> list[str]:
     for note in evaluation.notes:
         _note(note)
     return [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
-
-
-def evaluate_pretraining(
-    loaded: Loaded, corpus: str | Path, *, sequences: int = _EVALUATION_SEQUENCES
-) -> str:
-    """Evaluate the pre-training objectives, masked LM and next sentence or their variants, on the
-    held-out split of a corpus, or on all of it if it has none.
-
-    Args:
-        loaded: a model with a masked-LM head.
-        corpus: a corpus folder with the same vocabulary.
-        sequences: number of sequences, at most one pass over the text, of 128 tokens (or the
-            encoder's maximum length).
-
-    Raises:
-        ModelError: the model lacks a pre-training head.
-        StoreError: the corpus is damaged, too small, or has another vocabulary.
-    """
-    if loaded.model.masked_lm is None:
-        raise ModelError(
-            "this model lacks the pre-training heads that evaluating on a corpus needs; use a "
-            "folder that `bothways pretrain` wrote, or name a labelled file (.tsv or .jsonl)."
-        )
-    recipe = _pretraining_recipe(loaded)
-    kind = recipe.pairs.kind
-    store = TokenStore.open(corpus, "heldout")
-    split = "held-out split"
-    if store_problem(store, kind):
-        store = TokenStore.open(corpus)
-        split = "the training documents, because the held-out split is empty or too small"
-    if store.tokenizer.fingerprint != loaded.tokenizer.fingerprint:
-        raise StoreError(
-            f"{corpus} was built with a different vocabulary than the model's; build it again with "
-            "the model folder as --tokenizer."
-        )
-    length = min(_EVALUATION_LENGTH, loaded.model.config.positions)
-    result = measure_store(loaded.model, store, recipe, length=length, sequences=sequences)
-    unit = "sequences" if result.pairs is None else "pairs"
-    line = (
-        f"{corpus} ({split}), {result.sequences:,} {unit}, {result.targets:,} "
-        f"{'' if result.causal else 'masked '}tokens: {result.sentence()}"
-    )
-    if result.pairs is None:
-        return line
-    accuracy = result.pairs.accuracy
-    error = (accuracy * (1 - accuracy) / result.sequences) ** 0.5
-    return f"{line} (standard error {error:.2%})"
-
-
-def _pretraining_recipe(loaded: Loaded) -> PretrainConfig:
-    """The kind of pairs that a model was pre-trained with; if its folder does not record it, the
-    paper's, or single segments for a model without a next-sentence head. Masks are the original's
-    whatever it was trained with, so that models compare."""
-    default = "single" if loaded.model.next_sentence is None else "next"
-    pairs = PairOptions(kind=loaded.about.get("pairs", default))
-    ltr = loaded.model.config.left_to_right
-    masking = MaskOptions(kind="left_to_right") if ltr else MaskOptions()
-    return PretrainConfig(pairs=pairs, masking=masking)
 
 
 def convert(config: ConvertConfig) -> str:

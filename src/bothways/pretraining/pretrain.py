@@ -23,7 +23,8 @@ from bothways.model.varlen import describe_attention
 from bothways.pretraining.batches import PairBatches, prefetch
 from bothways.pretraining.clock import EVALUATIONS, resolve_clock
 from bothways.pretraining.evaluation import heldout_batches
-from bothways.pretraining.objective import HeldOut, measure, pretraining_loss
+from bothways.pretraining.heldout import HeldOut, measure
+from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.record import CURVES, Window, draw_curves, log_window
 from bothways.pretraining.snapshots import check_snapshots, keep_snapshot, snapshot_folder
 from bothways.pretraining.start import (

@@ -176,6 +176,7 @@ def compute_all(
     ledger: Ledger,
     config: ReproduceConfig,
     say: Say,
+    before_step: Callable[[Step], None],
     after_step: Callable[[], None],
 ) -> None:
     """Compute every step of :func:`to_compute`, each after the steps it needs.
@@ -185,6 +186,8 @@ def compute_all(
         ledger: the records so far; new ones are added.
         config: how many steps at once.
         say: receives a line for each step that starts.
+        before_step: called before a step that this process computes; with several jobs, the process
+            of each step makes the plan anew.
         after_step: called after each step.
 
     Raises:
@@ -198,6 +201,7 @@ def compute_all(
     for number, step in enumerate(steps.values(), 1):
         if step.name not in pending or blocked(step, steps, ledger):
             continue
+        before_step(step)
         say(f"--- {number}/{len(steps)} {step.name}")
         compute(step, ledger, config, say, files_to_read(step, steps, pending))
         after_step()

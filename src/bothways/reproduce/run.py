@@ -25,6 +25,7 @@ from bothways.reproduce.plot import draw
 from bothways.reproduce.report import markdown, record
 from bothways.reproduce.results import cells
 from bothways.reproduce.scales import SCALES
+from bothways.reproduce.steps import Step
 from bothways.reproduce.tables import table_of
 
 
@@ -51,11 +52,18 @@ def reproduce(config: ReproduceConfig) -> str:
         return plan
     say(plan)
 
+    def before_step(step: Step) -> None:
+        if step.name not in make_grid(table, scale, config).steps:
+            raise RunError(
+                f"{step.name}: the corpus or a task's files have changed since this command began. "
+                "Restore them, or run it again to compute the table from what they hold now."
+            )
+
     def after_step() -> None:
         _write(grid, ledger, config)
 
     try:
-        compute_all(grid.steps, ledger, config, say, after_step)
+        compute_all(grid.steps, ledger, config, say, before_step, after_step)
     finally:
         folder = _write(grid, ledger, config, picture=True)
     text = (folder / "table.md").read_text(encoding="utf-8").partition("\n## Steps")[0]
