@@ -6,6 +6,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,14 @@ from safetensors.numpy import load_file
 
 from bothways.config import FinetuneConfig, GlueConfig, SearchOptions, to_dict
 from bothways.errors import ConfigError, InputError, RunError
+from bothways.finetuning import jobs
+from bothways.finetuning.extra_files import training_digests
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.glue import glue
 from bothways.finetuning.jobs import SeedRunner
+from bothways.finetuning.run_setup import model_digest
+from bothways.finetuning.task_files import load_data
+from bothways.model.folder import load_model
 from finetuning_examples import start_model, word_config, word_files
 
 SEEDS = (0, 1, 2)
@@ -110,6 +117,23 @@ def test_errors_come_through(config: FinetuneConfig, tmp_path: Path) -> None:
     assert InputError.__name__ not in done.stderr
 
 
+def test_a_worker_trains_from_what_the_run_was_opened_with(
+    config: FinetuneConfig, tmp_path: Path
+) -> None:
+    task = dataclasses.replace(config.task, train=str(tmp_path / "train.tsv"))
+    shutil.copy(config.task.train, task.train)
+    config = dataclasses.replace(config, task=task)
+    loaded = load_model(config.model)
+    data = load_data(config, loaded)
+    inputs = {**training_digests(config.task), "model": model_digest(loaded, weights=True)}
+    run: Any = SimpleNamespace(folder=tmp_path / "run", inputs=inputs)
+    jobs._refuse_changed(config, loaded, data, run)
+    with Path(task.train).open("a") as file:
+        file.write("w1\twith\n")
+    with pytest.raises(RunError, match=r"run: task\.train changed while this command ran"):
+        jobs._refuse_changed(config, loaded, data, run)
+
+
 def test_glue_gives_all_tasks_at_once(config: FinetuneConfig, tmp_path: Path) -> None:
     for name in ("CoLA", "RTE"):
         (tmp_path / name).mkdir()
@@ -134,6 +158,8 @@ def test_glue_gives_all_tasks_at_once(config: FinetuneConfig, tmp_path: Path) ->
 RUN = """
 import json, signal, sys
 from bothways.config import FinetuneConfig, from_dict
+from bothways.finetuning import jobs
+from bothways.finetuning.extra_files import training_digests
 from bothways.finetuning.finetune import finetune
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it

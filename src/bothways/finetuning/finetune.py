@@ -215,6 +215,7 @@ def _open_run(
         choice,
         threads,
         device,
+        inputs=inputs,
         alone=config.jobs == 1,
         lock=run.lock,
     )

@@ -21,9 +21,10 @@ from types import TracebackType
 
 from bothways.config import FinetuneConfig, Restart, TaskOptions
 from bothways.errors import BothwaysError, ConfigError, RunError
+from bothways.finetuning.extra_files import training_digests
 from bothways.finetuning.results import SeedResult
-from bothways.finetuning.run_seed import train_seed
-from bothways.finetuning.run_setup import OpenedRun
+from bothways.finetuning.run_seed import keeps_head, train_seed
+from bothways.finetuning.run_setup import OpenedRun, model_digest
 from bothways.finetuning.task_files import FinetuningData, load_data
 from bothways.model.folder import Loaded, load_model
 from bothways.training.runtime import set_threads
@@ -188,7 +189,25 @@ def _start_worker(started: Event) -> None:
 def _train_in_worker(config: FinetuneConfig, run: OpenedRun, restart: Restart) -> SeedResult:
     set_threads(run.threads)
     loaded, data = _load_in_worker(config.model, config.task, config.data, config.length)
+    _refuse_changed(config, loaded, data, run)
     return train_seed(config, loaded, data, run, restart)
+
+
+def _refuse_changed(
+    config: FinetuneConfig, loaded: Loaded, data: FinetuningData, run: OpenedRun
+) -> None:
+    """Refuse a model or files that have changed since the run was opened: the seed would be
+    recorded as trained from what they were."""
+    head = keeps_head(loaded, config, data.task)
+    found = {
+        **training_digests(config.located().task),
+        "model": model_digest(loaded, weights=not config.from_scratch, head=head),
+    }
+    if changed := [name for name in found if found[name] != run.inputs.get(name)]:
+        raise RunError(
+            f"{run.folder}: {', '.join(changed)} changed while this command ran. Restore it and run "
+            "the command again, or choose another run folder."
+        )
 
 
 @lru_cache(maxsize=1)

@@ -33,6 +33,7 @@ class OpenedRun:
         precision: arithmetic of the layers.
         threads: CPU threads.
         device: the device to train on.
+        inputs: digests of the model and of the files that training reads.
         alone: no other process shows its progress on the same terminal.
         lock: keeps other commands out of the folder.
     """
@@ -42,6 +43,7 @@ class OpenedRun:
     precision: Choice
     threads: int
     device: Device
+    inputs: dict[str, str]
     alone: bool = True
     lock: RunLock | None = None
 
