@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from bothways.config import MaskOptions, OptimizerOptions, PairOptions, Phase, SizeOptions
 from bothways.corpus.store import TokenStore
 from bothways.model.bert import Bert
-from bothways.pretraining.batches import PairBatches, prefetch
+from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.heldout import measure
 from bothways.pretraining.objective import pretraining_loss
 from bothways.training.plots import plot_panels
@@ -109,8 +109,8 @@ def _train(options: argparse.Namespace, kernels: str, dropout: float, key: int) 
     trainer = Trainer(model, OPTIMIZER, total_steps=options.steps, seed=key, dtype=dtype)
     phase = Phase(length=options.length, batch=options.batch, micro_batch=options.batch)
 
-    def batches(store: TokenStore) -> PairBatches:
-        return PairBatches(store, phase, pairs=PairOptions(), masking=MaskOptions(), seed=0)
+    def batches(store: TokenStore) -> PhaseBatches:
+        return PhaseBatches(store, phase, pairs=PairOptions(), masking=MaskOptions(), seed=0)
 
     losses = []
     cpu = time.process_time()

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from bothways.config import MaskKind, MaskOptions, PairKind, PairOptions, Phase
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
-from bothways.pretraining.batches import PairBatches
+from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.instances import create_instances
 
 matplotlib.use("Agg")
@@ -99,7 +99,7 @@ def measure(
     store: TokenStore, kind: PairKind, masks: MaskKind, length: int, instances: int
 ) -> tuple[Speed, Statistics]:
     """Speed and statistics of one kind at one length."""
-    batches = PairBatches(
+    batches = PhaseBatches(
         store,
         Phase(length=length, batch=256, micro_batch=MICRO_BATCH.get(length, 32)),
         pairs=PairOptions(kind=kind),

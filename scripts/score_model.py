@@ -25,7 +25,7 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.results import SeedResult
 from bothways.finetuning.run_setup import model_digest
 from bothways.model.bert import Bert
-from bothways.model.folder import Loaded, load_model, save_model
+from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.model.priming import prime_first_layer
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.split import split
@@ -92,7 +92,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _add(
-    task: str, start: str, options: argparse.Namespace, loaded: Loaded, runs: dict[str, Any]
+    task: str, start: str, options: argparse.Namespace, loaded: LoadedModel, runs: dict[str, Any]
 ) -> bool:
     """Train the seeds of a start that its runs lack, and add them; whether there were any."""
     recipe = _recipe(task, options)
@@ -121,7 +121,7 @@ def _add(
     return True
 
 
-def _primed(loaded: Loaded, work: Path) -> str:
+def _primed(loaded: LoadedModel, work: Path) -> str:
     """An untrained model of the same shape with primed heads."""
     folder = work / f"primed-{model_digest(loaded, weights=False)}"
     if not folder.exists():

@@ -15,7 +15,7 @@ from bothways.config import MaskOptions, ModelConfig, PairOptions, Phase
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
-from bothways.pretraining.batches import PairBatches
+from bothways.pretraining.batches import PhaseBatches
 from bothways.tokenization import Tokenizer
 from model_examples import BOTH_HEADS
 
@@ -51,9 +51,9 @@ def pair_batches(
     epoch_sizes: list[int] | None = None,
     pairs: PairOptions | None = None,
     masking: MaskOptions | None = None,
-) -> PairBatches:
+) -> PhaseBatches:
     """The batches of one phase, with the paper's options if no others are given."""
-    return PairBatches(
+    return PhaseBatches(
         store,
         Phase(length=length, batch=batch, micro_batch=micro_batch),
         pairs=pairs or PairOptions(),

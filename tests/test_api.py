@@ -25,7 +25,7 @@ from bothways.config import CorpusConfig
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError, LengthError, ModelError, StoreError
-from bothways.model.folder import Loaded, load_model, save_model
+from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.pretraining.evaluation import evaluate_pretraining
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
@@ -117,7 +117,7 @@ def test_fill_mask_fills_the_text_as_it_was_given() -> None:
     pieces = [*SPECIAL_PIECES, "##ing", "play"]
     config = small_config((1, 16, 2, 64, len(pieces)))
     tokenizer = Tokenizer.from_pieces(pieces, lowercase=True)
-    model = Model(Loaded(small_bert(config, **BOTH_HEADS), tokenizer, {}))
+    model = Model(LoadedModel(small_bert(config, **BOTH_HEADS), tokenizer, {}))
     (first, second) = model.fill_mask("Gehe [MASK],  PLAY [MASK]!", top=5)
     assert {f.piece: f.text for f in first} == {
         "play": "Gehe play,  PLAY [MASK]!",
@@ -349,7 +349,7 @@ def test_a_single_text_is_no_list_of_texts(text: str, long: Any, folders: Path) 
     settings = about("classification", COLOURS, pair=False)
     settings["options"]["long"] = long
     model = small_bert(small_config(SHAPE), classes=3)
-    model = Model(Loaded(model, small_tokenizer(VOCABULARY), settings))
+    model = Model(LoadedModel(model, small_tokenizer(VOCABULARY), settings))
     for call in (model.predict, partial(model.embed, long=long), model.embed_tokens):
         with pytest.raises(InputError, match="is a single text; give a list of texts"):
             call(text)

@@ -18,7 +18,7 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
 from bothways.model.batch import IGNORE, PretrainingBatch
 from bothways.pretraining import batches as module
-from bothways.pretraining.batches import PairBatches, prefetch
+from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.sequences import truncation
 from pretraining_examples import (
     TOKENIZER,
@@ -49,7 +49,7 @@ def instances(parts: list[PretrainingBatch]) -> list[Instance]:
 
 
 def expected_epoch(
-    batches: PairBatches, store: TokenStore, epoch: int, room: int
+    batches: PhaseBatches, store: TokenStore, epoch: int, room: int
 ) -> list[Instance]:
     """An epoch's instances in order, put together one by one."""
     instances, ends = batches.instances(epoch), store.sentence_bounds
@@ -312,7 +312,7 @@ def test_static_masks_come_again(store: TokenStore) -> None:
     assert sizes[:2] == sizes[2:] == [len(dynamic.instances(epoch)) for epoch in (0, 1)]
     starts = np.cumsum([0, *sizes])
 
-    def epoch(batches: PairBatches, number: int) -> list[bytes]:
+    def epoch(batches: PhaseBatches, number: int) -> list[bytes]:
         parts = [batches.micro_batches(s)[0] for s in range(starts[number], starts[number + 1])]
         return [
             p.inputs.tokens.numpy().tobytes() + p.masked.positions.numpy().tobytes() for p in parts

@@ -22,7 +22,7 @@ from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
 from bothways.errors import BothwaysError, ConfigError, InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.model.bert import Bert
-from bothways.model.folder import Loaded, load_model, save_model
+from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.prediction.predict import evaluate_file, predict_choices, predict_outputs
 from bothways.tasks.catalogue import task_recipe as declared
 from bothways.tasks.choice import ChoiceRows, ChoiceTask
@@ -78,7 +78,7 @@ def run(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def loaded(run: Path) -> Loaded:
+def loaded(run: Path) -> LoadedModel:
     return load_model(run / "run/seed-0/model")
 
 
@@ -98,7 +98,7 @@ def encoded(
 # --------------------------------------------------------------------------------------- end to end
 
 
-def test_a_file_in_swags_form_is_learned(run: Path, loaded: Loaded) -> None:
+def test_a_file_in_swags_form_is_learned(run: Path, loaded: LoadedModel) -> None:
     report = json.loads((run / "run/report.json").read_text())
     assert report["mean"]["accuracy"] > 0.8 > 2 * report["baseline"]["accuracy"]
     assert evaluate_file(loaded, run / "val.csv").scores == report["mean"]
@@ -120,7 +120,7 @@ def test_predictions_of_an_unlabelled_file(run: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_transformers_gives_the_same_scores(run: Path, loaded: Loaded) -> None:
+def test_transformers_gives_the_same_scores(run: Path, loaded: LoadedModel) -> None:
     """Its multiple-choice class loads the folder; texts as its users encode SWAG."""
     folder = run / "run/seed-0/model"
     theirs = transformers.BertForMultipleChoice.from_pretrained(folder).eval()
@@ -138,7 +138,7 @@ def test_transformers_gives_the_same_scores(run: Path, loaded: Loaded) -> None:
     np.testing.assert_allclose(ours[:10], found.numpy(), atol=2e-5)
 
 
-def test_choose(loaded: Loaded, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_choose(loaded: LoadedModel, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     choices = ["w10 w20 w21, w8", "w10 w30 w31 w7", "w10 w40 w41, w8"]
     found = Model(loaded).choose("w50 w51", choices)
     assert sum(found) == pytest.approx(1)
@@ -151,14 +151,14 @@ def test_choose(loaded: Loaded, run: Path, capsys: pytest.CaptureFixture[str]) -
     assert "was cut" in capsys.readouterr().err
 
 
-def test_choose_refuses(loaded: Loaded) -> None:
+def test_choose_refuses(loaded: LoadedModel) -> None:
     with pytest.raises(InputError, match="text 1 has fewer than two choices"):
         Model(loaded).choose("w1", ["w2"])
     with pytest.raises(InputError, match="'w2 w3' is a single text; give a list of texts"):
         Model(loaded).choose("w1", "w2 w3")
     with pytest.raises(ModelError, match=r"of the kind 'choice'.*a file of its format"):
         Model(loaded).predict(["w1"], ["w2"])
-    other = Loaded(small_bert(classes=2), TOKENIZER, {"kind": "classification"})
+    other = LoadedModel(small_bert(classes=2), TOKENIZER, {"kind": "classification"})
     with pytest.raises(ModelError, match="'classification', not choice"):
         Model(other).choose("w1", ["w2", "w3"])
 
@@ -225,7 +225,7 @@ def test_labels_by_name(tmp_path: Path) -> None:
 
 
 def test_a_model_is_measured_on_files_that_spell_choices_otherwise(
-    loaded: Loaded, tmp_path: Path
+    loaded: LoadedModel, tmp_path: Path
 ) -> None:
     items = [{"context": "w1", "choices": ["w2", "w3"], "label": name} for name in "ABA"]
     path = tmp_path / "x.jsonl"
@@ -278,7 +278,7 @@ def test_an_example_does_not_see_the_others(counts: list[int], seed: int) -> Non
         np.testing.assert_allclose(found, alone, atol=1e-5)
 
 
-SCORER = Loaded(
+SCORER = LoadedModel(
     small_bert(small_config((1, 16, 2, 32, VOCABULARY)), classes=1), TOKENIZER, {"kind": "choice"}
 )
 

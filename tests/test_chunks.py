@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bothways.config import SpanOptions
-from bothways.model.folder import Loaded, load_model, save_model
+from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.prediction.embeddings import embed_texts
 from bothways.tasks.long_texts import encode_windows
 from bothways.tasks.passages import PassageFile, encode_questions
@@ -22,7 +22,7 @@ TEXTS = ["w1 w2 w3 w4 w5", "w6 w7", "w8 w9 w1", "w2 w3 w4 w5 w6 w7", "w8 w1", "w
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Loaded:
+def loaded(tmp_path: Path) -> LoadedModel:
     save_model(tmp_path / "model", small_bert(), TOKENIZER)
     return load_model(tmp_path / "model")
 
@@ -37,7 +37,7 @@ def encode_answers() -> PassageFile:
     return encode_questions(TOKENIZER, rows, SpanOptions(stride=2), length=9)
 
 
-def everything(loaded: Loaded) -> list[Any]:
+def everything(loaded: LoadedModel) -> list[Any]:
     """What each of the readers makes of the texts."""
     long = encode_windows(TOKENIZER, TEXTS, None, length=5)
     spans = encode_answers()
@@ -56,7 +56,7 @@ def everything(loaded: Loaded) -> list[Any]:
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_chunks_make_no_difference(
-    size: int, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+    size: int, loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = everything(loaded)
     for constant in (

@@ -28,7 +28,7 @@ from bothways.config import (
 )
 from bothways.errors import RunError
 from bothways.model import encoder
-from bothways.model.batch import IGNORE, Inputs, PretrainingBatch, SelectedPositions, Spans
+from bothways.model.batch import IGNORE, Inputs, PretrainingBatch, SelectedPositions, VarlenBounds
 from bothways.model.bert import Bert
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.varlen import VarlenLayout, attend_varlen, why_not_varlen
@@ -135,7 +135,7 @@ def test_flat_attention_rounds_no_worse_than_tiles(monkeypatch: pytest.MonkeyPat
 def test_flat_attention_is_the_librarys() -> None:
     """torch.nn.attention.varlen, which has no dropout."""
     varlen = pytest.importorskip("torch.nn.attention.varlen")
-    spans = Spans.of(np.array([0, 5, 9, 40]), GPU)
+    spans = VarlenBounds.of(np.array([0, 5, 9, 40]), GPU)
     q, k, v = (torch.randn(40, 2, 64, device=GPU, dtype=torch.bfloat16) for _ in range(3))
     for causal, window in ((False, (-1, -1)), (True, (-1, 0))):
         theirs = varlen.varlen_attn(
@@ -148,7 +148,7 @@ def test_dropout_within_the_kernel() -> None:
     """With unit vectors as values, outputs are the dropped probabilities: the backward must have
     dropped the same."""
     L, D, p = 48, 64, 0.3
-    spans = Spans.of(np.array([0, L]), GPU)
+    spans = VarlenBounds.of(np.array([0, L]), GPU)
     q, k = (torch.randn(L, 2, D, device=GPU, dtype=torch.bfloat16) for _ in range(2))
     v = torch.eye(L, D, device=GPU, dtype=torch.bfloat16)[:, None].expand(L, 2, D).contiguous()
     leaves = [x.requires_grad_() for x in (q, k, v)]

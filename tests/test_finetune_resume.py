@@ -12,7 +12,7 @@ import pytest
 
 from bothways.config import (
     FinetuneConfig,
-    Restart,
+    RunSeeds,
     digest,
 )
 from bothways.errors import (
@@ -66,7 +66,7 @@ def test_finished_seeds_are_kept_and_seeds_can_be_added(
     assert trained == []
     assert "seed 0: finished before" in capsys.readouterr().out
     more = finetune(dataclasses.replace(config, seeds=(0, 5)))
-    assert trained == [Restart(5)]
+    assert trained == [RunSeeds(5)]
     assert more.seeds[0] == first.seeds[0]
     assert not math.isnan(more.std())
     capsys.readouterr()

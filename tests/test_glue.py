@@ -23,7 +23,7 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.glue import glue
 from bothways.finetuning.results import SeedResult
 from bothways.model.bert import Bert
-from bothways.model.folder import Loaded, load_model, save_model
+from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.prediction.predict import (
     encode_file,
     evaluate_file,
@@ -401,7 +401,7 @@ def test_the_user_names_the_columns(
 def test_f1_is_that_of_the_tasks_second_label(names: tuple[str, ...], tmp_path: Path) -> None:
     model = small_bert(small_config(SHAPE), classes=2, seed=24)
     about = {"kind": "classification", "labels": [*names]}
-    loaded = Loaded(model, small_tokenizer(VOCABULARY), about)
+    loaded = LoadedModel(model, small_tokenizer(VOCABULARY), about)
     texts = [f"w{n} w{n + 1}" for n in range(40)]
     predicted = [label.lower() for label in predict_texts(loaded, texts).labels]
     assert len(set(predicted)) == 2

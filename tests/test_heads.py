@@ -11,19 +11,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.model.batch import IGNORE, ROUND_TARGETS, Inputs, MaskedTargets, round_up
+from bothways.model.batch import IGNORE, ROUND_TARGETS, Inputs, TokenTargets, round_up
 from bothways.model.bert import Bert
 from bothways.model.losses import class_loss, masked_lm_loss, place_loss, regression_loss
 from model_examples import BOTH_HEADS, SHAPES, random_inputs, small_bert, small_config
 
 
-def _targets(inputs: Inputs, vocab_size: int, count: int = 11) -> MaskedTargets:
+def _targets(inputs: Inputs, vocab_size: int, count: int = 11) -> TokenTargets:
     rng = np.random.default_rng(1)
     size = round_up(count, ROUND_TARGETS)
     at, ids = np.zeros(size, np.int64), np.full(size, IGNORE)
     at[:count] = np.sort(rng.choice(int(inputs.bounds[-1]), count, replace=False))
     ids[:count] = rng.integers(0, vocab_size, count)
-    return MaskedTargets(torch.from_numpy(at), torch.from_numpy(ids), count)
+    return TokenTargets(torch.from_numpy(at), torch.from_numpy(ids), count)
 
 
 def _gradients(loss: Tensor, model: Bert) -> dict[str, Tensor]:
@@ -60,7 +60,7 @@ def test_the_loss_at_masked_positions_equals_picking_from_all_positions(
 
 
 def test_correct_counts_real_targets_alone() -> None:
-    targets = MaskedTargets(torch.zeros(4).long(), torch.tensor([2, 0, IGNORE, IGNORE]), 2)
+    targets = TokenTargets(torch.zeros(4).long(), torch.tensor([2, 0, IGNORE, IGNORE]), 2)
     logits = torch.tensor([[0.0, 0, 9], [0, 9, 0], [9, 0, 0], [9, 0, 0]])
     loss, correct = masked_lm_loss(logits, targets.ids)
     assert correct == 1
@@ -68,7 +68,7 @@ def test_correct_counts_real_targets_alone() -> None:
 
 
 def test_a_batch_without_targets_has_loss_zero() -> None:
-    targets = MaskedTargets(torch.zeros(32).long(), torch.full((32,), IGNORE), 0)
+    targets = TokenTargets(torch.zeros(32).long(), torch.full((32,), IGNORE), 0)
     loss, correct = masked_lm_loss(torch.randn(32, 64), targets.ids)
     assert (loss.item(), correct.item()) == (0, 0)
 

@@ -19,7 +19,7 @@ from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions, Windo
 from bothways.errors import ConfigError, InputError, LengthError
 from bothways.finetuning.finetune import finetune
 from bothways.model.bert import Bert
-from bothways.model.folder import Loaded, load_model, save_model
+from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.prediction.predict import evaluate_file, predict_outputs, predict_texts
 from bothways.tasks.examples import CHUNK, Examples, encode_examples
 from bothways.tasks.long_texts import encode_windows, pool_windows
@@ -41,14 +41,14 @@ def rows(examples: Examples) -> list[list[int]]:
     return [row.tolist() for row in np.split(examples.tokens, examples.bounds[1:-1])]
 
 
-def owned(options: TaskOptions = WINDOWS, *, pair: bool = False, classes: int = 3) -> Loaded:
+def owned(options: TaskOptions = WINDOWS, *, pair: bool = False, classes: int = 3) -> LoadedModel:
     """A model whose folder says how long texts are read."""
     model = small_bert(small_config((1, 16, 2, 32, VOCABULARY)), classes=classes, seed=3)
     windows = {"stride": options.windows.stride, "pooling": options.windows.pooling}
     stored = {"long": options.long, "windows": windows, "metrics": ["accuracy"]}
     stored |= {"text_b": "b"} if pair else {}
     about = {"kind": "classification", "labels": ["a", "b", "c"], "pair": pair, "length": 12}
-    return Loaded(model, TOKENIZER, {**about, "options": stored})
+    return LoadedModel(model, TOKENIZER, {**about, "options": stored})
 
 
 # ---------------------------------------------------------------------------------------- encoding

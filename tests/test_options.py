@@ -328,7 +328,7 @@ def option_classes() -> list[type[Any]]:
     return [
         found
         for found in vars(configs).values()
-        if isinstance(found, type) and found not in (configs.ModelConfig, configs.Restart)
+        if isinstance(found, type) and found not in (configs.ModelConfig, configs.RunSeeds)
     ]
 
 

@@ -30,7 +30,7 @@ from bothways.planning import plan as module
 from bothways.planning.plan import Forecast, plan
 from bothways.planning.probe import Probe
 from bothways.planning.tables import tables
-from bothways.pretraining.batches import PairBatches
+from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.pretrain import pretrain
 from model_examples import small_bert, small_config, small_tokenizer
 
@@ -126,7 +126,7 @@ def test_real_lengths_are_read_from_the_corpus(tiny_corpus: Path) -> None:
     assert found.model.vocab_size == store.tokenizer.vocab_size
     settings = {"pairs": PairOptions(), "masking": MaskOptions(), "seed": 0}
     for number, phase in enumerate(found.phases):
-        source = PairBatches(store, PHASES[number], number=number, **settings)  # type: ignore[arg-type]
+        source = PhaseBatches(store, PHASES[number], number=number, **settings)  # type: ignore[arg-type]
         lengths = np.concatenate([part.inputs.lengths for part in source.first(512)])
         assert phase.sequence_tokens == pytest.approx(lengths.mean())
         assert phase.sequence_tokens < phase.length

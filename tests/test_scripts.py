@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bothways.model.folder import Loaded
+from bothways.model.folder import LoadedModel
 from model_examples import SHAPES, small_bert, small_config, small_tokenizer
 
 
@@ -32,7 +32,7 @@ def call(script: ModuleType, *words: object) -> None:
 @pytest.mark.parametrize("script", ["score_model"], indirect=True)
 def test_each_model_has_a_primed_start_of_its_own(script: ModuleType, tmp_path: Path) -> None:
     first, second = (
-        Loaded(small_bert(small_config(shape)), small_tokenizer(shape[4]), {})
+        LoadedModel(small_bert(small_config(shape)), small_tokenizer(shape[4]), {})
         for shape in SHAPES[:2]
     )
     folders = [script._primed(loaded, tmp_path) for loaded in (first, second, first)]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from bothways.config import FinetuneConfig, Restart, SearchOptions, to_dict
+from bothways.config import FinetuneConfig, RunSeeds, SearchOptions, to_dict
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.finetuning import epochs, jobs
 from bothways.finetuning.finetune import finetune, prepare
@@ -299,7 +299,7 @@ def test_order_and_head_have_seeds_of_their_own(
     asked = at(
         config, tmp_path / "run", optimizer=still, seeds=(3,), order_seeds=(3, 8), head_seeds=(3, 9)
     )
-    assert [r.folder for r in asked.restarts] == [
+    assert [r.folder for r in asked.seeds_of_runs] == [
         f"seed-3-order-{order}-head-{head}" for order in (3, 8) for head in (3, 9)
     ]
     result = finetune(asked)
@@ -316,7 +316,7 @@ def test_order_and_head_have_seeds_of_their_own(
     assert plain.spread() == {}
     assert set(result.spread()) == {"order", "head"}
     assert "between the means of 2 new heads" in result.table()
-    assert [s.restart for s in finetune(asked).seeds] == list(asked.restarts)
+    assert [s.run_seeds for s in finetune(asked).seeds] == list(asked.seeds_of_runs)
 
 
 def test_spread_is_between_means(tmp_path: Path) -> None:
@@ -344,9 +344,9 @@ def test_the_grid_of_the_paper(config: FinetuneConfig) -> None:
 
 def test_names(config: FinetuneConfig) -> None:
     assert setting_name(config) == "lr-0.003-batch-96-epochs-1"
-    assert Restart(2).name == "seed 2"
-    assert Restart(2, head=5).folder == "seed-2-head-5"
-    assert (Restart(2, head=5).order_seed, Restart(2, head=5).head_seed) == (2, 5)
+    assert RunSeeds(2).name == "seed 2"
+    assert RunSeeds(2, head=5).folder == "seed-2-head-5"
+    assert (RunSeeds(2, head=5).order_seed, RunSeeds(2, head=5).head_seed) == (2, 5)
 
 
 @pytest.mark.parametrize(

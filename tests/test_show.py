@@ -13,7 +13,7 @@ from bothways import cli
 from bothways.config import MaskOptions, PairKind, PairOptions, Phase, ShowConfig
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
-from bothways.pretraining.batches import PairBatches
+from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.show import show_instances
 
 Show = Callable[..., list[str]]
@@ -30,7 +30,7 @@ def show(tiny_corpus: Path) -> Show:
 
 def test_pieces_targets_and_labels_are_those_of_the_batches(show: Show, tiny_corpus: Path) -> None:
     store = TokenStore.open(tiny_corpus)
-    batches = PairBatches(
+    batches = PhaseBatches(
         store,
         Phase(length=24, batch=1, micro_batch=1),
         pairs=PairOptions(),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bothways.model import encoder, varlen
-from bothways.model.batch import IGNORE, Inputs, SelectedPositions, Spans
+from bothways.model.batch import IGNORE, Inputs, SelectedPositions, VarlenBounds
 from bothways.model.bert import Bert
 from bothways.model.losses import class_loss
 from bothways.model.varlen import VarlenLayout, attend_varlen, why_not_varlen
@@ -215,8 +215,8 @@ def test_dropout_is_drawn_by_key_and_only_in_training() -> None:
 @pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_the_backward_is_the_derivative(dropout: float) -> None:
-    queries = Spans.of(np.array([0, 2, 2, 5]), torch.device("cpu"))
-    keys = Spans.of(np.array([0, 3, 5, 6]), torch.device("cpu"))
+    queries = VarlenBounds.of(np.array([0, 2, 2, 5]), torch.device("cpu"))
+    keys = VarlenBounds.of(np.array([0, 3, 5, 6]), torch.device("cpu"))
     layout = VarlenLayout(queries, keys, causal=False)
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

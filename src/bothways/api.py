@@ -17,7 +17,7 @@ from bothways.config import (
 from bothways.errors import InputError, ModelError
 from bothways.model.batch import Inputs, SelectedPositions, collate
 from bothways.model.bert import Bert
-from bothways.model.folder import Loaded
+from bothways.model.folder import LoadedModel
 from bothways.prediction.embeddings import (
     Combine,
     Long,
@@ -83,7 +83,7 @@ class Model:
         loaded: the content of the folder.
     """
 
-    def __init__(self, loaded: Loaded):
+    def __init__(self, loaded: LoadedModel):
         self.loaded = loaded
 
     @property
@@ -330,7 +330,7 @@ class Model:
         )
 
 
-def to_device(loaded: Loaded, device: DeviceName) -> Model:
+def to_device(loaded: LoadedModel, device: DeviceName) -> Model:
     """A loaded folder as a :class:`Model` on a device.
 
     Raises:

@@ -27,7 +27,7 @@ from bothways.config import (
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.files import write_text
 from bothways.finetuning.submission import submission_rows
-from bothways.model.folder import Loaded, load_model, save_model
+from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.prediction.embeddings import (
     check_format,
     embed_texts,
@@ -107,7 +107,7 @@ def predict(config: PredictConfig) -> list[str]:
     return [f"{len(config.texts)} predictions: {config.out}"]
 
 
-def _predict_file(loaded: Loaded, config: PredictConfig) -> list[str]:
+def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
     """The lines of a file's predictions, in the task's format; or the file they were written to."""
     columns = None if config.task is None else task_recipe(config.task).task
     if config.submission and loaded.model.tagger is not None:
@@ -280,7 +280,7 @@ def _open_task(config: PredictConfig | EvaluateConfig) -> Model:
     return load(config.model, *config.ensemble, device=config.device)
 
 
-def _file_dtype(loaded: Loaded, precision: Precision) -> torch.dtype:
+def _file_dtype(loaded: LoadedModel, precision: Precision) -> torch.dtype:
     """The arithmetic for a file, with a note if dev was measured in another."""
     choice = choose_precision(precision, loaded.model.device)
     trained = loaded.about.get("precision", choice.name)

@@ -19,7 +19,7 @@ from bothways.model.batch import (
     flat_inputs,
     masked_targets,
 )
-from bothways.pretraining.batches import PairBatches
+from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.masking import max_predictions
 
 _FIRST_WORD = 5  # lower ids are special in most vocabularies; which ids are drawn does not matter
@@ -78,7 +78,7 @@ def real_batches(
     store: TokenStore, *, batch: int, length: int, count: int
 ) -> list[list[PretrainingBatch]]:
     """Steps of segment pairs of a corpus, with their real lengths."""
-    source = PairBatches(
+    source = PhaseBatches(
         store,
         Phase(length=length, batch=batch, micro_batch=batch),
         pairs=PairOptions(),

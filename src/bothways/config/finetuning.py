@@ -188,7 +188,7 @@ SEARCHED = ("optimizer.lr", "batch", "epochs", "optimizer.bias_correction")
 
 
 @dataclass(frozen=True)
-class Restart:
+class RunSeeds:
     """The random seeds of one run.
 
     Attributes:
@@ -307,10 +307,10 @@ class FinetuneConfig:
         require("checkpoint_minutes", self.checkpoint_minutes, 0)
 
     @property
-    def restarts(self) -> tuple[Restart, ...]:
+    def seeds_of_runs(self) -> tuple[RunSeeds, ...]:
         """The runs of each setting: every combination of seed, order seed and head seed."""
         orders, heads = self.order_seeds or (None,), self.head_seeds or (None,)
-        return tuple(Restart(*seeds) for seeds in product(self.seeds, orders, heads))
+        return tuple(RunSeeds(*seeds) for seeds in product(self.seeds, orders, heads))
 
     @property
     def setting(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from bothways.features.cache import cached_layers, chosen_layers
 from bothways.files import write_json
 from bothways.finetuning.extra_files import file_digests
 from bothways.finetuning.run_setup import check_required, model_digest, open_run_with_precision
-from bothways.model.folder import Loaded, load_model
+from bothways.model.folder import LoadedModel, load_model
 from bothways.model.losses import class_loss
 from bothways.model.recurrent import FeatureTagger
 from bothways.prediction.predict import check_length, write_predictions
@@ -37,7 +37,7 @@ from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.task import Outputs
 from bothways.training.monitor import Monitor
 from bothways.training.optimizer import make_optimizer
-from bothways.training.precision import Choice, choose_precision
+from bothways.training.precision import ChosenPrecision, choose_precision
 from bothways.training.runfolder import Run
 from bothways.training.runtime import set_threads
 from bothways.training.schedules import learning_rate
@@ -170,7 +170,7 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     return FeaturesResult(folder, task.name, metric, dev, test, notes)
 
 
-def _load(config: FeaturesConfig, loaded: Loaded) -> tuple[TaggingTask, dict[str, TaggedFile]]:
+def _load(config: FeaturesConfig, loaded: LoadedModel) -> tuple[TaggingTask, dict[str, TaggedFile]]:
     """The task and its encoded files, by name."""
     check_length(loaded.model, config.length)
     options = config.task
@@ -187,7 +187,7 @@ def _load(config: FeaturesConfig, loaded: Loaded) -> tuple[TaggingTask, dict[str
 
 def _add_features(
     tagged: dict[str, TaggedFile],
-    loaded: Loaded,
+    loaded: LoadedModel,
     folder: Path,
     fingerprint: str,
     dtype: torch.dtype,
@@ -209,8 +209,8 @@ def _add_features(
 
 
 def _open_run(
-    config: FeaturesConfig, loaded: Loaded, say: Callable[[str], None]
-) -> tuple[Run, Choice]:
+    config: FeaturesConfig, loaded: LoadedModel, say: Callable[[str], None]
+) -> tuple[Run, ChosenPrecision]:
     """Create or continue the run folder; files and encoder count by content."""
     return open_run_with_precision(
         config,

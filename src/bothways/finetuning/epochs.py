@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bothways.config import FinetuneConfig, Restart
+from bothways.config import FinetuneConfig, RunSeeds
 from bothways.errors import DivergenceError, NonFiniteError
 from bothways.finetuning.checkpoint import Checkpoint, Progress
 from bothways.finetuning.run_setup import OpenedRun
@@ -26,12 +26,12 @@ _RECORDS = 200
 
 
 @contextlib.contextmanager
-def _naming_run(restart: Restart) -> Iterator[None]:
+def _naming_run(run_seeds: RunSeeds) -> Iterator[None]:
     """Report divergence, whether the gradients or the outputs show it, with the name of the run."""
     try:
         yield
     except (DivergenceError, NonFiniteError) as error:
-        raise DivergenceError(f"{restart.name}: {error}") from None
+        raise DivergenceError(f"{run_seeds.name}: {error}") from None
 
 
 class SeedTraining:
@@ -46,7 +46,7 @@ class SeedTraining:
         model: trained in place.
         data: the files of the task, encoded.
         run: the run folder.
-        restart: the seeds of this run.
+        run_seeds: the seeds of this run.
         checkpoint: restored if there is one, and saved now and then.
     """
 
@@ -56,11 +56,11 @@ class SeedTraining:
         model: Bert,
         data: FinetuningData,
         run: OpenedRun,
-        restart: Restart,
+        run_seeds: RunSeeds,
         checkpoint: Checkpoint,
     ):
         self.config, self.model, self.data, self.run = config, model, data, run
-        self.restart, self.checkpoint = restart, checkpoint
+        self.run_seeds, self.checkpoint = run_seeds, checkpoint
         self.steps_per_epoch = -(-len(data.train.examples.trainable) // config.batch)
         self.total = self.steps_per_epoch * config.epochs
         self.pruned: PrunedEmbedding | None = None
@@ -72,7 +72,7 @@ class SeedTraining:
             model,
             config.optimizer,
             total_steps=self.total,
-            seed=restart.seed,
+            seed=run_seeds.seed,
             dtype=run.precision.dtype,
         )
         self.progress = checkpoint.restore(self.trainer, self.pruned) or Progress()
@@ -89,15 +89,15 @@ class SeedTraining:
         """
         progress, done = self.progress, self.progress.step
         outputs = np.zeros((0, self.data.task.outputs), np.float32)
-        title = f"{self.data.task.name} {self.restart.name}"
-        folder, bar = self.run.folder / self.restart.folder, self.run.alone
+        title = f"{self.data.task.name} {self.run_seeds.name}"
+        folder, bar = self.run.folder / self.run_seeds.folder, self.run.alone
         with (
-            _naming_run(self.restart),
+            _naming_run(self.run_seeds),
             Monitor(folder, self.total, title, done=progress.recorded, bar=bar) as monitor,
         ):
             if done:
                 monitor.say(
-                    f"{self.restart.name}: continuing after step {done:,} of {self.total:,}"
+                    f"{self.run_seeds.name}: continuing after step {done:,} of {self.total:,}"
                 )
             for epoch in range(len(progress.measured), self.config.epochs):
                 end = (epoch + 1) * self.steps_per_epoch
@@ -114,7 +114,7 @@ class SeedTraining:
         """Train what is left of one pass over the data, without the record of its last step."""
         examples, trainer = self.data.train.examples, self.trainer
         items, batch = examples.trainable, self.config.batch
-        order = step_batches(len(items), batch, seed=self.restart.order_seed, epoch=epoch)
+        order = step_batches(len(items), batch, seed=self.run_seeds.order_seed, epoch=epoch)
         steps = [items[chosen] for chosen in order]
         record_every = max(1, self.total // _RECORDS)
         positions, device = self.model.config.positions, self.model.device
@@ -156,7 +156,7 @@ class SeedTraining:
         monitor.log(self.progress.step, {"epoch": epoch + 1, **stats, **scores})
         shown = ", ".join(f"{k} {v:.4f}" for k, v in measurement.scores.items())
         notes = "".join(f" ({note})" for note in measurement.notes)
-        monitor.say(f"{self.restart.name} epoch {epoch + 1}: dev {shown}{notes}")
+        monitor.say(f"{self.run_seeds.name} epoch {epoch + 1}: dev {shown}{notes}")
         return outputs
 
     def _save(self) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bothways.config import SEARCHED, FinetuneConfig, ModelConfig, Restart, digest
+from bothways.config import SEARCHED, FinetuneConfig, ModelConfig, RunSeeds, digest
 from bothways.console import line_printer
 from bothways.errors import ConfigError
 from bothways.finetuning.extra_files import EXTRA_INPUTS, training_digests
@@ -35,12 +35,12 @@ from bothways.finetuning.run_setup import (
 )
 from bothways.finetuning.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
 from bothways.finetuning.task_files import FinetuningData, load_data
-from bothways.model.folder import Loaded, load_model
+from bothways.model.folder import LoadedModel, load_model
 from bothways.model.varlen import describe_attention
 from bothways.tasks.conll import Sentences
 from bothways.tasks.schemes import OUTSIDE
 from bothways.training.device import choose_device
-from bothways.training.precision import Choice, choose_precision
+from bothways.training.precision import ChosenPrecision, choose_precision
 from bothways.training.runtime import set_threads, threads_phrase
 
 # Narrower encoders learn little at learning rates below _LOW_RATE (EXPERIMENTS.md, section 9).
@@ -113,20 +113,20 @@ class PreparedSetting:
     config: FinetuneConfig
     data: FinetuningData
     run: OpenedRun
-    finished: Mapping[Restart, SeedResult]
-    pending: Mapping[Restart, PendingSeed]
+    finished: Mapping[RunSeeds, SeedResult]
+    pending: Mapping[RunSeeds, PendingSeed]
     say: Callable[[str], None]
 
     def result(self) -> FinetuneResult:
         """Collect the results of all seeds, in the order of the config, and write the reports."""
         seeds = []
-        for restart in self.config.restarts:
-            if restart in self.finished:
-                self.say(f"{restart.name}: finished before, kept")
-                seed = self.finished[restart]
+        for run_seeds in self.config.seeds_of_runs:
+            if run_seeds in self.finished:
+                self.say(f"{run_seeds.name}: finished before, kept")
+                seed = self.finished[run_seeds]
                 seeds.append(update_extra_files(self.config, self.data, self.run, seed, self.say))
             else:
-                seeds.append(self.pending[restart].result())
+                seeds.append(self.pending[run_seeds].result())
         task, dev = self.data.task, self.data.dev
         result = FinetuneResult(
             run=self.run.folder,
@@ -144,20 +144,22 @@ class PreparedSetting:
 
 def _prepare_setting(
     config: FinetuneConfig,
-    loaded: Loaded,
+    loaded: LoadedModel,
     data: FinetuningData,
     run: OpenedRun,
     runner: SeedRunner,
     say: Callable[[str], None],
 ) -> PreparedSetting:
     finished, pending = {}, {}
-    for restart in config.restarts:
-        result = read_seed(run.folder / restart.folder, restart, run.fingerprint)
+    for run_seeds in config.seeds_of_runs:
+        result = read_seed(run.folder / run_seeds.folder, run_seeds, run.fingerprint)
         if result is not None:
-            finished[restart] = result
+            finished[run_seeds] = result
         else:
-            pending[restart] = runner.submit(SeedJob(config, loaded, data, run, restart))
-    _say_what_is_left_out(run.folder, SCORES, {r.folder for r in config.restarts}, "seeds", say)
+            pending[run_seeds] = runner.submit(SeedJob(config, loaded, data, run, run_seeds))
+    _say_what_is_left_out(
+        run.folder, SCORES, {r.folder for r in config.seeds_of_runs}, "seeds", say
+    )
     return PreparedSetting(config, data, run, finished, pending, say)
 
 
@@ -176,10 +178,10 @@ def _say_what_is_left_out(
 
 def _open_run(
     config: FinetuneConfig,
-    loaded: Loaded,
+    loaded: LoadedModel,
     keep_head: bool,
     say: Callable[[str], None],
-    precision: Choice | None = None,
+    precision: ChosenPrecision | None = None,
 ) -> OpenedRun:
     """Create or continue the run folder; files and starting model count by content.
 
@@ -222,7 +224,11 @@ def _open_run(
 
 
 def _announcement(
-    config: FinetuneConfig, loaded: Loaded, data: FinetuningData, run: OpenedRun, keep_head: bool
+    config: FinetuneConfig,
+    loaded: LoadedModel,
+    data: FinetuningData,
+    run: OpenedRun,
+    keep_head: bool,
 ) -> Iterator[str]:
     """Lines about the run: data, starting model, device and precision; then hints and notes."""
     shape = loaded.model.config

@@ -19,14 +19,14 @@ from functools import lru_cache
 from multiprocessing.synchronize import Event
 from types import TracebackType
 
-from bothways.config import FinetuneConfig, Restart, TaskOptions
+from bothways.config import FinetuneConfig, RunSeeds, TaskOptions
 from bothways.errors import BothwaysError, ConfigError, RunError
 from bothways.finetuning.extra_files import training_digests
 from bothways.finetuning.results import SeedResult
 from bothways.finetuning.run_seed import keeps_head, train_seed
 from bothways.finetuning.run_setup import OpenedRun, model_digest
 from bothways.finetuning.task_files import FinetuningData, load_data
-from bothways.model.folder import Loaded, load_model
+from bothways.model.folder import LoadedModel, load_model
 from bothways.training.runtime import set_threads
 
 
@@ -39,18 +39,18 @@ class SeedJob:
         loaded: the starting model.
         data: the files of the task, encoded.
         run: the run folder to write to.
-        restart: the seeds of this run.
+        run_seeds: the seeds of this run.
     """
 
     config: FinetuneConfig
-    loaded: Loaded
+    loaded: LoadedModel
     data: FinetuningData
     run: OpenedRun
-    restart: Restart
+    run_seeds: RunSeeds
 
     def train(self) -> SeedResult:
         """Train in this process."""
-        return train_seed(self.config, self.loaded, self.data, self.run, self.restart)
+        return train_seed(self.config, self.loaded, self.data, self.run, self.run_seeds)
 
 
 class PendingSeed:
@@ -149,7 +149,7 @@ class SeedRunner:
         if self._pool is None:
             return PendingSeed(job, None, self._broken)
         try:
-            future = self._pool.submit(_train_in_worker, job.config, job.run, job.restart)
+            future = self._pool.submit(_train_in_worker, job.config, job.run, job.run_seeds)
         except BrokenProcessPool:
             raise self._broken(job) from None
         return PendingSeed(job, future, self._broken)
@@ -159,8 +159,9 @@ class SeedRunner:
         if not self._worker_started.is_set():
             return _script_without_guard()
         return RunError(
-            f"{job.run.folder / job.restart.folder}: a worker process was killed, perhaps because "
-            "memory ran out. Finished seeds are kept; run the same command again with fewer --jobs."
+            f"{job.run.folder / job.run_seeds.folder}: a worker process was killed, perhaps "
+            "because memory ran out. Finished seeds are kept; run the same command again with "
+            "fewer --jobs."
         )
 
 
@@ -186,15 +187,15 @@ def _start_worker(started: Event) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _train_in_worker(config: FinetuneConfig, run: OpenedRun, restart: Restart) -> SeedResult:
+def _train_in_worker(config: FinetuneConfig, run: OpenedRun, run_seeds: RunSeeds) -> SeedResult:
     set_threads(run.threads)
     loaded, data = _load_in_worker(config.model, config.task, config.data, config.length)
     _refuse_changed(config, loaded, data, run)
-    return train_seed(config, loaded, data, run, restart)
+    return train_seed(config, loaded, data, run, run_seeds)
 
 
 def _refuse_changed(
-    config: FinetuneConfig, loaded: Loaded, data: FinetuningData, run: OpenedRun
+    config: FinetuneConfig, loaded: LoadedModel, data: FinetuningData, run: OpenedRun
 ) -> None:
     """Refuse a model or files that have changed since the run was opened: the seed would be
     recorded as trained from what they were."""
@@ -205,15 +206,15 @@ def _refuse_changed(
     }
     if changed := [name for name in found if found[name] != run.inputs.get(name)]:
         raise RunError(
-            f"{run.folder}: {', '.join(changed)} changed while this command ran. Restore it and run "
-            "the command again, or choose another run folder."
+            f"{run.folder}: {', '.join(changed)} changed while this command ran. Restore it and "
+            "run the command again, or choose another run folder."
         )
 
 
 @lru_cache(maxsize=1)
 def _load_in_worker(
     model: str, task: TaskOptions, folder: str, length: int
-) -> tuple[Loaded, FinetuningData]:
+) -> tuple[LoadedModel, FinetuningData]:
     """Model and data; kept, because the worker's next job usually needs the same."""
     loaded = load_model(model)
     config = FinetuneConfig(model=model, task=task, data=folder, length=length)

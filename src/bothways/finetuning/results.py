@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bothways.config import Restart
+from bothways.config import RunSeeds
 from bothways.console import table_text
 from bothways.tasks.metrics import Measurement
 
@@ -38,14 +38,14 @@ class SeedResult:
     head: int | None = None
 
     @property
-    def restart(self) -> Restart:
+    def run_seeds(self) -> RunSeeds:
         """The seeds of this run."""
-        return Restart(self.seed, self.order, self.head)
+        return RunSeeds(self.seed, self.order, self.head)
 
     @property
     def name(self) -> str:
         """The name in tables, such as ``seed 0``."""
-        return self.restart.name
+        return self.run_seeds.name
 
     @property
     def model(self) -> Path:

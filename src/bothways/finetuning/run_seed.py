@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bothways.config import FinetuneConfig, Restart, to_dict
+from bothways.config import FinetuneConfig, RunSeeds, to_dict
 from bothways.errors import ConfigError, RunError
 from bothways.files import explain_disk_errors, write_json
 from bothways.finetuning.checkpoint import FOLDER as CHECKPOINT
@@ -26,7 +26,7 @@ from bothways.finetuning.results import SeedResult
 from bothways.finetuning.run_setup import OpenedRun
 from bothways.finetuning.task_files import FinetuningData
 from bothways.model.bert import Bert
-from bothways.model.folder import Loaded, load_model, save_model
+from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.prediction.predict import write_predictions
 from bothways.tasks.kinds import has_head_for, task_of
 from bothways.tasks.task import Task
@@ -35,7 +35,7 @@ from bothways.training.monitor import METRICS
 SCORES = "metrics.json"
 
 
-def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed: int) -> Bert:
+def new_model(loaded: LoadedModel, config: FinetuneConfig, task: Task[Any, Any], seed: int) -> Bert:
     """The encoder with a new task head, or with that of the model folder (:func:`keeps_head`).
 
     Other heads are dropped. Weights that the model folder lacked (a pooler) are newly initialised
@@ -66,7 +66,7 @@ def new_model(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any], seed
     return model
 
 
-def keeps_head(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any]) -> bool:
+def keeps_head(loaded: LoadedModel, config: FinetuneConfig, task: Task[Any, Any]) -> bool:
     """Whether training starts from the model folder's task head, as it does from its encoder.
 
     Raises:
@@ -92,32 +92,36 @@ def keeps_head(loaded: Loaded, config: FinetuneConfig, task: Task[Any, Any]) -> 
 
 
 def train_seed(
-    config: FinetuneConfig, loaded: Loaded, data: FinetuningData, run: OpenedRun, restart: Restart
+    config: FinetuneConfig,
+    loaded: LoadedModel,
+    data: FinetuningData,
+    run: OpenedRun,
+    run_seeds: RunSeeds,
 ) -> SeedResult:
     """Train, measure and save one seed, from its checkpoint if there is one.
 
     Anything else in its folder is replaced.
     """
-    folder = run.folder / restart.folder
+    folder = run.folder / run_seeds.folder
     dtype = run.precision.dtype
-    checkpoint = _checkpoint(config, run, restart)
-    _clear_folder(folder, checkpoint, restart)
+    checkpoint = _checkpoint(config, run, run_seeds)
+    _clear_folder(folder, checkpoint, run_seeds)
     start = time.monotonic()
-    model = new_model(loaded, config, data.task, restart.head_seed).to(run.device.torch)
-    progress, outputs = SeedTraining(config, model, data, run, restart, checkpoint).train()
+    model = new_model(loaded, config, data.task, run_seeds.head_seed).to(run.device.torch)
+    progress, outputs = SeedTraining(config, model, data, run, run_seeds, checkpoint).train()
     task = data.task.tuned(data.dev, outputs)
     predictions = task.decode(data.dev, outputs)
     measurement = task.measure(data.dev, predictions)
     extra = data.extra
     further = measure_extra_files(extra, extra.files, task, model, folder, dtype=dtype)
     result = SeedResult(
-        restart.seed,
+        run_seeds.seed,
         measurement,
         folder,
         round(progress.seconds + time.monotonic() - start, 2),
         further,
-        order=restart.order,
-        head=restart.head,
+        order=run_seeds.order,
+        head=run_seeds.head,
     )
     save_model(folder / "model", model, loaded.tokenizer, _about(config, task, run, result))
     write_predictions(folder / predictions_name("dev"), task, data.dev, predictions)
@@ -137,21 +141,21 @@ def train_seed(
     return result
 
 
-def _checkpoint(config: FinetuneConfig, run: OpenedRun, restart: Restart) -> Checkpoint:
+def _checkpoint(config: FinetuneConfig, run: OpenedRun, run_seeds: RunSeeds) -> Checkpoint:
     """The checkpoint of a seed; only a process with the same arithmetic may continue from it."""
     key = {
         "recipe": run.fingerprint,
-        "run": restart.name,
+        "run": run_seeds.name,
         "precision": run.precision.name,
         "kernels": config.kernels,
     }
-    return Checkpoint(run.folder / restart.folder, key, config.checkpoint_minutes)
+    return Checkpoint(run.folder / run_seeds.folder, key, config.checkpoint_minutes)
 
 
-def _clear_folder(folder: Path, checkpoint: Checkpoint, restart: Restart) -> None:
+def _clear_folder(folder: Path, checkpoint: Checkpoint, run_seeds: RunSeeds) -> None:
     """Remove everything from a seed's folder except a usable checkpoint and its records."""
     if problem := checkpoint.problem():
-        print(f"{restart.name}: {problem}; training starts again from the beginning", flush=True)
+        print(f"{run_seeds.name}: {problem}; training starts again from the beginning", flush=True)
         checkpoint.remove()
     keep = {CHECKPOINT, METRICS} if (folder / CHECKPOINT).exists() else set()
     with explain_disk_errors(folder):
@@ -165,12 +169,12 @@ def _clear_folder(folder: Path, checkpoint: Checkpoint, restart: Restart) -> Non
                 path.unlink()
 
 
-def read_seed(folder: Path, restart: Restart, fingerprint: str) -> SeedResult | None:
+def read_seed(folder: Path, run_seeds: RunSeeds, fingerprint: str) -> SeedResult | None:
     """The result of a seed; None if it is not finished, or was trained by another recipe."""
     try:
         record = json.loads((folder / SCORES).read_text(encoding="utf-8"))
         result = SeedResult.from_record(record, folder)
-        same = record["fingerprint"] == fingerprint and result.restart == restart
+        same = record["fingerprint"] == fingerprint and result.run_seeds == run_seeds
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return result if same else None

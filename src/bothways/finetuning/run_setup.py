@@ -17,9 +17,9 @@ from typing import Any
 
 from bothways.config import FeaturesConfig, FinetuneConfig
 from bothways.errors import ConfigError
-from bothways.model.folder import Loaded
+from bothways.model.folder import LoadedModel
 from bothways.training.device import Device
-from bothways.training.precision import Choice
+from bothways.training.precision import ChosenPrecision
 from bothways.training.runfolder import Run, RunLock, changed_numerics, open_run
 
 
@@ -40,7 +40,7 @@ class OpenedRun:
 
     folder: Path
     fingerprint: str
-    precision: Choice
+    precision: ChosenPrecision
     threads: int
     device: Device
     inputs: dict[str, str]
@@ -64,7 +64,7 @@ def check_required(config: FinetuneConfig | FeaturesConfig) -> None:
             raise ConfigError(f"{name} is missing: {meaning}.")
 
 
-def model_digest(loaded: Loaded, *, weights: bool, head: bool = False) -> str:
+def model_digest(loaded: LoadedModel, *, weights: bool, head: bool = False) -> str:
     """A digest of a starting model: shape and vocabulary, and the weights that are used.
 
     Args:
@@ -88,14 +88,14 @@ def model_digest(loaded: Loaded, *, weights: bool, head: bool = False) -> str:
 
 def open_run_with_precision(
     config: FinetuneConfig | FeaturesConfig,
-    choose: Callable[[], Choice],
+    choose: Callable[[], ChosenPrecision],
     *,
     verb: str,
     inputs: Mapping[str, str],
     numerics: Mapping[str, Any],
     say: Callable[[str], None],
     without: Collection[str] = (),
-) -> tuple[Run, Choice]:
+) -> tuple[Run, ChosenPrecision]:
     """Create or continue a run folder.
 
     Args:
@@ -121,7 +121,7 @@ def open_run_with_precision(
         choice = choose_once()
     else:
         recorded = run.resolved["precision"]
-        choice = Choice(recorded, f"{recorded}: as when this run began")
+        choice = ChosenPrecision(recorded, f"{recorded}: as when this run began")
     if changed := changed_numerics(run, {"precision": choice.name, **numerics}):
         say(
             "changed since this run began; finished seeds are kept, the others may differ in their "

@@ -9,7 +9,7 @@ from typing import Any
 from bothways.config import FinetuneConfig
 from bothways.errors import InputError
 from bothways.finetuning.extra_files import ExtraFiles, check_files, read_extra_files
-from bothways.model.folder import Loaded
+from bothways.model.folder import LoadedModel
 from bothways.prediction.predict import check_length, check_segments, unknown_notes
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.task import EncodedFile, Task
@@ -37,7 +37,7 @@ class FinetuningData:
         return tuple(note for file in files for note in file.notes)
 
 
-def load_data(config: FinetuneConfig, loaded: Loaded) -> FinetuningData:
+def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
     """Read, check and encode the task's files.
 
     Raises:

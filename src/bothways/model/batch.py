@@ -28,7 +28,7 @@ ROUND_TARGETS = 32
 
 
 @dataclass(frozen=True)
-class Spans:
+class VarlenBounds:
     """Consecutive runs of rows in the form that variable-length attention kernels take.
 
     Attributes:
@@ -40,7 +40,7 @@ class Spans:
     max_seqlen: int
 
     @classmethod
-    def of(cls, bounds: NDArray[np.int64], device: torch.device) -> Spans:
+    def of(cls, bounds: NDArray[np.int64], device: torch.device) -> VarlenBounds:
         """From int64 [S + 1] on the CPU."""
         cu_seqlens = move(torch.from_numpy(bounds.astype(np.int32)), device)
         return cls(cu_seqlens, int(np.diff(bounds).max(initial=0)))
@@ -88,14 +88,14 @@ class Inputs:
         return move(torch.from_numpy(self.bounds[1:] - 1), self.tokens.device)
 
     @cached_property
-    def spans(self) -> Spans:
+    def spans(self) -> VarlenBounds:
         """The sequences, with the tail as one more, on the tokens' device.
 
         Kernels leave rows outside all spans undefined, and their gradients too.
         """
         total = len(self.tokens)
         bounds = self.bounds if self.bounds[-1] == total else np.append(self.bounds, total)
-        return Spans.of(bounds, self.tokens.device)
+        return VarlenBounds.of(bounds, self.tokens.device)
 
     def to(self, device: torch.device | str) -> Inputs:
         """The same batch on another device, with the indices that GPU kernels need."""
@@ -123,7 +123,7 @@ class SelectedPositions:
     unique: NDArray[np.int64]
     positions: Tensor
     rows: tuple[Tensor, ...]
-    spans: Spans
+    spans: VarlenBounds
 
     @classmethod
     def of(cls, inputs: Inputs, *requested: Tensor) -> SelectedPositions:
@@ -139,11 +139,13 @@ class SelectedPositions:
         bounds[-1] = len(padded)
         cuts = np.cumsum([len(positions) for positions in requested])[:-1]
         rows = tuple(move(torch.from_numpy(part), device) for part in np.split(inverse, cuts))
-        return cls(unique, move(torch.from_numpy(padded), device), rows, Spans.of(bounds, device))
+        return cls(
+            unique, move(torch.from_numpy(padded), device), rows, VarlenBounds.of(bounds, device)
+        )
 
 
 @dataclass(frozen=True)
-class MaskedTargets:
+class TokenTargets:
     """Targets of the language model.
 
     Attributes:
@@ -157,9 +159,9 @@ class MaskedTargets:
     ids: Tensor
     count: int
 
-    def to(self, device: torch.device | str) -> MaskedTargets:
+    def to(self, device: torch.device | str) -> TokenTargets:
         """The same on another device."""
-        return MaskedTargets(move(self.positions, device), move(self.ids, device), self.count)
+        return TokenTargets(move(self.positions, device), move(self.ids, device), self.count)
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class PretrainingBatch:
     """
 
     inputs: Inputs
-    masked: MaskedTargets
+    masked: TokenTargets
     random_next: Tensor | None
     precomputed: SelectedPositions | None = None
 
@@ -241,13 +243,13 @@ def flat_inputs(
     return Inputs(tail(tokens), tail(segments), tail(positions), edges)
 
 
-def masked_targets(at: NDArray[np.int64], ids: NDArray[np.int64]) -> MaskedTargets:
+def masked_targets(at: NDArray[np.int64], ids: NDArray[np.int64]) -> TokenTargets:
     """Add the tail to increasing flat positions, int64 [M], and the ids to predict there."""
     padded = round_up(len(at), ROUND_TARGETS)
     positions = np.zeros(padded, dtype=np.int64)
     targets = np.full(padded, IGNORE, dtype=np.int64)
     positions[: len(at)], targets[: len(at)] = at, ids
-    return MaskedTargets(torch.from_numpy(positions), torch.from_numpy(targets), len(at))
+    return TokenTargets(torch.from_numpy(positions), torch.from_numpy(targets), len(at))
 
 
 def collate(

@@ -49,7 +49,7 @@ _BILSTM = "BiLSTM"  # prefix of an architecture's name
 
 
 @dataclass
-class Loaded:
+class LoadedModel:
     """A loaded model folder.
 
     Attributes:
@@ -114,7 +114,7 @@ def write_model_files(
     tokenizer.save(folder, max_length=model.config.positions)
 
 
-def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> Loaded:
+def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> LoadedModel:
     """Load a model folder of bothways or transformers.
 
     The model has the heads whose weights are in the file.
@@ -159,7 +159,7 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
         else:  # made elsewhere, perhaps from a pre-trained model of ours
             about = {**theirs_about, **about}
     _check_direction(folder, model, about)
-    return Loaded(model.eval(), tokenizer, about, unused, fresh)
+    return LoadedModel(model.eval(), tokenizer, about, unused, fresh)
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from bothways.config import ModelConfig
-from bothways.model.batch import Inputs, SelectedPositions, Spans
+from bothways.model.batch import Inputs, SelectedPositions, VarlenBounds
 
 _LARGEST_HEAD = 128
 _MIN_CAPABILITY = (8, 0)
@@ -37,8 +37,8 @@ class VarlenLayout:
         causal: a token attends to itself and earlier tokens only; needs queries equal to keys.
     """
 
-    queries: Spans
-    keys: Spans
+    queries: VarlenBounds
+    keys: VarlenBounds
     causal: bool
 
     def select(self, inputs: Inputs, selected: SelectedPositions) -> VarlenLayout:  # noqa: ARG002

@@ -20,11 +20,11 @@ from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
 from bothways.model.flops import mean_operations
 from bothways.planning.probe import probe, probe_sequences
-from bothways.pretraining.batches import PairBatches
+from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.clock import EVALUATIONS, reserve_evaluations
 from bothways.pretraining.start import load_start, new_model
 from bothways.training.device import choose_device
-from bothways.training.precision import Choice, choose_precision
+from bothways.training.precision import ChosenPrecision, choose_precision
 from bothways.training.runfolder import versions
 from bothways.training.runtime import set_threads
 from bothways.training.schedules import phase_steps, total_steps
@@ -93,7 +93,7 @@ class Forecast:
 
     model: ModelConfig
     parameters: dict[str, int]
-    precision: Choice
+    precision: ChosenPrecision
     threads: int
     corpus: str | None
     weights: int
@@ -252,8 +252,8 @@ def _sample_text(
         return _SampleText(lengths, batch.masked.count / micro_batch, batch, random_batches, None)
     corpus = store
 
-    def source(sequences: int, sizes: list[int] | None = None) -> PairBatches:
-        return PairBatches(
+    def source(sequences: int, sizes: list[int] | None = None) -> PhaseBatches:
+        return PhaseBatches(
             corpus,
             replace(phase, batch=_PARTS * sequences, micro_batch=sequences),
             pairs=config.pairs,

@@ -23,7 +23,7 @@ from bothways.errors import ConfigError, InputError
 from bothways.files import write_bytes, write_text
 from bothways.model.batch import Inputs
 from bothways.model.bert import Bert
-from bothways.model.folder import Loaded
+from bothways.model.folder import LoadedModel
 from bothways.prediction.predict import check_length
 from bothways.tasks.examples import (
     CHUNK,
@@ -111,7 +111,7 @@ class _Windows:
 
 
 def embed_texts(
-    loaded: Loaded,
+    loaded: LoadedModel,
     texts: Sequence[str],
     *,
     layers: Sequence[int] = (-1,),
@@ -168,7 +168,7 @@ def embed_texts(
     return TextVectors(None, by_text, cut, several)
 
 
-def _own_pooling(loaded: Loaded) -> Pooling:
+def _own_pooling(loaded: LoadedModel) -> Pooling:
     own = str(loaded.about.get("pooling", "mean"))
     if left_out := loaded.about.get("modules_left_out"):
         raise ConfigError(

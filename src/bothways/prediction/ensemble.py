@@ -28,7 +28,7 @@ from scipy.special import logsumexp
 from bothways.config import TaskOptions, from_dict, to_dict
 from bothways.errors import ModelError
 from bothways.model.bert import Bert
-from bothways.model.folder import CONFIG, Loaded, load_model, read_json
+from bothways.model.folder import CONFIG, LoadedModel, load_model, read_json
 from bothways.shipped import model_folder
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import task_of
@@ -39,7 +39,7 @@ _REPORT = "report.json"
 
 
 @dataclass
-class Ensemble(Loaded):
+class Ensemble(LoadedModel):
     """A loaded model, and other model folders whose outputs are averaged with its own.
 
     Attributes:
@@ -55,7 +55,7 @@ class Ensemble(Loaded):
             yield load_model(folder).model.to(self.model.device)
 
 
-def load_ensemble(folders: Sequence[str | Path]) -> Loaded:
+def load_ensemble(folders: Sequence[str | Path]) -> LoadedModel:
     """Load model folders as one model; a single folder is loaded as it is.
 
     Args:
@@ -135,7 +135,7 @@ def _average(logits: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     return logits_of_mean
 
 
-def _check_alike(first: Loaded, other: Loaded, one: Path, two: Path) -> None:
+def _check_alike(first: LoadedModel, other: LoadedModel, one: Path, two: Path) -> None:
     """Refuse two models, loaded from the folders ``one`` and ``two``, that cannot be averaged."""
     tasks = task_of(first), task_of(other)
     for what, ours, theirs in (

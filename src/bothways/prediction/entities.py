@@ -18,7 +18,7 @@ import torch
 from scipy.special import softmax
 
 from bothways.errors import InputError, ModelError
-from bothways.model.folder import Loaded
+from bothways.model.folder import LoadedModel
 from bothways.prediction.predict import choose_length, outputs_of
 from bothways.tasks.conll import Sentences
 from bothways.tasks.kinds import task_of
@@ -72,7 +72,7 @@ class Tagged:
 
 
 def tag_text(
-    loaded: Loaded,
+    loaded: LoadedModel,
     text: str | Sequence[str],
     *,
     length: int | None = None,
@@ -120,7 +120,7 @@ def tag_text(
     return Tagged(whole, tuple(words), tuple(spans), tuple(tags), probabilities, tuple(entities))
 
 
-def has_words(loaded: Loaded, text: str) -> bool:
+def has_words(loaded: LoadedModel, text: str) -> bool:
     """Whether a tagger finds a word in a text; white space and invisible characters are none."""
     spaces = task_of(loaded).options.tagging.spaces
     return bool(text.strip() and _words(loaded.tokenizer, text, spaces=spaces)[1])

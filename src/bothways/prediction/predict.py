@@ -19,7 +19,7 @@ from scipy.special import softmax
 from bothways.config import TaggingOptions, TaskOptions
 from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
 from bothways.model.bert import Bert
-from bothways.model.folder import Loaded
+from bothways.model.folder import LoadedModel
 from bothways.prediction.ensemble import Ensemble, combine
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
@@ -60,7 +60,7 @@ class Prediction:
 
 
 def predict_texts(
-    loaded: Loaded,
+    loaded: LoadedModel,
     a: Sequence[str],
     b: Sequence[str] | None = None,
     *,
@@ -103,7 +103,7 @@ def predict_texts(
 
 
 def predict_choices(
-    loaded: Loaded,
+    loaded: LoadedModel,
     contexts: Sequence[str],
     choices: Sequence[Sequence[str]],
     *,
@@ -147,7 +147,7 @@ def predict_choices(
 
 
 def answer_question(
-    loaded: Loaded,
+    loaded: LoadedModel,
     question: str,
     passage: str,
     *,
@@ -186,7 +186,7 @@ def answer_question(
 
 
 def outputs_of(
-    loaded: Loaded, task: Task[Any, Any], examples: Examples, *, dtype: torch.dtype
+    loaded: LoadedModel, task: Task[Any, Any], examples: Examples, *, dtype: torch.dtype
 ) -> Outputs:
     """Outputs of a model folder's task head, or those of an ensemble, averaged.
 
@@ -245,7 +245,7 @@ def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> O
 
 
 def encode_file(
-    loaded: Loaded,
+    loaded: LoadedModel,
     path: str | Path,
     *,
     labelled: bool,
@@ -294,7 +294,7 @@ def unknown_notes(tokenizer: Tokenizer, examples: Examples, rows: Labelled) -> t
 
 
 def task_for_file(
-    loaded: Loaded, override: TaskOptions | None
+    loaded: LoadedModel, override: TaskOptions | None
 ) -> tuple[Task[Any, Any], tuple[str, ...]]:
     """A model folder's task, for files that may be laid out differently from its training file.
 
@@ -401,7 +401,7 @@ def match_labels(
 
 
 def evaluate_file(
-    loaded: Loaded,
+    loaded: LoadedModel,
     path: str | Path,
     *,
     options: TaskOptions | None = None,
@@ -444,7 +444,7 @@ def write_predictions(
     task.write(path, file, predictions)
 
 
-def check_pairs(loaded: Loaded, *, pair: bool) -> None:
+def check_pairs(loaded: LoadedModel, *, pair: bool) -> None:
     """Refuse pairs for a model that was fine-tuned on single texts, and the reverse.
 
     Raises:
@@ -486,7 +486,7 @@ def check_length(model: Bert, length: int) -> None:
         )
 
 
-def choose_length(loaded: Loaded, length: int | None) -> int:
+def choose_length(loaded: LoadedModel, length: int | None) -> int:
     """The requested length, or the one of fine-tuning, or the encoder's limit.
 
     Raises:

@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 EpochT = TypeVar("EpochT", int, Ints)
 
 
-class PairBatches:
+class PhaseBatches:
     """The batches of one phase.
 
     With the epochs laid end to end, step s reads instances s * batch to (s + 1) * batch. Its
@@ -218,7 +218,7 @@ class PairBatches:
 
 
 def prefetch(
-    batches: PairBatches,
+    batches: PhaseBatches,
     steps: range,
     *,
     ahead: int = 2,

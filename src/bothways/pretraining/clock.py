@@ -15,7 +15,7 @@ import torch
 from bothways.config import ClockOptions, PretrainConfig
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
-from bothways.pretraining.batches import PairBatches, prefetch
+from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.objective import pretraining_loss
 from bothways.training.device import synchronize
 from bothways.training.precision import DTYPES, choose_precision
@@ -29,7 +29,7 @@ _PROBE_SECONDS, _MOST_PROBED = 3.0, 200  # of each phase; micro-batches
 
 
 def resolve_clock(
-    config: PretrainConfig, model: Bert, sources: Sequence[PairBatches], ranks: Ranks
+    config: PretrainConfig, model: Bert, sources: Sequence[PhaseBatches], ranks: Ranks
 ) -> dict[str, Any]:
     """Precision and steps, for run.json.
 
@@ -43,7 +43,7 @@ def resolve_clock(
 def _count_steps(
     config: PretrainConfig,
     model: Bert,
-    sources: Sequence[PairBatches],
+    sources: Sequence[PhaseBatches],
     dtype: torch.dtype,
     ranks: Ranks,
 ) -> int:
@@ -86,7 +86,7 @@ def reserve_evaluations(
 
 
 def _probe(
-    config: PretrainConfig, model: Bert, source: PairBatches, dtype: torch.dtype, ranks: Ranks
+    config: PretrainConfig, model: Bert, source: PhaseBatches, dtype: torch.dtype, ranks: Ranks
 ) -> float:
     """Seconds of one step, measured by training a copy of the model on micro-batches.
 

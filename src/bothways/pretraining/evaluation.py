@@ -12,8 +12,8 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import ModelError, StoreError
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
-from bothways.model.folder import Loaded
-from bothways.pretraining.batches import PairBatches
+from bothways.model.folder import LoadedModel
+from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.heldout import HeldOut, measure
 from bothways.pretraining.instances import store_problem
 
@@ -78,7 +78,7 @@ def evaluation_batches(
 
     The size of the micro-batches changes results by rounding only.
     """
-    source = PairBatches(
+    source = PhaseBatches(
         store,
         Phase(length=length, batch=micro_batch, micro_batch=micro_batch),
         pairs=config.pairs,
@@ -89,7 +89,7 @@ def evaluation_batches(
 
 
 def evaluate_pretraining(
-    loaded: Loaded, corpus: str | Path, *, sequences: int = _EVALUATION_SEQUENCES
+    loaded: LoadedModel, corpus: str | Path, *, sequences: int = _EVALUATION_SEQUENCES
 ) -> str:
     """Evaluate the pre-training objectives, masked LM and next sentence or their variants, on the
     held-out split of a corpus, or on all of it if it has none.
@@ -135,7 +135,7 @@ def evaluate_pretraining(
     return f"{line} (standard error {error:.2%})"
 
 
-def _pretraining_recipe(loaded: Loaded) -> PretrainConfig:
+def _pretraining_recipe(loaded: LoadedModel) -> PretrainConfig:
     """The kind of pairs that a model was pre-trained with; if its folder does not record it, the
     paper's, or single segments for a model without a next-sentence head. Masks are the original's
     whatever it was trained with, so that models compare."""

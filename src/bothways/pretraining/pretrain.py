@@ -20,7 +20,7 @@ from bothways.model.bert import Bert
 from bothways.model.folder import save_model
 from bothways.model.priming import primed_rows
 from bothways.model.varlen import describe_attention
-from bothways.pretraining.batches import PairBatches, prefetch
+from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.clock import EVALUATIONS, resolve_clock
 from bothways.pretraining.evaluation import heldout_batches
 from bothways.pretraining.heldout import HeldOut, measure
@@ -99,7 +99,7 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     model.shared.fast = config.kernels == "fast"
     model.shared.recompute = config.recompute
     sources = [
-        PairBatches(
+        PhaseBatches(
             store, phase, pairs=config.pairs, masking=config.masking, seed=config.seed, number=i
         )
         for i, phase in enumerate(config.phases)
@@ -157,7 +157,7 @@ class _Pretraining:
         run: Run,
         store: TokenStore,
         model: Bert,
-        sources: list[PairBatches],
+        sources: list[PhaseBatches],
         numerics: dict[str, Any],
         ranks: Ranks,
     ):

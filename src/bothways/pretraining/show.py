@@ -14,7 +14,7 @@ from rich.text import Text
 from bothways.config import Phase, ShowConfig
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
-from bothways.pretraining.batches import PairBatches
+from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.sequences import TextSpans
 
 _LABELS = {
@@ -31,7 +31,7 @@ def show_instances(config: ShowConfig) -> Iterator[Text]:
         StoreError: the corpus cannot be read, or cannot give such instances.
     """
     store = TokenStore.open(config.folder, config.split)
-    batches = PairBatches(
+    batches = PhaseBatches(
         store,
         Phase(length=config.length, batch=1, micro_batch=1),
         pairs=config.pairs,

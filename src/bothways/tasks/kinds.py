@@ -7,7 +7,7 @@ from typing import Any
 
 from bothways.config import TaskOptions, from_dict
 from bothways.errors import ConfigError, ModelError
-from bothways.model.folder import Loaded
+from bothways.model.folder import LoadedModel
 from bothways.tasks.choice import ChoiceTask
 from bothways.tasks.spans import SpanTask
 from bothways.tasks.tagging import TaggingTask
@@ -23,7 +23,7 @@ KINDS: dict[str, type[Task[Any, Any]]] = {
 }
 
 
-def task_of(loaded: Loaded) -> Task[Any, Any]:
+def task_of(loaded: LoadedModel) -> Task[Any, Any]:
     """The task that a model folder was fine-tuned on.
 
     Folders of transformers name their outputs, but not the columns of the files they were trained
@@ -76,7 +76,7 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
         ) from None
 
 
-def has_head_for(loaded: Loaded, task: Task[Any, Any]) -> bool:
+def has_head_for(loaded: LoadedModel, task: Task[Any, Any]) -> bool:
     """Whether a model folder has a head for a task of the same kind with the same labels."""
     if not loaded.model.task_outputs or loaded.about.get("kind") != task.options.kind:
         return False

@@ -18,7 +18,7 @@ _MIN_SPEEDUP = 1.3
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenPrecision:
     """A precision and the reason for it.
 
     Attributes:
@@ -35,7 +35,9 @@ class Choice:
         return DTYPES[self.name]
 
 
-def choose_precision(wanted: Literal["auto", "bf16", "fp32"], device: torch.device = CPU) -> Choice:
+def choose_precision(
+    wanted: Literal["auto", "bf16", "fp32"], device: torch.device = CPU
+) -> ChosenPrecision:
     """Take the requested precision, or the one that is fast on this device.
 
     Args:
@@ -44,19 +46,19 @@ def choose_precision(wanted: Literal["auto", "bf16", "fp32"], device: torch.devi
         device: where the model is computed.
     """
     if wanted != "auto":
-        return Choice(wanted, f"{wanted}: requested")
+        return ChosenPrecision(wanted, f"{wanted}: requested")
     if device.type != "cpu":
         if torch.cuda.is_bf16_supported(including_emulation=False):
-            return Choice("bf16", "bf16: this GPU supports it in hardware")
-        return Choice("fp32", "fp32: this GPU has no hardware support for bf16")
+            return ChosenPrecision("bf16", "bf16: this GPU supports it in hardware")
+        return ChosenPrecision("fp32", "fp32: this GPU has no hardware support for bf16")
     seconds = {name: _time_product(dtype) for name, dtype in DTYPES.items()}
     ratio = seconds["fp32"] / seconds["bf16"]
     if ratio >= _MIN_SPEEDUP:
-        return Choice(
+        return ChosenPrecision(
             "bf16",
             f"bf16: matrix products are {ratio:.1f} times as fast as in fp32 here",
         )
-    return Choice(
+    return ChosenPrecision(
         "fp32",
         f"fp32: bf16 matrix products are only {ratio:.1f} times as fast here",
     )
