@@ -247,7 +247,7 @@ def test_another_recipe_is_refused_with_the_difference(
     finetune(elsewhere)
     with (moved / "train.tsv").open("a") as file:
         file.write("w1 w2\twith\n")
-    with pytest.raises(RunError, match=r"input\.task\.train"):
+    with pytest.raises(RunError, match=r"on other content: task\.train \("):
         finetune(elsewhere)
     assert_same(before, weights(config.run))
 

@@ -157,7 +157,7 @@ def test_their_folder_gives_their_logits_here(
     assert loaded.unused == []
     assert all(weight.startswith("encoder.pooler.") for weight in loaded.fresh)
     assert bool(loaded.fresh) == (name in NO_POOLER)
-    assert (loaded.model.masked_lm is not None) <= ("pretraining" in needs)
+    assert (loaded.model.masked_lm is not None) <= ("masked_lm" in needs)
     inputs, batch = _batch(shape[4])
     out = theirs(**_as_choices(batch, name))
     for compute, pick in heads:

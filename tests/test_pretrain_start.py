@@ -169,7 +169,7 @@ def test_starting_from_other_weights_is_another_run(
         Bert(loaded.model.config, **BOTH_HEADS, seed=8),
         loaded.tokenizer,
     )
-    with pytest.raises(RunError, match=r"input\.start"):
+    with pytest.raises(RunError, match=r"on other content: start \("):
         pretrain(config)
 
 

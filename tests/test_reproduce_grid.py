@@ -250,7 +250,7 @@ def test_an_encoder_too_small_for_the_table_is_refused(
     """Before any is pre-trained."""
     path = tmp_path / "own.yaml"
     path.write_text("model: {layers: 2, hidden: 64, heads: 2}\n")
-    with pytest.raises(ConfigError, match="'sum-last-four', but this encoder has 2 layers"):
+    with pytest.raises(ConfigError, match="'sum-last-four' needs 4 layers, but this encoder has 2"):
         grid_of("table7", "cpu", **world, recipe=str(path))
     path.write_text("model: {positions: 128}\nphases: [{length: 128, share: 1.0}]\n")
     with pytest.raises(ConfigError, match=r"SQuAD is read in sequences of 384, but .* 128 pos"):
