@@ -27,11 +27,11 @@ from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.prediction.predict import (
     encode_file,
     evaluate_file,
-    match_labels,
     outputs_of,
     predict_texts,
 )
 from bothways.tasks.catalogue import recipe_of, task_recipe
+from bothways.tasks.labels import match_labels
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97

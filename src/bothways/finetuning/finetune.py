@@ -37,8 +37,6 @@ from bothways.finetuning.search import SEARCH_VERB, PreparedRun, PreparedSearch,
 from bothways.finetuning.task_files import FinetuningData, load_data
 from bothways.model.folder import LoadedModel, load_model
 from bothways.model.varlen import describe_attention
-from bothways.tasks.conll import Sentences
-from bothways.tasks.schemes import OUTSIDE
 from bothways.training.device import choose_device
 from bothways.training.precision import ChosenPrecision, choose_precision
 from bothways.training.runtime import set_threads, threads_phrase
@@ -242,11 +240,7 @@ def _announcement(
     if loaded.fresh and not config.from_scratch:
         yield f"not in the model folder, newly initialised: {', '.join(loaded.fresh)}"
     yield from advice(config, shape)
-    if loaded.tokenizer.lowercase and _has_capitalised_entities(data):
-        yield (
-            "the vocabulary is lower-cased; without capitals, names are harder to recognise (the "
-            "paper's tagger is cased)"
-        )
+    yield from data.task.hints(loaded.tokenizer, data.train.rows)
     if keep_head:
         yield "training continues from the task head of the model folder; head: new replaces it"
     attention = describe_attention(
@@ -255,22 +249,6 @@ def _announcement(
     if attention:
         yield attention
     yield from data.notes
-
-
-def _has_capitalised_entities(data: FinetuningData) -> bool:
-    """Whether the words of entities begin with capitals more often than not, in the first
-    sentences to train on."""
-    rows = data.train.rows
-    if not isinstance(rows, Sentences) or rows.tags is None or rows.scheme in (None, "none"):
-        return False
-    sentences = list(zip(rows.words, rows.tags, strict=True))[:1000]
-    inside = [
-        word
-        for words, tags in sentences
-        for word, tag in zip(words, tags, strict=True)
-        if tag != OUTSIDE
-    ]
-    return 2 * sum(word[:1].isupper() for word in inside) > len(inside)
 
 
 def advice(config: FinetuneConfig, shape: ModelConfig) -> Iterator[str]:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from bothways.config import TaggingOptions, TaskOptions
+from bothways.config import TaskOptions
 from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
 from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel
@@ -24,7 +24,7 @@ from bothways.prediction.ensemble import Ensemble, combine
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.kinds import task_of
-from bothways.tasks.lines import listed
+from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.questions import Questions
 from bothways.tasks.spans import Answer, SpanTask
@@ -309,95 +309,16 @@ def task_for_file(
         ModelError: no task head, other labels, or no options in the folder or as ``override``.
     """
     task = task_of(loaded)
-    has_options = bool(loaded.about.get("options"))
-    if override is None:
-        if task.needs_columns and not has_options:
-            raise ModelError(
-                "the model folder does not say which columns its task has (options in "
-                "bothways.json, which `bothways finetune` writes); name the task (--task mrpc, or "
-                "a .yaml file in the same format), or give the texts themselves to `bothways "
-                "predict`."
-            )
-        if task.options.kind == "tagging":
-            # The folder's scheme is that of the training file; nobody named it for this one.
-            learned = task.options.tagging
-            tagging = _tagging_for_file(learned, replace(learned, scheme="auto"))
-            task = type(task)(replace(task.options, tagging=tagging))
-        return task, ()
-    trained = task.options
-    if trained.kind == "choice":  # labels name choices in the file; the head has a single output
-        labels, notes = override.labels or trained.labels, tuple[str, ...]()
-    else:
-        labels = override.labels or trained.labels
-        _, notes = match_labels(trained.labels, labels)
-    options = replace(
-        override,
-        kind=trained.kind,
-        labels=labels,
-        metrics=override.metrics or trained.metrics,
-    )
-    if has_options:  # fine-tuned here, so the folder knows these too
-        tagging = _tagging_for_file(trained.tagging, override.tagging)
-        if override.spans.convention == "korean" != trained.spans.convention:
-            notes += (
-                "answers are compared as in fine-tuning (convention squad); `bothways score "
-                "--convention korean` compares saved predictions by character",
-            )
-        options = replace(
-            options,
-            long=trained.long,
-            windows=trained.windows,
-            spans=trained.spans,
-            tagging=tagging,
-        )
-    return type(task)(options), notes
-
-
-def _tagging_for_file(trained: TaggingOptions, override: TaggingOptions) -> TaggingOptions:
-    """How a file's tags are laid out, with what the model learned about tags."""
-    # The scheme is the file's own, unless the model learned tags that mark no entities.
-    scheme = "none" if trained.scheme == "none" else override.scheme
-    return replace(
-        override, learn=trained.learn, write=trained.write, context=trained.context, scheme=scheme
-    )
-
-
-def match_labels(
-    outputs: Sequence[str], wanted: Sequence[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The task's labels in the order of a model's outputs, which may be another than the task's.
-
-    The model may use other names. Labels are matched by name, ignoring case; if no name matches, by
-    position, and a note says so.
-
-    Args:
-        outputs: the model's labels, in the order of its outputs.
-        wanted: the task's labels; the model's own if empty.
-
-    Returns:
-        The labels in the order of the outputs, and notes.
-
-    Raises:
-        ModelError: the numbers of labels differ, or only some names match.
-    """
-    if not wanted or set(wanted) == set(outputs):
-        return tuple(outputs), ()
-    if len(wanted) != len(outputs):
+    fine_tuned_here = bool(loaded.about.get("options"))
+    if override is not None:
+        return task.for_file(override, learned=fine_tuned_here)
+    if task.needs_columns and not fine_tuned_here:
         raise ModelError(
-            f"the model has {len(outputs)} labels ({listed(outputs)}), the task {len(wanted)} "
-            f"({listed(wanted)})."
+            "the model folder does not say which columns its task has (options in bothways.json, "
+            "which `bothways finetune` writes); name the task (--task mrpc, or a .yaml file in the "
+            "same format), or give the texts themselves to `bothways predict`."
         )
-    folded = {label.casefold(): label for label in wanted}
-    if {label.casefold() for label in outputs} == folded.keys() and len(folded) == len(wanted):
-        return tuple(folded[label.casefold()] for label in outputs), ()
-    if len(folded) == len(wanted) and any(label.casefold() in folded for label in outputs):
-        raise ModelError(
-            f"the model's labels are {listed(outputs)}, the task's {listed(wanted)}: some are the "
-            "same, so the others cannot be matched by position. Give them one spelling, in "
-            "id2label of the model's config.json or in task.labels and the file."
-        )
-    pairs = ", ".join(f"{o!r} as {w!r}" for o, w in zip(outputs, wanted, strict=True))
-    return tuple(wanted), (f"label names do not match; matched by position: {pairs}",)
+    return task.for_own_file(), ()
 
 
 def evaluate_file(

@@ -115,6 +115,10 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
             )
         return cls(replace(options, metrics=("accuracy",)))
 
+    def _match_labels(self, labels: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
+        """Labels name choices in a file; the head has a single output."""
+        return ()
+
     def encode(
         self, tokenizer: Tokenizer, rows: ChoiceRows, *, length: int
     ) -> EncodedFile[ChoiceRows]:

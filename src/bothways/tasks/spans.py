@@ -221,6 +221,15 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         threshold = self.options.spans.threshold if threshold is None else threshold
         return ["" if self.no_answer and p.null_odds > threshold else p.best for p in predictions]
 
+    def _with_learned(self, options: TaskOptions) -> tuple[TaskOptions, tuple[str, ...]]:
+        own, notes = self.options.spans, tuple[str, ...]()
+        if options.spans.convention == "korean" != own.convention:
+            notes = (
+                "answers are compared as in fine-tuning (convention squad); `bothways score "
+                "--convention korean` compares saved predictions by character",
+            )
+        return replace(options, spans=own), notes
+
     def tuned(self, file: EncodedFile[Questions], outputs: Outputs) -> Self:
         """The same task with the threshold for which F1 is highest."""
         options = self.options.spans

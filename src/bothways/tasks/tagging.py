@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.config import Scheme, TaskOptions
+from bothways.config import Scheme, TaggingOptions, TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.conll import DOCUMENT, Sentences, read_sentences
 from bothways.tasks.lines import did_you_mean, listed
@@ -314,6 +314,39 @@ class TaggingTask(Task[Sentences, Tags]):
         return [
             f"{start + 1} {space.join(words[start:end])}: {t}"
             for t, start, end in entity_spans(tags)
+        ]
+
+    def for_own_file(self) -> Self:
+        """In the scheme of that file's tags, which need not be that of the training file."""
+        layout = replace(self.options.tagging, scheme="auto")
+        return type(self)(replace(self.options, tagging=self._learned_tagging(layout)))
+
+    def _with_learned(self, options: TaskOptions) -> tuple[TaskOptions, tuple[str, ...]]:
+        return replace(options, tagging=self._learned_tagging(options.tagging)), ()
+
+    def _learned_tagging(self, layout: TaggingOptions) -> TaggingOptions:
+        """How a file's tags are laid out, with what the model learned about tags."""
+        own = self.options.tagging
+        # The scheme is the file's own, unless the model learned tags that mark no entities.
+        scheme = "none" if own.scheme == "none" else layout.scheme
+        return replace(layout, learn=own.learn, write=own.write, context=own.context, scheme=scheme)
+
+    def hints(self, tokenizer: Tokenizer, train: Sentences) -> list[str]:
+        """If the words of entities mostly begin with capitals, and the vocabulary has none."""
+        if not tokenizer.lowercase or train.tags is None or train.scheme in (None, "none"):
+            return []
+        sentences = list(zip(train.words, train.tags, strict=True))[:1000]
+        inside = [
+            word
+            for words, tags in sentences
+            for word, tag in zip(words, tags, strict=True)
+            if tag != OUTSIDE
+        ]
+        if 2 * sum(word[:1].isupper() for word in inside) <= len(inside):
+            return []
+        return [
+            "the vocabulary is lower-cased; without capitals, names are harder to recognise (the "
+            "paper's tagger is cased)"
         ]
 
     def example_lengths(self, file: EncodedFile[Sentences]) -> NDArray[np.int64]:

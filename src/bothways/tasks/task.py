@@ -10,7 +10,7 @@ R tokens that the head reads, over all items, C outputs of the head.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
@@ -24,6 +24,7 @@ from bothways.files import write_text
 from bothways.model.bert import Bert
 from bothways.model.losses import class_loss, place_loss, regression_loss
 from bothways.tasks.examples import Examples, TaskBatch
+from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
 from bothways.tokenization.tokenizer import Tokenizer
@@ -174,6 +175,48 @@ class Task(ABC, Generic[R, P]):
     def for_measuring(self) -> Self:
         """The task for encoding files that nothing is trained on, which may be less strict."""
         return self
+
+    def for_own_file(self) -> Self:
+        """The task for another file, of which nobody says how it is laid out."""
+        return self
+
+    def for_file(self, layout: TaskOptions, *, learned: bool) -> tuple[Self, tuple[str, ...]]:
+        """The task for a file that is laid out differently from the training file.
+
+        Args:
+            layout: how it is laid out, and other metrics.
+            learned: this task knows what else was decided in fine-tuning, such as windows; if not,
+                ``layout`` decides that too.
+
+        Returns:
+            The task, and notes.
+
+        Raises:
+            ModelError: other labels than the model's.
+        """
+        options = replace(
+            layout,
+            kind=self.options.kind,
+            labels=layout.labels or self.options.labels,
+            metrics=layout.metrics or self.options.metrics,
+        )
+        notes = self._match_labels(options.labels)
+        if learned:
+            options, more = self._with_learned(options)
+            notes += more
+        return type(self)(options), notes
+
+    def _match_labels(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Notes on how the labels of a file are matched with the model's."""
+        return match_labels(self.options.labels, labels)[1]
+
+    def _with_learned(self, options: TaskOptions) -> tuple[TaskOptions, tuple[str, ...]]:
+        """Options for a file with what was decided in fine-tuning; and notes."""
+        return replace(options, long=self.options.long, windows=self.options.windows), ()
+
+    def hints(self, tokenizer: Tokenizer, train: R) -> list[str]:  # noqa: ARG002
+        """What in a training file does not suit the model, as sentences."""
+        return []
 
     def tuned(self, file: EncodedFile[R], outputs: Outputs) -> Self:  # noqa: ARG002
         """The task with what is tuned on dev after training, such as a threshold."""
