@@ -77,7 +77,7 @@ def _run(words: list[str], out: Path, kills_left: int) -> int:
     Returns:
         Peak memory of the process tree in bytes.
     """
-    log = out.with_name(f".partial-units-{out.name}") / "units.log"
+    log = out.with_name(f".units-{out.name}") / "units.log"
     before = log.stat().st_size if log.exists() else 0
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
     peak = 0

@@ -152,7 +152,7 @@ def test_a_line_of_50_mb(
     if verb in ("vocab", "corpus"):
         limit, remedy = (
             10,
-            "break the line up (`bothways vocab` and `bothways corpus` accept longer",
+            "break the line up (`bothways vocab`, `vocab extend` and `corpus` accept longer",
         )
     where = "standard input" if verb == "stdin" else str(enormous)
     with enormous.open() as stdin:

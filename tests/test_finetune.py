@@ -477,6 +477,15 @@ def test_options_of_another_kind_are_not_ignored(options: dict[str, Any], messag
         TaskOptions(**options)
 
 
+def test_folders_with_options_of_another_kind_still_load(config: FinetuneConfig) -> None:
+    """As earlier versions stored them, where they had no effect."""
+    model = finetune(dataclasses.replace(config, epochs=1)).best.model
+    about = json.loads((model / "bothways.json").read_text())
+    about["options"] |= {"spans": {"stride": 9}, "tagging": {"word": 1}, "choices": ["a", "b"]}
+    (model / "bothways.json").write_text(json.dumps(about))
+    assert predict_texts(load_model(model), ["w1"]).labels
+
+
 def test_a_model_for_pairs_does_not_measure_single_texts(
     config: FinetuneConfig, tmp_path: Path
 ) -> None:

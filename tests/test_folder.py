@@ -355,8 +355,18 @@ def test_rows_up_to_a_round_number_belong_to_no_piece(pretraining: bool, tmp_pat
         change["cls.predictions.bias"] = torch.cat([bias, torch.ones(round_size - size)])
     _rewrite(folder, change)
     _change_config(folder, vocab_size=round_size)
+    with pytest.raises(ModelError, match="do not belong together"):  # we never make such folders
+        load_model(folder)
+    (folder / "bothways.json").unlink()
+    (folder / "added_tokens.json").write_text("{}")  # rows of its tokens are not padding
+    with pytest.raises(ModelError, match="do not belong together"):
+        load_model(folder)
+    (folder / "added_tokens.json").unlink()
     loaded = load_model(folder)
     assert loaded.unused == [f"embeddings.word_embeddings.weight[{size}:{round_size}], of no piece"]
+    assert loaded.notes == [
+        f"rows {size:,} to {round_size - 1:,} of the embedding are of no piece, and left out"
+    ]
     expected = model.state_dict()
     assert loaded.model.state_dict().keys() == expected.keys()
     assert all(torch.equal(v, expected[k]) for k, v in loaded.model.state_dict().items())

@@ -52,6 +52,7 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
     tokenizer = Tokenizer.from_folder(source)
     counts: dict[str, int] = {}
     words: list[str] = []
+    reader = ParagraphReader()
     if config.files:
         files = list_files(config.files, INPUT_SUFFIXES)
         reader = ParagraphReader(config.text_field, config.broken, config.max_line_mib)
@@ -77,7 +78,8 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
     else:
         with new_folder(out) as folder:
             extended.tokenizer.save(folder)
-    return _report(tokenizer, extended, counts, config)
+    report = _report(tokenizer, extended, counts, config)
+    return {**report, "broken_lines": reader.broken_lines} if reader.broken_lines else report
 
 
 def _listed_words(path: Path, tokenizer: Tokenizer) -> list[str]:

@@ -174,8 +174,8 @@ def answer(config: AnswerConfig) -> list[str]:
     if spans.no_answer is None:
         _note(
             "the model folder does not say whether questions may have no answer, so every question "
-            "is answered; `bothways predict` with a --task that has spans.no_answer: true can "
-            "leave questions unanswered"
+            "is answered; `bothways predict` with a --task that has kind: spans and "
+            "spans: {no_answer: true} can leave questions unanswered"
         )
     limit = spans.query_length
     if len(model.tokenizer.encode(config.question).tokens) - 2 > limit:
@@ -271,13 +271,19 @@ def convert(config: ConvertConfig) -> str:
 
 def _open(folder: str, device: DeviceName) -> Model:
     set_threads(0)
-    return to_device(load_model(folder), device)
+    loaded = load_model(folder)
+    for note in loaded.notes:
+        _note(note)
+    return to_device(loaded, device)
 
 
 def _open_task(config: PredictConfig | EvaluateConfig) -> Model:
     """A fine-tuned model or an ensemble; a run folder is an ensemble too."""
     set_threads(0)
-    return load(config.model, *config.ensemble, device=config.device)
+    model = load(config.model, *config.ensemble, device=config.device)
+    for note in model.loaded.notes:
+        _note(note)
+    return model
 
 
 def _file_dtype(loaded: LoadedModel, precision: Precision) -> torch.dtype:

@@ -27,6 +27,7 @@ from bothways.files import PARTIAL
 COMPRESSED = (".gz", ".xz", ".zst")
 """File name endings of compressed files."""
 SUFFIXES = (".txt", *(".txt" + ending for ending in COMPRESSED))
+_TEMPORARY = (PARTIAL, ".units-")
 _RECORDS = tuple(
     name + ending
     for name in (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".arrow")
@@ -41,7 +42,7 @@ REPLACEMENT = "\ufffd"
 REPLACE_BROKEN = ". Or give --broken replace, which puts U+FFFD for such bytes and characters."
 _NO_TEXT = (
     ", so this is most likely not text. Remove the line or the file, or break the line up "
-    "(`bothways vocab` and `bothways corpus` accept longer ones with --max_line_mib)."
+    "(`bothways vocab`, `vocab extend` and `corpus` accept longer ones with --max_line_mib)."
 )
 
 # Text by its name, vocabulary by its neighbours: the files of a tokenizer in a folder of texts.
@@ -172,7 +173,8 @@ def _decode_lines(
         try:
             yield number, decode_line(line, source, number, limit, too_long, remedy)
         except InputError:
-            if on_broken is None or len(line) > limit + 1:
+            utf16 = number == 1 and line.startswith(UTF16_BOMS)
+            if on_broken is None or utf16 or len(line) > limit + 1:
                 raise
             on_broken()
             yield number, replace_broken(line, number)
@@ -242,7 +244,7 @@ def _files_under(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
             continue
         visited.add(real)
         # Temporary folders that a killed command left behind are not input.
-        folders[:] = sorted(name for name in folders if not name.startswith(PARTIAL))
+        folders[:] = sorted(name for name in folders if not name.startswith(_TEMPORARY))
         files += [Path(parent, name) for name in names if name.lower().endswith(suffixes)]
     return files
 

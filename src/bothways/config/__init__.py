@@ -31,6 +31,7 @@ from bothways.config.fields import (
     to_dict_value,
 )
 from bothways.config.finetuning import (
+    OPTIONS_OF_KINDS,
     SEARCHED,
     FinetuneConfig,
     GlueConfig,
@@ -74,6 +75,7 @@ from bothways.config.vocabulary import ExtendConfig, LearningOptions, Vocabulary
 
 __all__ = [
     "LAYER_CHOICES",
+    "OPTIONS_OF_KINDS",
     "SEARCHED",
     "SIZES",
     "AnswerConfig",

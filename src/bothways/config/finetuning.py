@@ -48,6 +48,10 @@ class WindowOptions:
             require("task.windows.stride", self.stride, 1)
 
 
+OPTIONS_OF_KINDS = {"choice": "choices", "tagging": "tagging", "spans": "spans"}
+"""The option of a task that only one kind has."""
+
+
 @dataclass(frozen=True)
 class TaskOptions:
     """A task: its data files, their columns, and what to predict."""
@@ -123,13 +127,9 @@ class TaskOptions:
 
     def _refuse_options_of_another_kind(self) -> None:
         """Nothing that is given is silently ignored."""
-        given = {
-            "choice": ("choices", self.choices != ()),
-            "tagging": ("tagging", self.tagging != TaggingOptions()),
-            "spans": ("spans", self.spans != SpanOptions()),
-        }
-        for kind, (name, is_given) in given.items():
-            if is_given and kind != self.kind:
+        unset = {"choices": (), "tagging": TaggingOptions(), "spans": SpanOptions()}
+        for kind, name in OPTIONS_OF_KINDS.items():
+            if kind != self.kind and getattr(self, name) != unset[name]:
                 raise ConfigError(
                     f"task.{name} is for kind {kind}, but task.kind is {self.kind}; set the kind, "
                     f"or leave out task.{name}."

@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -153,9 +153,16 @@ def _identity(config: CorpusConfig, inputs: list[Input], tokenizer: Tokenizer) -
         "format": [FORMAT, UNIT_FORMAT, *EncodedUnit.__dataclass_fields__],
         "options": digest({name: getattr(config, name) for name in UNIT_OPTIONS}),
         "vocabulary": tokenizer.fingerprint,
-        "libraries": [version(name) for name in ("bothways", "sentencex", "tokenizers")],
+        "libraries": [_version(name) for name in ("bothways", "sentencex", "tokenizers")],
         "inputs": digest([files, stdin]),
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # bothways itself, run from its sources
+        return "unknown"
 
 
 # ------------------------------------------------------------------------------------------- checks

@@ -33,6 +33,10 @@ def part_name(file: str) -> str:
     return path.stem if path.suffix.lower() in _ENDINGS else path.name
 
 
+WITH_LABELS = " with labels"
+"""Ends the digest of a file whose labels were read."""
+
+
 def predictions_name(part: str) -> str:
     """The name of the file with the predictions for a part such as ``dev``."""
     return f"{part}_predictions.tsv"
@@ -128,7 +132,7 @@ def read_extra_files(
         for name, path in paths.items()
     }
     digests = {
-        name: _digest(path) + " with labels" * (name in labelled) for name, path in paths.items()
+        name: _digest(path) + WITH_LABELS * (name in labelled) for name, path in paths.items()
     }
     return ExtraFiles(files, labelled, digests)
 

@@ -237,6 +237,7 @@ def _announcement(
         f"examples, from {source}, {threads_phrase(run.threads)}{processes}, {run.device.reason}, "
         f"{run.precision.reason}"
     )
+    yield from loaded.notes
     if loaded.fresh and not config.from_scratch:
         yield f"not in the model folder, newly initialised: {', '.join(loaded.fresh)}"
     yield from advice(config, shape)

@@ -20,7 +20,7 @@ from bothways.files import explain_disk_errors, write_json
 from bothways.finetuning.checkpoint import FOLDER as CHECKPOINT
 from bothways.finetuning.checkpoint import Checkpoint
 from bothways.finetuning.epochs import SeedTraining
-from bothways.finetuning.extra_files import measure_extra_files, predictions_name
+from bothways.finetuning.extra_files import WITH_LABELS, measure_extra_files, predictions_name
 from bothways.finetuning.report import DEV_REPORT, describe
 from bothways.finetuning.results import SeedResult
 from bothways.finetuning.run_setup import OpenedRun
@@ -199,7 +199,10 @@ def update_extra_files(
     """
     extra, path = data.extra, result.folder / SCORES
     record = json.loads(path.read_text(encoding="utf-8"))
-    known, further = record.get("files", {}), dict(result.further)
+    known, further = dict(record.get("files", {})), dict(result.further)
+    for name in further.keys() & known.keys():
+        if not known[name].endswith(WITH_LABELS):  # earlier versions did not say so
+            known[name] += WITH_LABELS
     names = [
         name
         for name, digest in extra.digests.items()

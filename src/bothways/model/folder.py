@@ -60,6 +60,7 @@ class LoadedModel:
         unused: names of weights in the file that bothways does not use.
         fresh: names of weights missing in the file and newly initialised (a pooler, for encoders
             saved without one).
+        notes: what a user should know about how the folder was read, as sentences.
     """
 
     model: Bert
@@ -67,6 +68,7 @@ class LoadedModel:
     about: dict[str, Any]
     unused: list[str] = field(default_factory=list)
     fresh: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def save_model(
@@ -140,7 +142,10 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     )
     _refuse_other_layers(unused, config, path)
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
-    if _is_padded(config, tokenizer):
+    notes = []
+    if _is_padded(config, tokenizer, folder):
+        rows = f"{tokenizer.vocab_size:,} to {config.vocab_size - 1:,}"
+        notes.append(f"rows {rows} of the embedding are of no piece, and left out")
         unused.append(f"{WORDS}[{tokenizer.vocab_size}:{config.vocab_size}], of no piece")
         config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
         trim_vocabulary(state, config)
@@ -159,7 +164,7 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
         else:  # made elsewhere, perhaps from a pre-trained model of ours
             about = {**theirs_about, **about}
     _check_direction(folder, model, about)
-    return LoadedModel(model.eval(), tokenizer, about, unused, fresh)
+    return LoadedModel(model.eval(), tokenizer, about, unused, fresh, notes)
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
@@ -186,11 +191,12 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
 def _what_it_is(folder: Path) -> str:
     """What a folder without config.json is instead of a model folder, and the remedy."""
     if (folder / "run.json").exists():
-        models = [path.parent for path in sorted(folder.glob(f"*/{CONFIG}"))]
-        models += [path.parent for path in sorted(folder.glob(f"seed-*/*/{CONFIG}"))]
+        # Of pre-training, of fine-tuning, of a search.
+        patterns = (f"model/{CONFIG}", f"seed-*/model/{CONFIG}", f"*/seed-*/model/{CONFIG}")
+        models = [path.parent for name in patterns for path in sorted(folder.glob(name))]
         if models:
-            return f"this is a run folder, and the model in it is {models[0]}"
-        return "this is a run folder without a model yet; finish the run first"
+            return f"this is a run folder; a model in it is {models[0]}"
+        return "this is a run folder, and there is no model in it"
     if (folder / "bert_config.json").exists() or any(folder.glob("*.ckpt*")):
         return (
             "the folder seems to hold a checkpoint of TensorFlow, which bothways does not read; "
@@ -231,8 +237,13 @@ def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
     if missing and pooled and not fatal:
         raise ModelError(
             f"{path} has a head for whole texts, which reads the pooler's output, but no weights "
-            f"of the pooler. If the head is one for tokens, {CONFIG} must say so: "
-            f'"architectures": ["{TAGGING}"].'
+            f"of the pooler; the file is incomplete"
+            + (
+                f'. Or the head is one for tokens, and {CONFIG} must say so: "architectures": '
+                f'["{TAGGING}"].'
+                if model.classifier is not None
+                else "."
+            )
         )
     if fatal:
         raise ModelError(
@@ -280,9 +291,12 @@ def _refuse_other_layers(unused: list[str], config: ModelConfig, path: Path) -> 
         )
 
 
-def _is_padded(config: ModelConfig, tokenizer: Tokenizer) -> bool:
-    """Whether the embedding was made larger than the vocabulary, up to a round number of rows."""
+def _is_padded(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -> bool:
+    """Whether the embedding was made larger than the vocabulary, up to a round number of rows. We
+    never do that, and tokens that were added to vocab.txt elsewhere have rows that are used."""
     extra = config.vocab_size - tokenizer.vocab_size
+    if any((folder / name).exists() for name in (ABOUT, "added_tokens.json")):
+        return False
     return 0 < extra < _MOST_PADDING and config.vocab_size % 8 == 0
 
 

@@ -158,7 +158,9 @@ def embed_texts(
     check_room(length, pair=False)
     windows = _encode_windows(loaded.tokenizer, texts, length, long)
     vectors = _embed_windows(model, windows, chosen, combine, pooling)
-    if loaded.about.get("normalize") if normalize is None else normalize:
+    if normalize is None:  # a folder of sentence-transformers speaks of a text's vector
+        normalize = bool(loaded.about.get("normalize")) and pooling != "tokens"
+    if normalize:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
     cut = sum(encoding.cut > 0 for encoding in windows.encodings)
     several = int((windows.counts > 1).sum())

@@ -78,7 +78,13 @@ def load_ensemble(folders: Sequence[str | Path]) -> LoadedModel:
     if about.get("options"):
         about = {**about, "options": to_dict(_pooled(options, paths))}
     return Ensemble(
-        first.model, first.tokenizer, about, first.unused, first.fresh, tuple(paths[1:])
+        first.model,
+        first.tokenizer,
+        about,
+        first.unused,
+        first.fresh,
+        first.notes,
+        others=tuple(paths[1:]),
     )
 
 

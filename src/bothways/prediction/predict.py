@@ -285,7 +285,9 @@ def unknown_notes(tokenizer: Tokenizer, examples: Examples, rows: Labelled) -> t
     if not rows.path.name.endswith(COMPRESSED):
         with rows.path.open("rb") as file:
             beginning = file.read(2**16).decode("utf-8", errors="ignore")
-        if not unicodedata.is_normalized("NFC", beginning):
+        composed = unicodedata.normalize("NFC", beginning)
+        decomposed, other = tokenizer.encode_plain([beginning, composed])
+        if other.count(tokenizer.unk_id) < 0.75 * decomposed.count(tokenizer.unk_id):
             reason = (
                 "its characters are decomposed (Unicode NFD), and the vocabulary's are not; "
                 "convert the file to NFC"

@@ -176,7 +176,7 @@ def _word_and_tag(
             "lines begin)"
         )
         if not labelled:
-            problem = f"but the lines before have {columns}; {_RUNNING_TEXT}"
+            problem += f"; {_RUNNING_TEXT}"
         if len(values) == columns:
             name, column = ("word", options.word) if word is None else ("tag", options.tag)
             problem = f"so there is no column {column} for the {name} (task.tagging.{name})"

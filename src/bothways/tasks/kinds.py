@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from bothways.config import TaskOptions, from_dict
+from bothways.config import OPTIONS_OF_KINDS, TaskOptions, from_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.model.folder import LoadedModel
 from bothways.tasks.choice import ChoiceTask
@@ -67,7 +67,13 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
     if not labels and kind in ("classification", "tagging"):
         labels = [f"LABEL_{i}" for i in range(outputs)]
     try:
-        options = from_dict(TaskOptions, {**(about.get("options") or {}), "kind": kind})
+        # Earlier versions stored options that have no effect on this kind.
+        stored = dict(about.get("options") or {})
+        for other in OPTIONS_OF_KINDS.keys() - {kind}:
+            stored.pop(OPTIONS_OF_KINDS[other], None)
+        if kind in ("tagging", "spans"):
+            stored.pop("text_b", None)
+        options = from_dict(TaskOptions, {**stored, "kind": kind})
         return dataclasses.replace(options, labels=tuple(labels or ()))
     except (ConfigError, TypeError, AttributeError) as error:
         raise ModelError(

@@ -39,8 +39,9 @@ def match_labels(
     if len(folded) == len(wanted) and any(label.casefold() in folded for label in outputs):
         raise ModelError(
             f"the model's labels are {listed(outputs)}, the task's {listed(wanted)}: some are the "
-            "same, so the others cannot be matched by position. Give them one spelling, in "
-            "id2label of the model's config.json or in task.labels and the file."
+            "same, so the others cannot be matched by position. Give them one spelling, in the "
+            "file and task.labels, or in id2label of the model's config.json (and in labels of its "
+            "bothways.json, if it has one)."
         )
     pairs = ", ".join(f"{o!r} as {w!r}" for o, w in zip(outputs, wanted, strict=True))
     return tuple(wanted), (f"label names do not match; matched by position: {pairs}",)

@@ -146,7 +146,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             note = (
                 f"{rows.path.name}: neither the model folder nor the file says whether questions "
                 "may have no answer, so every question is answered; --task with a file that has "
-                "spans.no_answer: true changes that"
+                "kind: spans and spans: {no_answer: true} changes that"
             )
             part = replace(part, notes=(*part.notes, note))
         if rows.answers and self.options.spans.convention == "squad" and mostly_korean(rows.gold):
