@@ -453,6 +453,51 @@ def test_refuses_a_vocabulary_that_cannot_serve(
         Tokenizer.from_folder(write_vocabulary(tmp_path, "\n".join(pieces) + "\n"))
 
 
+@pytest.mark.parametrize("listed", [False, True], ids=["added_tokens.json", "settings"])
+def test_tokens_that_were_added_to_a_vocabulary(tmp_path: Path, listed: bool) -> None:
+    """As transformers reads them, special ones and ordinary ones, which follow the case."""
+    tokenizer = TOKENIZERS[True]
+    size = tokenizer.vocab_size
+    write_vocabulary(tmp_path, "\n".join(tokenizer.pieces))
+    config: dict[str, Any] = {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}
+    added = {"[TICKER]": size, "covid": size + 1}
+    if listed:
+        config["added_tokens_decoder"] = {
+            str(id): {"content": text, "special": text[0] == "[", "normalized": text[0] != "["}
+            for text, id in added.items()
+        }
+    else:
+        (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+        special = {"extra_special_tokens": ["[TICKER]"], "cls_token": {"content": "[CLS]"}}
+        (tmp_path / "special_tokens_map.json").write_text(json.dumps(special))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    ours = Tokenizer.from_folder(tmp_path)
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+    text = "The Covid of [TICKER], [ticker] and anticovid [MASK]s"
+    assert ours.encode_plain([text]) == [theirs(text, add_special_tokens=False)["input_ids"]]
+    assert {size, size + 1} < set(ours.encode_plain([text])[0])
+    assert ours.vocab_size == size + 2
+    ours.save(tmp_path / "again")
+    assert_same(Tokenizer.from_folder(tmp_path / "again"), ours)
+
+
+@pytest.mark.parametrize(
+    ("added", "problem"),
+    [
+        ({"x": 6}, r"'x' has id 6, but the next id of the vocabulary is 7"),
+        ({"x": 8}, r"'x' has id 8, but the next id of the vocabulary is 7"),
+        ({"a": 7}, r"'a' has id 7, but its id in the vocabulary is 5"),
+        ({"x": "many"}, r"added_tokens.json: its added tokens cannot be read"),
+        (["x"], r"added_tokens.json: its added tokens cannot be read"),
+    ],
+)
+def test_added_tokens_that_do_not_fit(tmp_path: Path, added: Any, problem: str) -> None:
+    path = write_vocabulary(tmp_path, "\n".join([*SPECIAL_PIECES, "a", "##b"]))
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+    with pytest.raises(ModelError, match=problem):
+        Tokenizer.from_folder(path)
+
+
 def test_a_cased_vocabulary_is_not_read_as_an_uncased_one(tmp_path: Path) -> None:
     """A download of vocab.txt, config.json and weights alone does not say that it is cased."""
     path = write_vocabulary(tmp_path, "\n".join([*SPECIAL_PIECES, "The", "house", "London"]) + "\n")

@@ -52,11 +52,13 @@ from bothways.tokenization.pieces import (
     pieces_by_id,
 )
 from bothways.tokenization.tokenizer_files import (
+    read_added_tokens,
     read_library_file,
     read_settings,
     read_vocabulary,
     refuse_other_tokenizers,
     refuse_undeclared,
+    with_added_tokens,
 )
 from bothways.tokenization.truncation import Truncation, truncated_lengths
 
@@ -149,7 +151,8 @@ class Tokenizer:
 
         ``folder`` may also be the path of a tokenizer.json, the path of any other file, which is
         read as a vocab.txt, or the name of a shipped model. A vocab.txt is uncased unless the
-        tokenizer_config.json next to it says otherwise.
+        tokenizer_config.json next to it says otherwise; tokens that were added to it in
+        transformers, which stand in files next to it, are read too.
 
         If the tokenizer_config.json next to a tokenizer.json names the class BertTokenizer, its
         settings for case, accents and Chinese characters take precedence, as in transformers.
@@ -181,14 +184,15 @@ class Tokenizer:
         refuse_other_tokenizers(path, pieces)
         if not {"do_lower_case", "normalization"} & settings.keys():
             refuse_undeclared(path, pieces, settings)
-        return cls._word_pieces(
-            pieces,
+        library = _word_pieces(
+            ids_of(pieces, path),
             lowercase=settings.get("do_lower_case", True),
             strip_accents=settings.get("strip_accents"),
             split_cjk=settings.get("tokenize_chinese_chars", True),
             normalization=settings.get("normalization", "bert"),
-            source=path,
         )
+        added = read_added_tokens(path, settings)
+        return cls(with_added_tokens(library, added, path), source=path)
 
     @classmethod
     def from_pieces(
@@ -204,7 +208,8 @@ class Tokenizer:
             ModelError: a piece is empty, has a line break or is a duplicate; a special piece is
                 missing.
         """
-        return cls._word_pieces(pieces, lowercase=lowercase, normalization=normalization)
+        ids = ids_of(pieces, "vocabulary")
+        return cls(_word_pieces(ids, lowercase=lowercase, normalization=normalization))
 
     @classmethod
     def from_merges(
@@ -248,31 +253,6 @@ class Tokenizer:
                 [decoders.ByteLevel(), decoders.Strip(" ", 1, 0), decoders.WordPiece(prefix="")]
             )
         return cls(library)
-
-    @classmethod
-    def _word_pieces(
-        cls,
-        pieces: Sequence[str],
-        *,
-        lowercase: bool,
-        strip_accents: bool | None = None,
-        split_cjk: bool = True,
-        normalization: Normalization = "bert",
-        source: str | Path = "vocabulary",
-    ) -> Tokenizer:
-        ids = ids_of(pieces, source)
-        library = tokenizers.Tokenizer(
-            models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=LONGEST_WORD)
-        )
-        library.normalizer = normalizer(
-            lowercase=lowercase,
-            strip_accents=strip_accents,
-            split_cjk=split_cjk,
-            normalization=normalization,
-        )
-        library.pre_tokenizer = word_splitter()
-        library.decoder = decoders.WordPiece(prefix=CONTINUES)
-        return cls(library, source=source)
 
     def save(self, folder: str | Path, *, max_length: int | None = None) -> None:
         """Write vocab.txt, tokenizer_config.json and tokenizer.json, each atomically.
@@ -490,3 +470,25 @@ class Tokenizer:
         added = sorted(token["content"] for token in self._settings["added_tokens"])
         text = json.dumps([self.pieces, added, settings], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _word_pieces(
+    ids: dict[str, int],
+    *,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    split_cjk: bool = True,
+    normalization: Normalization = "bert",
+) -> tokenizers.Tokenizer:
+    library = tokenizers.Tokenizer(
+        models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=LONGEST_WORD)
+    )
+    library.normalizer = normalizer(
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        split_cjk=split_cjk,
+        normalization=normalization,
+    )
+    library.pre_tokenizer = word_splitter()
+    library.decoder = decoders.WordPiece(prefix=CONTINUES)
+    return library

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers import AddedToken
 
 from bothways.errors import ModelError
 from bothways.tokenization.normalization import normalizer
 from bothways.tokenization.pieces import CONTINUES
 
 _CONFIGS = ("tokenizer_config.json", "config.json")
+_ADDED, _SPECIAL = "added_tokens.json", "special_tokens_map.json"
 # Classes of transformers that split text into words as BERT does, and words into WordPieces.
 _WORDPIECE_CLASSES = (
     "BertTokenizer",
@@ -88,6 +90,75 @@ def read_vocabulary(path: Path) -> list[str]:
     while pieces and not pieces[-1]:
         pieces.pop()
     return pieces
+
+
+def read_added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[int, AddedToken]:
+    """The tokens that were added to a vocab.txt in transformers, by id.
+
+    Its later releases list them in the tokenizer_config.json, with how they are matched; earlier
+    ones in an added_tokens.json, where those that the settings or the special_tokens_map.json name
+    are special.
+
+    Args:
+        path: the vocab.txt.
+        settings: those of the tokenizer_config.json next to it.
+
+    Raises:
+        ModelError: a file is damaged.
+    """
+    listed = settings.get("added_tokens_decoder")
+    source = path.with_name(_CONFIGS[0] if listed is not None else _ADDED)
+    try:
+        if listed is not None:
+            return {int(id): AddedToken(**token) for id, token in listed.items()}
+        ids = _read_object(source)
+        special = _token_names({**_read_object(path.with_name(_SPECIAL)), **settings})
+        return {
+            int(id): AddedToken(text, normalized=text not in special, special=text in special)
+            for text, id in ids.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"{source}: its added tokens cannot be read: {error}. Complete the download."
+        ) from error
+
+
+def with_added_tokens(
+    library: tokenizers.Tokenizer, tokens: Mapping[int, AddedToken], source: Path
+) -> tokenizers.Tokenizer:
+    """Add tokens under the ids that they had.
+
+    Raises:
+        ModelError: an id belongs to another piece, or the ids do not continue the vocabulary's.
+    """
+    for id, token in sorted(tokens.items()):
+        known, free = library.token_to_id(token.content), library.get_vocab_size()
+        if id != (free if known is None else known):
+            expected = f"the next id of the vocabulary is {free}"
+            if known is not None:
+                expected = f"its id in the vocabulary is {known}"
+            raise ModelError(
+                f"{source}: the added token {token.content!r} has id {id}, but {expected}; the "
+                "folder's files do not belong together."
+            )
+        library.add_tokens([token])
+    return library
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The content of a JSON file; empty if there is none."""
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def _token_names(settings: Mapping[str, Any]) -> set[str]:
+    """The tokens that settings such as ``cls_token`` or ``extra_special_tokens`` name."""
+    named: list[Any] = []
+    for key, value in settings.items():
+        if key.endswith("_token"):
+            named.append(value)
+        elif key.endswith("special_tokens") and isinstance(value, list):
+            named += value
+    return {item["content"] if isinstance(item, dict) else str(item) for item in named}
 
 
 def refuse_undeclared(path: Path, pieces: Sequence[str], settings: Mapping[str, Any]) -> None:
