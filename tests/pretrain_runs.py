@@ -76,19 +76,23 @@ def records(run: Path) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def after_step(number: int, action: Callable[[], None]) -> Iterator[None]:
-    """Do something when the step of this number (from 0) has been computed."""
+def watching(action: Callable[..., object]) -> Iterator[None]:
+    """Call ``action`` after each step, with the trainer and the arguments of the step."""
     step = Trainer.step
 
-    def watched(self: Any, now: int, *args: Any) -> dict[str, float]:
-        stats = step(self, now, *args)
-        if now == number:
-            action()
+    def watched(self: Any, *args: Any) -> dict[str, float]:
+        stats = step(self, *args)
+        action(self, *args)
         return stats
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "step", watched)
         yield
+
+
+def after_step(number: int, action: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+    """Do something when the step of this number (from 0) has been computed."""
+    return watching(lambda _, now, *__: action() if now == number else None)
 
 
 class StoppedError(Exception):

@@ -85,6 +85,27 @@ def test_every_declaration_is_a_task(name: str) -> None:
     assert f"#     bothways finetune {name} --data " in text
 
 
+@pytest.mark.parametrize("name", ["cola", "mrpc", "qqp", "sst2", "wnli"])
+def test_the_second_class_is_the_one_that_f1_is_about(name: str) -> None:
+    assert task_recipe(name).task.labels == ("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("mnli", "sentence1", "sentence2"),
+        ("mrpc", "#1 String", "#2 String"),
+        ("qnli", "question", "sentence"),
+        ("qqp", "question1", "question2"),
+        ("rte", "sentence1", "sentence2"),
+        ("swag", "sent1", "sent2"),
+    ],
+)
+def test_which_text_comes_first(name: str, first: str, second: str) -> None:
+    options = task_recipe(name).task
+    assert (options.text_a, options.text_b) == (first, second)
+
+
 @pytest.mark.parametrize("name", sorted(PLACES))
 def test_it_reads_the_real_files(name: str, shared_data: Callable[[str], Path]) -> None:
     config = task_recipe(name, data=str(shared_data(PLACES[name])))

@@ -9,18 +9,22 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from bothways.config import FinetuneConfig, SearchOptions, to_dict
+from bothways.config import FinetuneConfig, OptimizerOptions, SearchOptions, to_dict
 from bothways.errors import ConfigError, DiskError
 from bothways.finetuning import checkpoint as module
 from bothways.finetuning import epochs, run_seed
-from bothways.finetuning.checkpoint import FOLDER
+from bothways.finetuning.checkpoint import FOLDER, Checkpoint, Progress
 from bothways.finetuning.finetune import finetune
+from bothways.tasks.examples import TaskBatch
 from bothways.training.trainer import Trainer
 from finetuning_examples import FAST, start_model, word_config, word_files
+from pretraining_examples import small_model
 
 STEPS, EPOCHS = 12, 3  # of an epoch, and how many
 
@@ -42,6 +46,24 @@ def config(base: FinetuneConfig, tmp_path: Path) -> FinetuneConfig:
 def unbroken(base: FinetuneConfig) -> dict[str, Any]:
     finetune(base)
     return contents(base)
+
+
+def test_a_checkpoint_is_due_some_minutes_after_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    checkpoint = Checkpoint(tmp_path, {}, minutes=2.5)
+    now += 149
+    assert not checkpoint.due()
+    now += 1
+    assert checkpoint.due()
+    model = small_model()
+    trainer: Trainer[TaskBatch] = Trainer(
+        model, OptimizerOptions(), total_steps=9, seed=0, dtype=torch.float32
+    )
+    checkpoint.save(trainer, None, Progress(step=3))
+    assert not checkpoint.due()
 
 
 def contents(config: FinetuneConfig) -> dict[str, Any]:

@@ -95,6 +95,14 @@ def test_long_texts_by_windows(model: Model) -> None:
     assert not np.allclose(found.pooled[0], model.embed([LONG], long="cut")[0], atol=1e-3)
 
 
+def test_the_cls_of_a_long_text_is_the_mean_over_its_windows(model: Model) -> None:
+    words = LONG.split()
+    windows = [" ".join(words[start : start + 10]) for start in range(0, 91, 5)]
+    each = model.embed(windows, pooling="cls")
+    whole = model.embed([LONG], length=12, pooling="cls")[0]
+    np.testing.assert_allclose(whole, each.mean(0), atol=1e-5)
+
+
 def test_the_mean_of_windows_is_that_of_their_tokens(model: Model) -> None:
     (own,) = model.embed_tokens([LONG], length=12)
     mean = model.embed([LONG], length=12, long="windows")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from bothways.model.bert import Bert
 from bothways.model.folder import save_model
 from bothways.model.recurrent import BiLSTM, FeatureTagger, LayerSum
 from bothways.model.shared import Shared
+from bothways.training.schedules import learning_rate
 from model_examples import small_config, small_tokenizer
 
 SHAPE = (4, 16, 4, 32, 97)
@@ -145,6 +147,53 @@ def test_features_are_the_hidden_states_of_first_pieces(
         np.testing.assert_allclose(kept[:, layer], np.concatenate(own), atol=2e-3)
 
 
+def test_every_step_is_one_of_training(
+    config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout drawn anew, at the rate of the schedule, in a new order each epoch, and clipped."""
+    config = dataclasses.replace(config, layers=("last",), epochs=2)
+    draws, orders, rates, limits = [], [], [], []
+    forward, clip = FeatureTagger.forward, torch.nn.utils.clip_grad_norm_
+    make_optimizer = train.make_optimizer
+
+    def watched(self: FeatureTagger, x_TLH: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            assert self.training
+            draws.append(self.shared.dropout(torch.ones(64), 0.5))
+            self.shared.dropout.reseed(0)
+            orders.append(tuple(lengths))
+        return forward(self, x_TLH, lengths)
+
+    def watched_optimizer(*args: Any) -> torch.optim.Optimizer:
+        optimizer = make_optimizer(*args)
+        optimizer.register_step_pre_hook(lambda o, *_: rates.append(o.param_groups[0]["lr"]))
+        return optimizer
+
+    def watched_clip(parameters: Any, limit: float) -> torch.Tensor:
+        limits.append(limit)
+        return clip(parameters, limit)
+
+    monkeypatch.setattr(FeatureTagger, "forward", watched)
+    monkeypatch.setattr(train, "make_optimizer", watched_optimizer)
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", watched_clip)
+    tag_by_features(config)
+    steps = 80 // 8
+    assert len({tuple(draw.tolist()) for draw in draws}) == 2 * steps
+    assert orders[:steps] != orders[steps:]
+    assert rates == [learning_rate(s, 2 * steps, config.optimizer) for s in range(2 * steps)]
+    assert limits == [config.optimizer.clip] * 2 * steps
+
+
+def test_the_test_file_has_scores_of_its_own(config: FeaturesConfig) -> None:
+    test = Path(config.task.test or "")
+    test.write_text(test.read_text().replace("I-X", "O"))
+    result = tag_by_features(dataclasses.replace(config, layers=("last",)))
+    scores = json.loads((Path(config.run) / "last/seed-0/metrics.json").read_text())
+    assert result.test["last"] == [scores["test"]["f1"]]
+    assert result.dev["last"] == [scores["dev"]["f1"]]
+    assert result.test["last"] != result.dev["last"]
+
+
 def test_the_same_seed_gives_the_same_bits(config: FeaturesConfig, tmp_path: Path) -> None:
     one = dataclasses.replace(config, layers=("sum-last-four",), epochs=1)
     first = tag_by_features(one)
@@ -207,8 +256,13 @@ def test_the_bilstm_is_torchs_of_two_layers() -> None:
     assert not any(map(torch.equal, ours.parameters(), other.parameters()))
 
 
-def test_dropout_is_keyed() -> None:
+@pytest.mark.parametrize("without", [None, "between the layers", "before the output"])
+def test_dropout_is_keyed(without: str | None) -> None:
     model = FeatureTagger(1, 5, 3, 4, summed=False, dropout=0.5, seed=0).train()
+    if without == "between the layers":
+        model.lstm._probability = 0.0
+    elif without == "before the output":
+        model._probability = 0.0
     x = torch.randn(6, 1, 5)
     outputs = []
     for seed in (1, 1, 2):

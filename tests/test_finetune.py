@@ -56,6 +56,7 @@ from finetuning_examples import (
     word_files,
 )
 from model_examples import small_bert, small_config, small_tokenizer
+from pretrain_runs import watching
 
 THREE = ClassificationTask(TaskOptions(labels=("a", "b", "c")))
 
@@ -164,8 +165,37 @@ def test_same_seed_same_bits_other_seed_others(config: FinetuneConfig, tmp_path:
 def test_layers_computed_again_change_no_bit(config: FinetuneConfig, tmp_path: Path) -> None:
     finetune(config)
     again = dataclasses.replace(config, recompute=True, run=str(tmp_path / "again"))
-    finetune(again)
+    recomputing = set()
+    with watching(lambda trainer, *_: recomputing.add(trainer.model.shared.recompute)):
+        finetune(again)
+    assert recomputing == {True}
     assert_same(weights(config.run, 0), weights(again.run, 0))
+
+
+def test_the_seed_decides_on_dropout_too(config: FinetuneConfig) -> None:
+    """Where order and head have seeds of their own, nothing else is left to differ."""
+    config = dataclasses.replace(config, seeds=(3, 4), order_seeds=(3,), head_seeds=(3,))
+    one, two = (load_file(seed.model / "model.safetensors") for seed in finetune(config).seeds)
+    assert not torch.equal(one["classifier.weight"], two["classifier.weight"])
+
+
+def test_a_loss_is_divided_by_the_targets_of_its_step(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """192 texts in steps of 80; then sentences of 1, 2 and 5 words, of which each has a target."""
+    counts: list[int] = []
+    monkeypatch.setattr(
+        epochs, "task_loss", lambda loss, count: (counts.append(count), task_loss(loss, count))[1]
+    )
+    finetune(dataclasses.replace(config, batch=80))
+    assert counts == [80, 80, 32]
+    counts.clear()
+    (tmp_path / "t.conll").write_text("w1 O\n\nw1 O\nw2 B-X\n\n" + "w3 B-X\n" * 5)
+    words = str(tmp_path / "t.conll")
+    task = TaskOptions(kind="tagging", train=words, dev=words)
+    finetune(dataclasses.replace(config, task=task, batch=2, run=str(tmp_path / "tags")))
+    assert len(counts) == 2
+    assert sum(counts) == 8
 
 
 def test_steps_may_be_cut_into_micro_batches(

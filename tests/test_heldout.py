@@ -29,8 +29,11 @@ def test_characters_are_those_of_the_text() -> None:
 def test_loss_in_bits_of_each_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = memory_store(random_documents(np.random.default_rng(0), 30))
     save_model(tmp_path / "model", small_model(), store.tokenizer)
-    monkeypatch.setattr(heldout, "TokenStore", SimpleNamespace(open=lambda *_: store))
+    opened = []
+    fake = SimpleNamespace(open=lambda *part: (opened.append(part), store)[1])
+    monkeypatch.setattr(heldout, "TokenStore", fake)
     scores = measure_heldout(HeldOutOptions(str(tmp_path / "model"), "corpus", 20, 24))
+    assert opened == [("corpus", "heldout")]
     in_bits = scores["loss"] / math.log(2)
     assert scores["bits_per_character"] == pytest.approx(in_bits * pieces_per_character(store))
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bothways.config import SizeOptions
 from bothways.model.attention import Attention
+from bothways.model.bert import Bert
 from bothways.model.dropout import KeyedDropout
 from bothways.model.layers import Embeddings, Layer
 from bothways.model.shared import LayerNorm, Linear, Shared
@@ -256,6 +258,17 @@ def test_dropout_falls_on_the_embeddings() -> None:
     inputs = random_inputs(config.vocab_size)
     zeros = (embeddings(inputs, torch.float32) == 0).double().mean()
     assert 0.45 < zeros < 0.55
+
+
+@pytest.mark.parametrize(("own", "attention"), [(0.5, 0.0), (0.0, 0.5)])
+def test_attention_weights_have_a_rate_of_their_own(own: float, attention: float) -> None:
+    size = SizeOptions(layers=1, hidden=16, heads=2, dropout=own, attention_dropout=attention)
+    model = Bert(size.resolve(97), classes=2, tags=3)
+    layer = model.encoder.layers[0]
+    assert layer.attention._probability == attention
+    for dropping in (model.encoder.embeddings, layer, model.classifier, model.tagger):
+        assert dropping is not None
+        assert dropping._probability == own
 
 
 @pytest.mark.parametrize("branch", ["attention", "feed-forward"])

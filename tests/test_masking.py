@@ -140,6 +140,16 @@ def test_seed_epoch_and_index_each_change_the_mask() -> None:
     assert first != mask(tokens, bounds, index=np.arange(4) + 1)[1].tolist()
 
 
+def test_seed_epoch_and_index_each_change_what_is_shown() -> None:
+    tokens, bounds = flat([128] * 4)
+    for mix in (MaskOptions(0.99, 0.5, 0.0), MaskOptions(0.99, 0.0, 1.0)):
+        shown, at, _ = mask(tokens, bounds, options=mix, budget=1000)
+        for change in ({"epoch": 1}, {"seed": 2}, {"index": np.arange(4) + 1}):
+            again, at_again, _ = mask(tokens, bounds, options=mix, budget=1000, **change)  # type: ignore[arg-type]
+            assert (at == at_again).all(), "everything is a target"
+            assert (shown != again).any()
+
+
 @pytest.fixture(scope="module")
 def many() -> tuple[Ints, Ints, Ints, Ints]:
     """6000 sequences of 128: 114,000 targets."""

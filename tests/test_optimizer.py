@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -56,9 +58,14 @@ def original(start: np.ndarray, options: OptimizerOptions, decay: float) -> np.n
     return parameter
 
 
-@pytest.mark.parametrize("beta2", [0.999, 0.98, 0.99999])
-def test_equals_the_original(beta2: float) -> None:
-    options = OptimizerOptions(beta2=beta2, weight_decay=0.1)
+OPTIONS = pytest.mark.parametrize(
+    "changed", [{}, {"beta2": 0.98}, {"beta2": 0.99999}, {"beta1": 0.5}, {"eps": 1e-2}]
+)
+
+
+@OPTIONS
+def test_equals_the_original(changed: dict[str, Any]) -> None:
+    options = OptimizerOptions(weight_decay=0.1, **changed)
     model = Two()
     start = {n: p.detach().numpy().copy() for n, p in model.named_parameters()}
     train(model, make_optimizer(model, options))
@@ -92,8 +99,9 @@ def lamb(start: np.ndarray, options: OptimizerOptions, *, matrix: bool) -> np.nd
 
 
 @pytest.mark.parametrize("corrected", [True, False])
-def test_lamb_is_the_papers(corrected: bool) -> None:
-    options = OptimizerOptions(name="lamb", weight_decay=0.1, bias_correction=corrected)
+@OPTIONS
+def test_lamb_is_the_papers(corrected: bool, changed: dict[str, Any]) -> None:
+    options = OptimizerOptions(name="lamb", weight_decay=0.1, bias_correction=corrected, **changed)
     model = Two()
     start = {n: p.detach().numpy().copy() for n, p in model.named_parameters()}
     train(model, make_optimizer(model, options))

@@ -126,6 +126,8 @@ def test_the_layout_of_a_window() -> None:
 def test_a_window_without_all_of_the_answer_points_at_cls() -> None:
     part = encode(asked("a b c d e f g h i j", ("c d", 4), question="x y"), 12, stride=3)
     assert part.examples.gold.tolist() == [[6, 7], [0, 0]]
+    part = encode(asked("a b c d e f g h i j", ("g h", 12), question="x y"), 12, stride=3)
+    assert part.examples.gold.tolist() == [[0, 0], [7, 8]], "its last token is behind the first"
     part = encode(asked("a b c"), 12)
     assert part.examples.gold.tolist() == [[0, 0]], "no answer at all"
 

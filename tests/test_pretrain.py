@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from bothways.config import (
+    CheckpointOptions,
     ClockOptions,
     CorpusConfig,
     EvaluateOptions,
@@ -26,13 +28,16 @@ from bothways.config import (
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, RunError, StoreError
+from bothways.model.batch import PretrainingBatch
 from bothways.model.folder import load_model
 from bothways.pretraining import clock
 from bothways.pretraining import pretrain as module
 from bothways.pretraining import record as recording
+from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.evaluation import evaluate_pretraining, evaluation_batches
 from bothways.pretraining.pretrain import PretrainResult, pretrain
-from bothways.pretraining.record import draw_curves, log_window
+from bothways.pretraining.record import Window, draw_curves, log_window
+from bothways.pretraining.utilization import Utilization
 from bothways.tokenization import Tokenizer
 from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.ranks import Ranks
@@ -47,6 +52,7 @@ from pretrain_runs import (
     short_recipe,
     skip_what_takes_long,
     stop,
+    watching,
     weights,
 )
 from pretraining_examples import memory_store, pair_batches, random_documents, small_model
@@ -127,6 +133,9 @@ def test_the_model_is_the_one_that_was_measured(unbroken: PretrainResult, make: 
     store = TokenStore.open(config.corpus, "heldout")
     batches = evaluation_batches(store, 24, 20, config, micro_batch=8)
     assert [b.inputs.sequences for b in batches] == [8, 8, 4]
+    same = evaluation_batches(store, 24, 20, replace(config, seed=1), micro_batch=8)
+    for ours, theirs in zip(batches, same, strict=True):
+        assert torch.equal(ours.inputs.tokens, theirs.inputs.tokens), "whatever the run's seed"
     assert module.measure(loaded.model, batches, torch.float32) == unbroken.heldout
 
 
@@ -162,7 +171,41 @@ def test_layers_computed_again_change_no_bit(
     unbroken: PretrainResult, make: Make, tmp_path: Path
 ) -> None:
     """Two micro-batches a step, so that the masks of the second must not move either."""
-    assert weights(pretrain(make(tmp_path / "run", recompute=True)).run) == weights(unbroken.run)
+    recomputing = []
+    with watching(lambda trainer, *_: recomputing.append(trainer.model.shared.recompute)):
+        again = pretrain(make(tmp_path / "run", recompute=True))
+    assert recomputing == [True] * STEPS
+    assert weights(again.run) == weights(unbroken.run)
+
+
+def test_the_run_reads_the_batches_of_its_seed_and_phases(make: Make, tmp_path: Path) -> None:
+    read: dict[int, list[PretrainingBatch]] = {}
+    config = make(tmp_path / "run", seed=5, clock=ClockOptions(steps=4))  # the second phase: step 3
+    with watching(lambda _, step, micro_batches, __: read.update({step: micro_batches})):
+        pretrain(config)
+    store = TokenStore.open(config.corpus)
+    for number, step in enumerate((0, 3)):
+        phase, options = config.phases[number], {"pairs": config.pairs, "masking": config.masking}
+        source = PhaseBatches(store, phase, **options, seed=5, number=number)  # type: ignore[arg-type]
+        for ours, expected in zip(read[step], source.micro_batches(0), strict=True):
+            assert torch.equal(ours.inputs.tokens, expected.inputs.tokens)
+
+
+def test_checkpoints_are_minutes_apart(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock on which a minute passes at each look: one a step, and one after each save."""
+    minutes, saved = count(step=60), []
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(minutes)))
+    monkeypatch.setattr(module._Pretraining, "_save", lambda _, step: saved.append(step))
+    pretrain(
+        make(
+            tmp_path / "run",
+            clock=ClockOptions(steps=8),
+            checkpoint=CheckpointOptions(minutes=2.5),
+        )
+    )
+    assert saved == [3, 6, 8]
 
 
 # ----------------------------------------------------------------------- other kinds of sequences
@@ -214,6 +257,11 @@ def test_other_kinds_of_sequences(
     said = evaluate_pretraining(loaded, config.corpus, sequences=20)
     assert (" sequences, " in said) == (kind != "order")
     assert ("; sentence-order accuracy " in said) == (kind == "order")
+    if kind == "order":
+        accuracy = float(said.partition("sentence-order accuracy ")[2].partition("%")[0]) / 100
+        count = int(said.partition(" pairs, ")[0].rpartition(" ")[2])
+        error = math.sqrt(accuracy * (1 - accuracy) / count)
+        assert f"(standard error {error:.2%})" in said
 
 
 def test_documents_of_one_sentence(make: Make, tmp_path: Path, tiny_tokenizer_folder: Path) -> None:
@@ -284,6 +332,25 @@ def test_a_record_is_the_mean_of_its_steps(make: Make, tmp_path: Path) -> None:
         assert three[last] == pytest.approx(mean.tolist(), rel=1e-4)
 
 
+def test_speed_is_real_tokens_in_the_time_that_was_not_paused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(recording, "time", SimpleNamespace(perf_counter=lambda: now))
+    store = memory_store(random_documents(np.random.default_rng(0), 30))
+    batches = pair_batches(store, batch=10, micro_batch=2).micro_batches(0)
+    tokens = sum(int(batch.inputs.bounds[-1]) for batch in batches)
+    assert tokens < sum(len(batch.inputs.tokens) for batch in batches), "there is padding"
+    window = Window(Utilization(small_model(), torch.float32))
+    for _ in range(2):
+        now += 3
+        window.add({"mlm_loss": torch.tensor(2.0)}, batches)
+    with window.paused():
+        now += 5
+    record = window.close(Ranks())
+    assert record["tokens_per_second"] == pytest.approx(2 * tokens / 6)
+
+
 @pytest.mark.parametrize(("share", "shown"), [(0.01, False), (0.2, True)])
 def test_waiting_for_the_loader_is_shown_only_where_it_costs(
     share: float, shown: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -298,9 +365,13 @@ def test_waiting_for_the_loader_is_shown_only_where_it_costs(
 
 
 def test_a_clock_in_tokens(make: Make, tmp_path: Path) -> None:
-    result = pretrain(make(tmp_path / "run", clock=ClockOptions(tokens=4000)))
-    # 16 pairs of up to 24 tokens three times in four, else 8 of up to 32.
-    assert int(4000 / (0.75 * 16 * 24 + 0.25 * 8 * 32)) <= result.steps <= 24
+    config = make(tmp_path / "run", clock=ClockOptions(tokens=4000))
+    store, tokens = TokenStore.open(config.corpus), []
+    for number, phase in enumerate(config.phases):
+        options = {"pairs": config.pairs, "masking": config.masking, "number": number}
+        source = PhaseBatches(store, phase, **options, seed=config.seed)  # type: ignore[arg-type]
+        tokens.append(sum(int(batch.inputs.bounds[-1]) for batch in source.micro_batches(0)))
+    assert pretrain(config).steps == int(4000 / (0.75 * tokens[0] + 0.25 * tokens[1]))
     with pytest.raises(ConfigError, match="less than one step"):
         pretrain(make(tmp_path / "short", clock=ClockOptions(tokens=10)))
     assert not (tmp_path / "short").exists()
@@ -324,6 +395,11 @@ def test_a_clock_in_minutes_is_decided_once(
     monkeypatch.setattr(clock, "_probe", lambda *_: pytest.fail("probed twice"))
     with after_step(3, stop), pytest.raises(StoppedError):
         pretrain(config)
+
+
+def test_evaluations_take_at_most_half_of_the_minutes() -> None:
+    left, _ = clock.reserve_evaluations(ClockOptions(minutes=1.0), [1.0], 0, 60.0)
+    assert left.minutes == 0.5
 
 
 def test_a_step_has_many_micro_batches_and_one_update(

@@ -16,6 +16,7 @@ from bothways.finetuning.finetune import finetune
 from bothways.tasks.examples import step_batches
 from bothways.training.schedules import learning_rate
 from finetuning_examples import start_model, word_config, word_files
+from pretrain_runs import watching
 
 # A rate, a decay and a limit on gradients that all show in 36 steps.
 OPTIMIZER = OptimizerOptions(lr=3e-3, warmup=0.1, bias_correction=True, weight_decay=0.1, clip=0.1)
@@ -82,7 +83,10 @@ def theirs(config: FinetuneConfig) -> dict[str, Tensor]:
 @pytest.mark.parametrize("kernels", ["fast", "plain"])
 def test_the_same_steps(config: FinetuneConfig, kernels: str) -> None:
     asked = replace(config, run=f"{config.run}-{kernels}", kernels=kernels)  # type: ignore[arg-type]
-    (seed,) = finetune(asked).seeds
+    fast = set()
+    with watching(lambda trainer, *_: fast.add(trainer.model.shared.fast)):
+        (seed,) = finetune(asked).seeds
+    assert fast == {kernels == "fast"}
     before, ours, expected = states(config.model), states(seed.model), theirs(config)
     for name, value in expected.items():
         if name.endswith("self.key.bias"):  # shifts all scores of a query alike: no gradient

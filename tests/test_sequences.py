@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,6 +97,16 @@ def test_drops_as_many_as_one_by_one(pairs: list[tuple[int, int]], limit: int, s
     # A pair is cut alike whatever stands beside it.
     alone = truncation(a[-1:], b[-1:], limit, seed=seed, epoch=1, index=index[-1:])
     assert [int(x[0]) for x in alone] == [int(x[-1]) for x in (front_a, end_a, front_b, end_b)]
+
+
+@pytest.mark.parametrize("change", [{"seed": 2}, {"epoch": 1}, {"index": np.arange(40) + 1}])
+def test_seed_epoch_and_index_each_change_what_is_dropped(change: dict[str, Any]) -> None:
+    a, b = np.full(40, 90), np.full(40, 80)
+    draws: dict[str, Any] = {"seed": 1, "epoch": 0, "index": np.arange(40)}
+    first = truncation(a, b, 61, **draws)
+    again = truncation(a, b, 61, **draws | change)
+    for side in (0, 2):
+        assert (first[side] != again[side]).any()
 
 
 @pytest.mark.parametrize("drop", [1, 2, 63, 64, 65, 128, 1000])

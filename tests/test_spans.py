@@ -25,6 +25,7 @@ from bothways.model.batch import collate
 from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
 from bothways.prediction.predict import (
+    answer_question,
     encode_file,
     evaluate_file,
     predict_outputs,
@@ -144,6 +145,13 @@ def test_the_best_answers_with_probabilities() -> None:
     weights = np.exp([5.0, 3.0, 3.0])
     assert [a.probability for a in found.answers] == pytest.approx(weights / weights.sum())  # type: ignore[attr-defined]
     assert found.null_odds == 0.0  # type: ignore[attr-defined]
+
+
+def test_answers_are_no_longer_than_allowed() -> None:
+    outputs = {"w1": (3.0, 0.0), "w3": (1.0, 2.0)}
+    for longest, best in ((3, "w1 w2 w3"), (2, "w1")):
+        found = decoded("w1 w2 w3", outputs, no_answer=False, answer_length=longest)
+        assert found.best == best  # type: ignore[attr-defined]
 
 
 def test_equal_words_are_one_answer() -> None:
@@ -350,8 +358,22 @@ def test_no_answer_is_learned_and_its_threshold_kept(tuned_v2: FinetuneConfig) -
     again = load_model(folder / "model")
     assert evaluate_file(again, tuned_v2.task.dev, options=declared).scores == found.scores
 
-    assert at(1e6) < found.scores["f1"]
+    passage = "w50 w1 w33 w6 w51"
+    for value, none in ((-1e6, True), (1e6, False)):
+        assert at(value) < found.scores["f1"]
+        assert (answer_question(loaded, "w3 w4", passage)[0].text == "") == none
     assert max(at(value + 1e-6) for value in list(odds.values())[::6]) <= found.scores["f1"]
+
+
+def test_other_files_are_answered_by_the_threshold_that_was_tuned(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SpanTask, "_best_threshold", lambda *_: -1e6)  # always no answer
+    config = setting(start, tmp_path, no_answer=True, epochs=1)
+    assert isinstance(config, FinetuneConfig)
+    finetune(config)
+    given = json.loads((tmp_path / "run/seed-0/test_predictions.json").read_text())
+    assert set(given.values()) == {""}
 
 
 def test_tuning_finds_the_threshold() -> None:

@@ -169,6 +169,7 @@ def test_entities_of_a_text_with_their_characters(
     assert (entity.type, entity.text, entity.words) == ("X", "W50  w62", (2, 4))
     assert text[entity.start : entity.end] == entity.text
     assert 0.5 < entity.probability <= 1
+    assert entity.probability == min(found.probabilities[2:4]) < max(found.probabilities[2:4])
     assert found.spans[5] == (14, 16)
     words: Sequence[str] = ["w1", "w50", "w62"]
     given = model.tag(words)

@@ -112,6 +112,27 @@ def test_every_word_is_read_once_and_in_order(
     assert owners.tolist() == [s for s, own in enumerate(words) for _ in own]
 
 
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["a", "abc", "acb", "cbb"]), min_size=1, max_size=12),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(3, 14),
+    st.booleans(),
+)
+def test_words_of_several_pieces_are_read_at_their_first(
+    words: list[list[str]], length: int, documents: bool
+) -> None:
+    document_of = [0] * len(words) if documents else None
+    examples = encode_sentences(LETTERS, words, document_of, length=length).examples
+    first_pieces = [LETTERS.encode_plain([word])[0][0] for own in words for word in own]
+    assert examples.tokens[examples.read_positions].tolist() == first_pieces
+    window = np.repeat(np.arange(len(examples)), np.diff(examples.rows))
+    assert (examples.bounds[window] < examples.read_positions).all()
+    assert (examples.read_positions < examples.bounds[window + 1] - 1).all()
+
+
 def test_a_long_sentence_is_read_where_most_stands_around(tmp_path: Path) -> None:
     content = "".join(f"w{i} O\n" for i in range(20)) + "\nw1 B-X\n"
     _, part = encode(tmp_path, content, tagging(), length=12)

@@ -23,13 +23,13 @@ BATCHES = pair_batches(
 
 
 def trainer(
-    model: Bert, dtype: torch.dtype = torch.float32, **options: float
+    model: Bert, dtype: torch.dtype = torch.float32, seed: int = 3, **options: float
 ) -> Trainer[PretrainingBatch]:
     return Trainer(
         model,
         OptimizerOptions(lr=1e-2, **options),  # type: ignore[arg-type]
         total_steps=20,
-        seed=3,
+        seed=seed,
         dtype=dtype,
     )
 
@@ -126,6 +126,14 @@ def test_parts_and_steps_draw_their_own_dropout() -> None:
     step(one, 0)
     step(one, 1)
     assert len(set(keys)) == len(keys) == 4
+
+
+def test_the_seed_decides_on_dropout() -> None:
+    models = [small_model(dropout=0.3) for _ in range(3)]
+    for model, seed in zip(models, (3, 3, 4), strict=True):
+        step(trainer(model, seed=seed), 0)
+    assert same(models[0], models[1])
+    assert not same(models[0], models[2])
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
