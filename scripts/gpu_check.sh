@@ -1,36 +1,57 @@
 #!/bin/sh
 # What to run on a machine with a GPU, the quick and telling things first: about ten minutes on an
-# H100. Results go to a folder; figures worth keeping go to benchmarks/ from there.
+# H100. Results go to a folder; figures worth keeping go to benchmarks/ from there. The package need
+# not be installed, but what it depends on.
 #
-#   sh scripts/gpu_check.sh OUT [PYTHON]
+#   sh scripts/gpu_check.sh OUT [PYTHON [PART ...]]     PART: tests profile base mini; default: all
 set -eu
 out=${1:?the folder for the results}
 python=${2:-python}
+[ $# -gt 2 ] && shift 2 && parts=$* || parts="tests profile base mini"
 mkdir -p "$out"
+rm -f "$out/failed"
+export PYTHONPATH="$(pwd)/src${PYTHONPATH:+:$PYTHONPATH}"
 
 bench() { # name, options of bench train
     name=$1
     shift
     {
-        "$python" -m bothways.cli bench train --device cuda --rounds 9 --out "$out/$name.json" "$@" ||
-            echo "bench $name failed; going on"
+        "$python" -m bothways bench train --device cuda --rounds 9 --out "$out/$name.json" "$@" ||
+            echo "bench $name failed; going on" | tee -a "$out/failed"
     } 2>&1 | tee "$out/$name.txt"
 }
 
 nvidia-smi | tee "$out/nvidia-smi.txt"
-# 1. Is it right? Each form against the CPU; dropout; determinism; no waiting within a step.
-{
-    "$python" -m pytest -q tests/test_cuda.py tests/test_varlen.py tests/test_device.py ||
-        echo "tests failed; going on"
-} 2>&1 | tee "$out/tests.txt"
-# 2. Where does a step's time go?
-bench profile-base-128 --size base --batch 256 --length 128 --profile
-# 3. How fast, beside transformers (SDPA, autocast, compiled)?
-bench base-128 --size base --batch 256 --length 128 --memory \
-    --contenders "bothways" "bothways plain" "transformers bf16" "transformers bf16 compile"
-bench base-512 --size base --batch 64 --length 512 --memory \
-    --contenders "bothways" "bothways plain" "transformers bf16" "transformers bf16 compile"
-bench base-512-no-attention-dropout --size base --batch 64 --length 512 --attention_dropout 0 \
-    --contenders "bothways" "transformers bf16" "transformers bf16 compile"
-bench mini-128 --size mini --batch 256 --length 128 \
-    --contenders "bothways" "transformers bf16" "transformers bf16 compile"
+"$python" -c "import torch, bothways.cli; print('torch', torch.__version__, torch.version.cuda)"
+for part in $parts; do
+    case $part in
+    tests) # Is it right? Each form against the CPU; dropout; determinism; no waiting within a step.
+        {
+            "$python" -m pytest -q tests/test_cuda.py tests/test_varlen.py tests/test_device.py ||
+                echo "tests failed; going on" | tee -a "$out/failed"
+        } 2>&1 | tee "$out/tests.txt"
+        ;;
+    profile) # Where does a step's time go?
+        bench profile-base-128 --size base --batch 256 --length 128 --profile
+        bench profile-mini-128 --size mini --batch 256 --length 128 --profile
+        ;;
+    base) # How fast, beside transformers (SDPA, autocast, compiled)?
+        bench base-128 --size base --batch 256 --length 128 --memory \
+            --contenders "bothways" "bothways plain" "transformers bf16" "transformers bf16 compile"
+        bench base-512 --size base --batch 64 --length 512 --memory \
+            --contenders "bothways" "bothways plain" "transformers bf16" "transformers bf16 compile"
+        bench base-512-no-attention-dropout \
+            --size base --batch 64 --length 512 --attention_dropout 0 \
+            --contenders "bothways" "transformers bf16" "transformers bf16 compile"
+        ;;
+    mini)
+        bench mini-128 --size mini --batch 256 --length 128 \
+            --contenders "bothways" "transformers bf16" "transformers bf16 compile"
+        ;;
+    *)
+        echo "no part is called $part" >&2
+        exit 2
+        ;;
+    esac
+done
+[ ! -e "$out/failed" ] || exit 1

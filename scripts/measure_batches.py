@@ -175,7 +175,7 @@ def compare_epochs(store: TokenStore, length: int, epochs: int) -> list[str]:
     """
     limit, ends = length - 3, store.sentence_bounds
     documents = [
-        store.sentence_lengths[a:b].tolist() for a, b in pairwise(store.document_bounds.tolist())
+        np.diff(ends[a : b + 1]).tolist() for a, b in pairwise(store.document_bounds.tolist())
     ]
     rng = random.Random(1)
     summaries: dict[str, list[tuple[float, ...]]] = {"the original's rules": [], "bothways": []}

@@ -15,7 +15,9 @@ import pytest
 import torch
 
 from bothways import cli
+from bothways.bench import train
 from bothways.bench.cases import full_batches, padded, real_batches, real_tokens
+from bothways.bench.contenders import _arguments
 from bothways.bench.train import bench_train
 from bothways.config import BenchTrainConfig, MaskOptions, ModelConfig, SizeOptions
 from bothways.corpus.store import TokenStore
@@ -65,6 +67,33 @@ def test_bench_times_each_contender_and_writes_every_step(
     assert record["results"][0]["faster"] == 1
     assert "transformers" in record["versions"]
     assert "transformers bf16" in capsys.readouterr().out
+
+
+def test_a_contender_that_cannot_run_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def make_step(name: str, *args: Any) -> Any:
+        if name == "transformers bf16":
+            raise RuntimeError("no compiler\nin the path")
+        return original(name, *args)
+
+    original = train.make_step
+    monkeypatch.setattr(train, "make_step", make_step)
+    names = ("bothways", "transformers bf16", "bothways plain")
+    found = bench_train(BenchTrainConfig(**SMALL, contenders=names))
+    assert [result.name for result in found] == ["bothways", "bothways plain"]
+    assert "transformers bf16: left out: no compiler\n" in capsys.readouterr().out
+    with pytest.raises(RuntimeError, match="no compiler"):
+        bench_train(BenchTrainConfig(**SMALL, contenders=names[1:]))
+
+
+def test_the_peer_is_given_no_mask_that_hides_nothing(tiny_corpus: Path) -> None:
+    ((full,),) = full_batches(100, batch=3, length=12, count=1)
+    ((unequal,),) = real_batches(TokenStore.open(tiny_corpus), batch=5, length=24, count=1)
+    for part, masked in ((full, False), (unequal, True)):
+        given = _arguments(padded(part), torch.device("cpu"))
+        assert ("attention_mask" in given) == masked
+        assert set(vars(padded(part))) - set(given) <= {"attention_mask"}
 
 
 def test_memory_that_cannot_be_measured_costs_no_timing(

@@ -7,6 +7,7 @@ them.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,8 @@ def test_flat_attention_rounds_no_worse_than_tiles(monkeypatch: pytest.MonkeyPat
 def test_flat_attention_is_the_librarys() -> None:
     """torch.nn.attention.varlen, which has no dropout."""
     varlen = pytest.importorskip("torch.nn.attention.varlen")
+    if "window_size" not in inspect.signature(varlen.varlen_attn).parameters:
+        pytest.skip("this release of torch has another signature")
     spans = VarlenBounds.of(np.array([0, 5, 9, 40]), GPU)
     q, k, v = (torch.randn(40, 2, 64, device=GPU, dtype=torch.bfloat16) for _ in range(3))
     for causal, window in ((False, (-1, -1)), (True, (-1, 0))):
@@ -205,7 +208,7 @@ def test_fused_cross_entropy(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
             loss, right = fused_cross_entropy(own[0], own[1], own[2], ids)
         else:
             loss, right = masked_lm_loss(torch.nn.functional.linear(*own), ids)
-        found.append((loss, right, torch.autograd.grad(loss, own)))
+        found.append((loss, right, torch.autograd.grad(loss / 37, own)))
     (loss, right, grads), (plain_loss, plain_right, plain_grads) = found
     assert int(right) == int(plain_right)
     close(loss, plain_loss, 1e-3)

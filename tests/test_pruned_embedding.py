@@ -47,7 +47,7 @@ def trained(
     model = Bert(small_config(), seed=3)
     model.shared.dropout.eval()
     table, total = model.encoder.embeddings.tokens, STEPS * EPOCHS
-    rows = PrunedEmbedding(table, np.append(USED, 0), options, total) if pruned else None
+    rows = PrunedEmbedding(table, USED, options, total) if pruned else None
     if rows:
         assert len(table.weight) == 6  # with 0, which is in the tail, and 2
     trainer: Trainer[Inputs] = Trainer(

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from bothways import cli, options
 from bothways.config import (
@@ -401,6 +402,13 @@ def test_a_job_that_fails_is_told_with_its_log(
     with pytest.raises(RunError, match=r"step \S+ failed .*\.log\):\n.*no-such-table"):
         compute_all(grid_of("masks", "cpu", **world).steps, Ledger(Path(config.out)), config,
                     lambda _: None, lambda _: None, lambda: None)  # fmt: skip
+
+
+def test_jobs_on_a_gpu_are_refused(world: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    config = ReproduceConfig("masks", scale="cpu", **world, jobs=2)
+    with pytest.raises(ConfigError, match="jobs is 2, but a GPU computes one step at a time"):
+        compute_all({}, Ledger(Path(config.out)), config, print, print, print)
 
 
 def test_a_jobs_command_line_gives_its_options(world: dict[str, Any]) -> None:

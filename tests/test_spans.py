@@ -388,14 +388,14 @@ def test_tuning_finds_the_threshold() -> None:
         outputs[part.examples.rows[n]] = null / 2
         outputs[part.examples.rows[n] + 3] = 2.5
     assert [answered.null_odds for answered in task.decode(part, outputs)] == [-1.0, 3.0, 5.0]
-    tuned = task.tuned(part, outputs)
+    tuned = task.tuned(part, task.decode(part, outputs))
     assert tuned.options.spans.threshold == 4.0
     found = tuned.measure(part, tuned.decode(part, outputs))
     assert found.scores["f1"] == 1.0
     assert "no-answer threshold 4.000; at 0: f1 0.6667" in found.notes[0]
     fixed = dataclasses.replace(task.options.spans, tune=False)
     same = SpanTask(dataclasses.replace(task.options, spans=fixed))
-    assert same.tuned(part, outputs) is same
+    assert same.tuned(part, same.decode(part, outputs)) is same
     assert task.baseline(part, part).scores["f1"] == pytest.approx(1 / 3)
     # A model that was never tuned, such as another library's, is said to be so.
     untuned = task.measure(part, task.decode(part, outputs))

@@ -158,15 +158,21 @@ def _time(
 
     On a GPU the mean of several steps, because the host prepares the next step meanwhile.
     """
-    runners = {
-        name: make_step(name, config, steps, precision, device) for name in options.contenders
-    }
     each = 1 if device.type == "cpu" else _STEPS
-    for name, run in runners.items():
+    runners = {}
+    for name in options.contenders:
         start = time.perf_counter()
-        for _ in range(_WARM_UP * each):
-            run()
-        synchronize(device)
+        try:
+            run = make_step(name, config, steps, precision, device)
+            for _ in range(_WARM_UP * each):
+                run()
+            synchronize(device)
+        except RuntimeError as error:  # torch's: no memory, nothing to compile with
+            if not runners:
+                raise
+            say(f"  {name}: left out: {str(error).splitlines()[0]}")
+            continue
+        runners[name] = run
         elapsed = time.perf_counter() - start
         say(f"  {name}: first {_WARM_UP * each} steps {elapsed:.1f} s, not counted")
     seconds: dict[str, list[float]] = {name: [] for name in runners}

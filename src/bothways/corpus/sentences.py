@@ -74,7 +74,7 @@ def _split(line: str, language: str) -> list[str]:
             # The last sentence may continue after the window, so the next window starts with it. A
             # sentence as long as the window is cut, between words if possible.
             sentences = sentences[:-1] or [window[: window.rfind(" ") + 1 or len(window)]]
-        pieces += _cut(line[start:], sentences)
+        pieces += _cut(line[start : start + WINDOW], sentences)
         start += sum(map(len, sentences))
     return pieces
 

@@ -159,7 +159,6 @@ class TokenStore:
         folder: the corpus folder.
         split: train or heldout.
         documents, sentences, tokens: their numbers; all 0 for an empty held-out split.
-        sentence_lengths: int64 [S] tokens of each sentence, at least 1.
         document_bounds: int64 [D + 1] in sentences.
         sentence_bounds: int64 [S + 1] in tokens, over all shards of the split.
         fingerprint: digest of the folder's content (both splits).
@@ -176,16 +175,10 @@ class TokenStore:
         self._ids = [shard.ids for shard in shards]
         self._tokenizer: Tokenizer | None = None  # read when it is first used
         self._starts: list[int] = bounds([ids.size for ids in self._ids]).tolist()
-        none = np.zeros(0, dtype=np.int64)
-        self.sentence_lengths: NDArray[np.int64] = np.concatenate(
-            [none, *(shard.sentence_lengths for shard in shards)]
-        )
-        self.document_bounds = bounds(
-            np.concatenate([none, *(shard.document_sentences for shard in shards)])
-        )
-        self.sentence_bounds = bounds(self.sentence_lengths)
+        self.document_bounds = _bounds_over([shard.document_sentences for shard in shards])
+        self.sentence_bounds = _bounds_over([shard.sentence_lengths for shard in shards])
         self.documents = self.document_bounds.size - 1
-        self.sentences = self.sentence_lengths.size
+        self.sentences = self.sentence_bounds.size - 1
         self.tokens = int(self.sentence_bounds[-1])
 
     @classmethod
@@ -346,8 +339,8 @@ class _ShardArrays:
     """A shard: ids [T], sentence_lengths [S] in tokens, document_sentences [D]."""
 
     ids: Ids
-    sentence_lengths: NDArray[np.int64]
-    document_sentences: NDArray[np.int64]
+    sentence_lengths: NDArray[np.integer]
+    document_sentences: NDArray[np.integer]
 
 
 @dataclass(frozen=True)
@@ -363,6 +356,18 @@ class _MappedShard(_ShardArrays):
     options: str
 
 
+def _bounds_over(lengths: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
+    """:func:`~bothways.arrays.bounds` of the rows of all shards, without joining them first."""
+    result = np.zeros(sum(map(len, lengths)) + 1, np.int64)
+    done = 0
+    for own in lengths:
+        part = result[done + 1 : done + 1 + len(own)]
+        np.cumsum(own, out=part)
+        part += result[done]
+        done += len(own)
+    return result
+
+
 def _map_shard(path: Path) -> _MappedShard:
     """Map a shard known to be intact: Arrow does not check the structure itself."""
     mapped = pa.memory_map(str(path)).read_buffer()
@@ -372,8 +377,8 @@ def _map_shard(path: Path) -> _MappedShard:
     ids = sentences.values.to_numpy(zero_copy_only=True)
     return _MappedShard(
         ids=ids,
-        sentence_lengths=np.diff(sentences.offsets.to_numpy()).astype(np.int64),
-        document_sentences=np.diff(documents.offsets.to_numpy()).astype(np.int64),
+        sentence_lengths=np.diff(sentences.offsets.to_numpy()),
+        document_sentences=np.diff(documents.offsets.to_numpy()),
         ids_at=sentences.values.buffers()[1].address - mapped.address,
         vocabulary=file.schema.metadata[_VOCABULARY_KEY].decode(),
         options=file.schema.metadata[_OPTIONS_KEY].decode(),

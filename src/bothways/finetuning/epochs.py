@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from bothways.finetuning.task_files import FinetuningData
 from bothways.model.bert import Bert
 from bothways.prediction.predict import predict_outputs
 from bothways.tasks.examples import TRAIN_TOKENS, TaskBatch, cut_by_tokens, step_batches
-from bothways.tasks.task import Outputs, task_loss
+from bothways.tasks.task import task_loss
 from bothways.training.monitor import Monitor
 from bothways.training.prefetch import run_ahead
 from bothways.training.pruned_embedding import PrunedEmbedding
@@ -66,8 +67,7 @@ class SeedTraining:
         self.pruned: PrunedEmbedding | None = None
         if config.kernels == "fast" and config.optimizer.name == "adam":
             table, ids = model.encoder.embeddings.tokens, data.train.examples.tokens
-            # Padding at the end of a flat batch has id 0.
-            self.pruned = PrunedEmbedding(table, np.append(ids, 0), config.optimizer, self.total)
+            self.pruned = PrunedEmbedding(table, ids, config.optimizer, self.total)
         self.trainer: Trainer[TaskBatch] = Trainer(
             model,
             config.optimizer,
@@ -77,18 +77,18 @@ class SeedTraining:
         )
         self.progress = checkpoint.restore(self.trainer, self.pruned) or Progress()
 
-    def train(self) -> tuple[Progress, Outputs]:
+    def train(self) -> tuple[Progress, Any]:
         """Train the epochs that are not done.
 
         Returns:
-            The dev scores after each epoch, and the outputs on dev after the last.
+            The dev scores after each epoch, and the predictions for dev after the last.
 
         Raises:
             DivergenceError: training diverged; the message names the run.
             DiskError: records or a checkpoint could not be written.
         """
         progress, done = self.progress, self.progress.step
-        outputs = np.zeros((0, self.data.task.outputs), np.float32)
+        predictions: Any = None
         title = f"{self.data.task.name} {self.run_seeds.name}"
         folder, bar = self.run.folder / self.run_seeds.folder, self.run.alone
         with (
@@ -103,12 +103,12 @@ class SeedTraining:
                 end = (epoch + 1) * self.steps_per_epoch
                 self._train_epoch(epoch, monitor)
                 with self.pruned.full_table(end) if self.pruned else contextlib.nullcontext():
-                    outputs = self._measure(epoch, monitor)
+                    predictions = self._measure(epoch, monitor)
                 if epoch + 1 < self.config.epochs and self.checkpoint.due():
                     self._save()
             if self.pruned:
                 self.pruned.restore(self.total)
-        return progress, outputs
+        return progress, predictions
 
     def _train_epoch(self, epoch: int, monitor: Monitor) -> None:
         """Train what is left of one pass over the data, without the record of its last step."""
@@ -143,12 +143,13 @@ class SeedTraining:
                 self._save()
         trainer.check()
 
-    def _measure(self, epoch: int, monitor: Monitor) -> Outputs:
-        """Measure dev, and record the scores with the last statistics of training."""
+    def _measure(self, epoch: int, monitor: Monitor) -> Any:
+        """Measure dev, and record the scores with the last statistics of training; the
+        predictions."""
         dev = self.data.dev
         outputs = predict_outputs(self.model, dev.examples, dtype=self.run.precision.dtype)
-        task = self.data.task.tuned(dev, outputs)
-        measurement = task.measure(dev, task.decode(dev, outputs))
+        predictions = self.data.task.decode(dev, outputs)
+        measurement = self.data.task.tuned(dev, predictions).measure(dev, predictions)
         self.progress.measured.append(measurement)
         scores = {f"dev_{k}": v for k, v in measurement.scores.items()}
         stats = _means(self.progress.recent)
@@ -157,7 +158,7 @@ class SeedTraining:
         shown = ", ".join(f"{k} {v:.4f}" for k, v in measurement.scores.items())
         notes = "".join(f" ({note})" for note in measurement.notes)
         monitor.say(f"{self.run_seeds.name} epoch {epoch + 1}: dev {shown}{notes}")
-        return outputs
+        return predictions
 
     def _save(self) -> None:
         """Save a checkpoint, unless training has diverged."""

@@ -108,9 +108,8 @@ def train_seed(
     _clear_folder(folder, checkpoint, run_seeds)
     start = time.monotonic()
     model = new_model(loaded, config, data.task, run_seeds.head_seed).to(run.device.torch)
-    progress, outputs = SeedTraining(config, model, data, run, run_seeds, checkpoint).train()
-    task = data.task.tuned(data.dev, outputs)
-    predictions = task.decode(data.dev, outputs)
+    progress, predictions = SeedTraining(config, model, data, run, run_seeds, checkpoint).train()
+    task = data.task.tuned(data.dev, predictions)
     measurement = task.measure(data.dev, predictions)
     extra = data.extra
     further = measure_extra_files(extra, extra.files, task, model, folder, dtype=dtype)

@@ -72,10 +72,17 @@ class _FusedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         x_MH, weight_VH, d_logits = ctx.saved_tensors
-        scale = grads[0]  # an fp32 scalar: as a factor it is not rounded to the dtype of the layers
-        dx = (d_logits @ weight_VH).mul_(scale)
-        d_weight = d_logits.t() @ (x_MH * scale)
-        return dx, d_weight, d_logits.sum(0).mul_(scale), None
+        dx = _scaled(d_logits @ weight_VH, grads[0])
+        d_weight = d_logits.t() @ _scaled(x_MH, grads[0])
+        return dx, d_weight, _scaled(d_logits.sum(0), grads[0]), None
+
+
+def _scaled(values: Tensor, scale: Tensor) -> Tensor:
+    """``values`` times an fp32 scalar that is not rounded to their dtype first. A CPU multiplies so
+    by itself; a GPU would round a scalar that it holds."""
+    if values.device.type == "cpu":
+        return values * scale
+    return (values.to(torch.promote_types(values.dtype, scale.dtype)) * scale).to(values.dtype)
 
 
 def _softmax_in_place(

@@ -35,7 +35,7 @@ from bothways.pretraining.start import (
 )
 from bothways.pretraining.utilization import Utilization
 from bothways.training.checkpoint import restore_newest, save_checkpoint
-from bothways.training.device import choose_device, peak_memory_note
+from bothways.training.device import choose_device, peak_memory_note, reset_peak_memory
 from bothways.training.fsdp import whole_model
 from bothways.training.monitor import Monitor, SilentMonitor
 from bothways.training.precision import DTYPES
@@ -121,6 +121,7 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
         ranks=ranks,
         without=SHAPE_OPTIONS if config.start else (),
     )
+    reset_peak_memory(device.torch)  # of the probe that counted the steps
     precision = run.resolved["precision"] if config.precision == "auto" else config.precision
     numerics = {"precision": precision, **numerics}
     return _Pretraining(config, run, store, model, sources, numerics, ranks).finish(device.reason)
@@ -257,8 +258,10 @@ class _Pretraining:
                 self.trainer.check()
                 with window.paused():
                     result = self._evaluate(watch, now, heldout)
-            with window.paused():
-                self._snapshot(watch, now)  # before the checkpoint, so that none can be missed
+            if now in self.config.snapshots:  # before the checkpoint, so that none can be missed
+                self.trainer.check()
+                with window.paused():
+                    self._snapshot(watch, now)
             old = time.monotonic() - saved_at > self.config.checkpoint.minutes * 60
             # Clocks differ between processes, and a signal may have reached only one of them.
             due, stop = self.ranks.any(old and self.ranks.is_rank0, self.stop_requested)

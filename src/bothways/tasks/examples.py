@@ -161,7 +161,7 @@ class Examples:
     def inputs(self, indices: NDArray[np.int64], *, max_positions: int) -> Inputs:
         """The sequences of these items, in this order, as a flat batch."""
         sequences = arrays.ranges(self.items[indices], self.items[indices + 1])
-        lengths = np.diff(self.bounds)[sequences]
+        lengths = self.bounds[sequences + 1] - self.bounds[sequences]
         at = arrays.ranges(self.bounds[sequences], self.bounds[sequences + 1])
         return flat_inputs(
             self.tokens[at], self.segments[at], arrays.bounds(lengths), max_positions=max_positions
@@ -170,7 +170,7 @@ class Examples:
     def batch(self, indices: NDArray[np.int64], *, max_positions: int) -> TaskBatch:
         """These items with the tokens that are read, and their targets if they have any."""
         rows = arrays.ranges(self.rows[indices], self.rows[indices + 1])
-        counts = np.diff(self.rows)[indices]
+        counts = self.rows[indices + 1] - self.rows[indices]
         shift = np.cumsum([0, *self.lengths[indices][:-1]]) - self.bounds[self.items[indices]]
         at = self.read_positions[rows] + np.repeat(shift, counts)
         targets = np.zeros(0)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ class EntitySpan(NamedTuple):
     end: int
 
 
+@lru_cache(4096)
 def parse_tag(tag: str) -> tuple[str, str]:
     """Prefix and type of a tag; a tag without a known prefix is outside."""
     prefix, dash, entity_type = tag.partition("-")
@@ -41,6 +43,7 @@ def parse_tag(tag: str) -> tuple[str, str]:
     return (prefix, entity_type) if prefix in _PREFIXES else (OUTSIDE, "")
 
 
+@lru_cache(4096)
 def standard_tag(tag: str) -> str:
     """The tag in the letters of BIOES; a tag without a known prefix as it is."""
     prefix, entity_type = parse_tag(tag)

@@ -230,12 +230,12 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             )
         return replace(options, spans=own), notes
 
-    def tuned(self, file: EncodedFile[Questions], outputs: Outputs) -> Self:
+    def tuned(self, file: EncodedFile[Questions], predictions: list[RankedAnswers]) -> Self:
         """The same task with the threshold for which F1 is highest."""
         options = self.options.spans
         if not (self.no_answer and options.tune):
             return self
-        threshold = self._best_threshold(file, self.decode(file, outputs))
+        threshold = self._best_threshold(file, predictions)
         return type(self)(replace(self.options, spans=replace(options, threshold=threshold)))
 
     def _best_threshold(

@@ -297,6 +297,8 @@ class TaggingTask(Task[Sentences, Tags]):
         for s, (words, predicted_tags, gold_tags) in enumerate(
             zip(file.rows.words, predictions, gold, strict=True)
         ):
+            if predicted_tags == gold_tags:
+                continue
             expected = self._describe_tags(words, gold_tags, space)
             predicted = self._describe_tags(words, predicted_tags, space)
             if differing := len(set(expected) ^ set(predicted)):

@@ -218,7 +218,7 @@ class Task(ABC, Generic[R, P]):
         """What in a training file does not suit the model, as sentences."""
         return []
 
-    def tuned(self, file: EncodedFile[R], outputs: Outputs) -> Self:  # noqa: ARG002
+    def tuned(self, file: EncodedFile[R], predictions: P) -> Self:  # noqa: ARG002
         """The task with what is tuned on dev after training, such as a threshold."""
         return self
 

@@ -12,6 +12,8 @@ from bothways.errors import InputError, ModelError
 from bothways.tokenization.normalization import word_splitter
 from bothways.tokenization.tokenizer import LONGEST_WORD, Tokenizer
 
+_ENCODED_AT_ONCE = 1 << 14  # words
+
 
 @dataclass(frozen=True)
 class ExtendedVocabulary:
@@ -76,13 +78,16 @@ def choose_words(
         for word, count in counts.items()
         if count >= min_count and len(word) <= LONGEST_WORD and any(map(str.isalpha, word))
     )
-    words = [word for _, word in frequent]
-    encoded = tokenizer.encode_plain(words)
-    chosen = [
-        word
-        for word, ids in zip(words, encoded, strict=True)
-        if len(ids) >= min_pieces or tokenizer.unk_id in ids
-    ]
+    chosen: list[str] = []
+    for start in range(0, len(frequent), _ENCODED_AT_ONCE):
+        words = [word for _, word in frequent[start : start + _ENCODED_AT_ONCE]]
+        chosen += [
+            word
+            for word, ids in zip(words, tokenizer.encode_plain(words), strict=True)
+            if len(ids) >= min_pieces or tokenizer.unk_id in ids
+        ]
+        if len(chosen) >= most:
+            break
     return chosen[:most]
 
 

@@ -99,6 +99,7 @@ def choose_device(wanted: DeviceName) -> Device:
         )
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
+    torch.backends.cudnn.allow_tf32 = False  # fp32 is fp32, in LSTMs too
     name = torch.cuda.get_device_name(device)
     how = "requested" if wanted == "cuda" else "torch sees it"
     return Device(device, name, f"{name}: {how}")
@@ -117,7 +118,8 @@ def find_peak(device: torch.device, dtype: torch.dtype) -> Peak:
 def matrix_rate(dtype: torch.dtype, device: torch.device = CPU) -> float:
     """Floating-point operations per second of a large matrix product, the best of several."""
     size = 2048 if device.type == "cpu" else 8192
-    x, w = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))
+    # Random numbers: a GPU multiplies constants faster, because fewer bits flip.
+    x, w = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     F.linear(x, w)
     best = float("inf")
     for _ in range(8):
@@ -135,8 +137,14 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def reset_peak_memory(device: torch.device) -> None:
+    """Let :func:`peak_memory_note` tell the peak from now on."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def peak_memory_note(device: torch.device) -> str:
-    """Peak GPU memory so far, for the log; empty on a CPU."""
+    """Peak GPU memory since :func:`reset_peak_memory`, for the log; empty on a CPU."""
     if device.type != "cuda":
         return ""
     used = torch.cuda.max_memory_allocated(device) / 2**30

@@ -53,10 +53,13 @@ class PrunedEmbedding:
         self._table, self._options, self._total_steps = table, options, total_steps
         self._full = table.weight
         device = self._full.device
-        used = np.unique(ids)
+        occurs = np.zeros(len(self._full), np.bool_)
+        occurs[ids] = True
+        occurs[0] = True  # padding at the end of a flat batch
+        used = np.flatnonzero(occurs)
         row_of_id = np.zeros(len(self._full), np.int64)
         row_of_id[used] = np.arange(len(used))
-        self._used = torch.from_numpy(used.astype(np.int64)).to(device)
+        self._used = torch.from_numpy(used).to(device)
         self._row_of_id = torch.from_numpy(row_of_id).to(device)
         self._pruned = nn.Parameter(self._full.detach()[self._used])
         self._decayed_steps = 0
