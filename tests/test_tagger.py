@@ -26,7 +26,7 @@ from bothways.errors import InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
-from bothways.prediction.entities import split_words
+from bothways.prediction.entities import split_words, tag_texts
 from bothways.prediction.predict import evaluate_file
 from bothways.tasks.conll import read_sentences
 from bothways.tasks.schemes import entity_spans, write_tags
@@ -155,6 +155,22 @@ def test_predicting_a_file_from_the_command_line(
     assert out.read_text() == "w1 O O\nw50 B-Q I-X\n"
     assert cli.main(["predict", model, "w1 w50 w62"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split("\t")[1:4] == ["X", "3", "10"]
+
+
+def test_texts_tagged_together_are_tagged_as_alone(trained: Path) -> None:
+    model = load(trained / "run/seed-0/model")
+    texts = ["w1, W50  w62. w3", " \u200b ", "", "w50 w62", "w1 w50 w62 " * 30]
+    together = tag_texts(model.loaded, texts)
+    assert [found is None for found in together] == [False, True, True, False, False]
+    for text, found in zip(texts, together, strict=True):
+        if found is not None:
+            alone = model.tag(text)
+            assert (found.text, found.words, found.tags) == (text, alone.words, alone.tags)
+            assert [e.text for e in found.entities] == [e.text for e in alone.entities]
+            assert found.probabilities == pytest.approx(alone.probabilities, abs=1e-5)
+    assert tag_texts(model.loaded, ["", " "]) == [None, None]
+    with pytest.raises(InputError, match="no word to tag"):
+        model.tag(" ")
 
 
 def test_entities_of_a_text_with_their_characters(

@@ -5,8 +5,16 @@ rich is imported by the functions, because `bothways finetune --help` imports th
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Callable, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+ShowProgress = Callable[[int, int], None]
+"""Called with the number of items done, and of all."""
+
+_LINE_EVERY = 60.0  # seconds
 
 
 def line_printer() -> Callable[[str], None]:
@@ -14,6 +22,42 @@ def line_printer() -> Callable[[str], None]:
     from rich.console import Console
 
     return Console(markup=False, emoji=False, highlight=False, soft_wrap=True).print
+
+
+@contextlib.contextmanager
+def progress_of(what: str) -> Iterator[ShowProgress]:
+    """Show on stderr how far long work is: a bar on a terminal, elsewhere a line a minute."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        return
+    start = last = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _LINE_EVERY and 0 < done < total:
+            last = now
+            minutes = (now - start) / done * (total - done) / 60
+            print(
+                f"{what}: {done:,} of {total:,}, {minutes:,.0f} minutes left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    yield show
 
 
 def table_text(

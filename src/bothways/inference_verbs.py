@@ -24,6 +24,7 @@ from bothways.config import (
     PredictConfig,
     ScoreConfig,
 )
+from bothways.console import progress_of
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.files import write_text
 from bothways.finetuning.submission import submission_rows
@@ -33,7 +34,7 @@ from bothways.prediction.embeddings import (
     embed_texts,
     write_vectors,
 )
-from bothways.prediction.entities import has_words
+from bothways.prediction.entities import tag_texts
 from bothways.prediction.predict import (
     Prediction,
     encode_file,
@@ -46,6 +47,7 @@ from bothways.pretraining.evaluation import evaluate_pretraining
 from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
+from bothways.tasks.examples import CHUNK
 from bothways.tasks.kinds import task_of
 from bothways.tasks.schemes import OUTSIDE
 from bothways.text_files import read_texts, refuse_records
@@ -119,7 +121,9 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
     for note in split.notes:
         _note(note)
     dtype = _file_dtype(loaded, config.precision)
-    predictions = task.decode(split, outputs_of(loaded, task, split.examples, dtype=dtype))
+    with progress_of("predicting") as progress:
+        outputs = outputs_of(loaded, task, split.examples, dtype=dtype, progress=progress)
+    predictions = task.decode(split, outputs)
     if config.out is not None and not config.submission:
         write_predictions(Path(config.out), task, split, predictions)
     else:
@@ -136,10 +140,11 @@ def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
     """Tab-separated, with a header: the entities of each text, or its words if the tags do not mark
     entities."""
     lines = ["text\ttype\tstart\tend\tprobability\tcharacters"]
-    for number, text in enumerate(texts):
-        if not has_words(model.loaded, text):  # a blank line
+    blocks = (texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK))
+    found = (tagged for block in blocks for tagged in tag_texts(model.loaded, block))
+    for number, tagged in enumerate(found):
+        if tagged is None:  # a blank line
             continue
-        tagged = model.tag(text)
         rows = [(e.type, e.start, e.end, e.probability, e.text) for e in tagged.entities]
         if set(tagged.tags) - {OUTSIDE} and not rows:
             words = zip(tagged.tags, tagged.spans, tagged.probabilities, tagged.words, strict=True)
@@ -207,16 +212,18 @@ def embed(config: EmbedConfig) -> str:
         texts = tuple(text for _, text in lines)
     if not texts:
         raise InputError("no text to embed; the file is empty.", path=config.file)
-    embeddings = embed_texts(
-        model.loaded,
-        texts,
-        layers=config.layers,
-        combine=config.combine,
-        pooling=None if config.pooling == "auto" else config.pooling,
-        normalize=config.normalize,
-        length=config.length,
-        long=config.long,
-    )
+    with progress_of("embedding") as progress:
+        embeddings = embed_texts(
+            model.loaded,
+            texts,
+            layers=config.layers,
+            combine=config.combine,
+            pooling=None if config.pooling == "auto" else config.pooling,
+            normalize=config.normalize,
+            length=config.length,
+            long=config.long,
+            progress=progress,
+        )
     write_vectors(Path(config.out), texts, embeddings)
     if left_out := model.loaded.about.get("modules_left_out"):
         _note(
@@ -247,7 +254,10 @@ def evaluate(config: EvaluateConfig) -> list[str]:
         return [evaluate_pretraining(model.loaded, config.file)]
     columns = None if config.task is None else task_recipe(config.task).task
     dtype = _file_dtype(model.loaded, config.precision)
-    evaluation = evaluate_file(model.loaded, config.file, options=columns, dtype=dtype)
+    with progress_of("predicting") as progress:
+        evaluation = evaluate_file(
+            model.loaded, config.file, options=columns, dtype=dtype, progress=progress
+        )
     for note in evaluation.notes:
         _note(note)
     return [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]

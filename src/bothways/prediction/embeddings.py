@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bothways.console import ShowProgress
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_bytes, write_text
 from bothways.model.batch import Inputs
@@ -84,12 +85,17 @@ class _Windows:
     Attributes:
         examples: one item per window. Its rows are [CLS], the pieces that have their best context
             in this window, and [SEP] if it is the text's last window.
-        encodings: one per text, cut to the length limit if texts are not read in windows.
+        encodings: one per text, cut to the length limit if texts are not read in windows; empty
+            unless each token has its own vector, because they take ten times the room of the ids.
+        sizes: int64 [N]; tokens of each text, those that are cut not counted.
+        cut: how many texts are cut.
         counts: int64 [N]; how many windows each text has.
     """
 
     examples: Examples
     encodings: list[Encoding]
+    sizes: NDArray[np.int64]
+    cut: int
     counts: NDArray[np.int64]
 
     @cached_property
@@ -100,7 +106,7 @@ class _Windows:
     @cached_property
     def is_last(self) -> NDArray[np.bool_]:
         """bool [windows]; the last window of its text."""
-        return np.diff(self.examples.owners, append=len(self.encodings)) > 0
+        return np.diff(self.examples.owners, append=len(self.counts)) > 0
 
     @cached_property
     def piece_bounds(self) -> NDArray[np.int64]:
@@ -120,6 +126,7 @@ def embed_texts(
     normalize: bool | None = None,
     length: int | None = None,
     long: Long = "windows",
+    progress: ShowProgress | None = None,
 ) -> TextVectors:
     """Embed texts or their tokens.
 
@@ -136,6 +143,7 @@ def embed_texts(
         long: what to do with longer texts: cut them, or read them in windows that overlap by half
             and take each token from the window with the most context around it. ``cls`` is then the
             mean of all windows' [CLS]; ``mean`` includes only the first window's.
+        progress: called with the windows done and in all.
 
     Raises:
         ConfigError: a layer that the encoder does not have, ``cls`` for a left-to-right model, or
@@ -156,18 +164,17 @@ def embed_texts(
     length = model.config.positions if length is None else length
     check_length(model, length)
     check_room(length, pair=False)
-    windows = _encode_windows(loaded.tokenizer, texts, length, long)
-    vectors = _embed_windows(model, windows, chosen, combine, pooling)
+    windows = _encode_windows(loaded.tokenizer, texts, length, long, keep=pooling == "tokens")
+    vectors = _embed_windows(model, windows, chosen, combine, pooling, progress)
     if normalize is None:  # a folder of sentence-transformers speaks of a text's vector
         normalize = bool(loaded.about.get("normalize")) and pooling != "tokens"
     if normalize:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-    cut = sum(encoding.cut > 0 for encoding in windows.encodings)
     several = int((windows.counts > 1).sum())
     if pooling != "tokens":
-        return TextVectors(vectors, (), cut, several)
+        return TextVectors(vectors, (), windows.cut, several)
     by_text = _split_by_text(loaded.tokenizer, windows.encodings, vectors)
-    return TextVectors(None, by_text, cut, several)
+    return TextVectors(None, by_text, windows.cut, several)
 
 
 def _own_pooling(loaded: LoadedModel) -> Pooling:
@@ -199,17 +206,21 @@ def _layer_numbers(layers: Sequence[int], count: int) -> list[int]:
 
 
 def _encode_windows(
-    tokenizer: Tokenizer, texts: Sequence[str], length: int, long: Long
+    tokenizer: Tokenizer, texts: Sequence[str], length: int, long: Long, *, keep: bool
 ) -> _Windows:
-    encodings: list[Encoding] = []
+    """Texts as token sequences; ``keep`` their encodings."""
     limit = length if long == "cut" else None
-    for start in range(0, len(texts), CHUNK):
-        encodings += tokenizer.encode_batch(texts[start : start + CHUNK], max_length=limit)
+    chunks = (texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK))
+    encodings = (e for chunk in chunks for e in tokenizer.encode_batch(chunk, max_length=limit))
     sequences = SequenceBuilder(tokenizer)
     read_positions = [np.zeros(0, np.int64)]
-    counts = np.zeros(len(texts), np.int64)
-    room = length - 2
+    sizes, counts = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
+    kept, cut, room = [], 0, length - 2
     for n, encoding in enumerate(encodings):
+        if keep:
+            kept.append(encoding)
+        sizes[n] = len(encoding.tokens)
+        cut += encoding.cut > 0
         pieces = encoding.tokens[1:-1]
         windows = cut_windows(len(pieces), room, max(1, room // 2))
         best = best_window(windows, len(pieces))
@@ -224,18 +235,24 @@ def _encode_windows(
         read_positions=np.concatenate(read_positions),
         owners=np.repeat(np.arange(len(texts)), counts),
     )
-    return _Windows(examples, encodings, counts)
+    return _Windows(examples, kept, sizes, cut, counts)
 
 
 @torch.inference_mode()
 def _embed_windows(
-    model: Bert, windows: _Windows, layers: list[int], combine: Combine, pooling: Pooling
+    model: Bert,
+    windows: _Windows,
+    layers: list[int],
+    combine: Combine,
+    pooling: Pooling,
+    progress: ShowProgress | None,
 ) -> Vector:
     """float32 [N, D]; or for ``tokens`` one row per piece of all texts."""
     examples = windows.examples
-    count = windows.piece_bounds[-1] if pooling == "tokens" else len(windows.encodings)
+    count = windows.piece_bounds[-1] if pooling == "tokens" else len(windows.counts)
     width = model.config.hidden * (len(layers) if combine == "concat" else 1)
     vectors = np.zeros((count, width), np.float32)
+    done = 0
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
         batch = examples.batch(indices, max_positions=model.config.positions).to(model.device)
         states_RD = _layer_states(model, batch.inputs, layers, combine)[batch.read_positions].cpu()
@@ -250,8 +267,11 @@ def _embed_windows(
                 vectors[text] += window_states[0].numpy() / windows.counts[text]
             else:
                 averaged = window_states if windows.is_first[w] else window_states[1:]
-                share = np.float32(len(averaged) / len(windows.encodings[text].tokens))
+                share = np.float32(len(averaged) / windows.sizes[text])
                 vectors[text] += averaged.mean(0).numpy() * share
+        done += len(indices)
+        if progress is not None:
+            progress(done, len(examples))
     return vectors
 
 

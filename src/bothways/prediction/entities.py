@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.errors import InputError, ModelError
@@ -80,17 +81,40 @@ def tag_text(
 ) -> Tagged:
     """Tag a text, or a sentence that is already split into words.
 
+    Arguments and errors as for :func:`tag_texts`.
+
+    Raises:
+        InputError: a text without words.
+    """
+    (tagged,) = tag_texts(loaded, [text], length=length, dtype=dtype)
+    if tagged is None:
+        raise InputError("the text has no word to tag.")
+    return tagged
+
+
+def tag_texts(
+    loaded: LoadedModel,
+    texts: Sequence[str | Sequence[str]],
+    *,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> list[Tagged | None]:
+    """Tag texts, or sentences that are already split into words, each by itself.
+
     Text longer than ``length`` is read in several windows.
 
     Args:
         loaded: a model folder with a head for tags.
-        text: running text, or words.
+        texts: running text, or words.
         length: of a window in tokens; that of fine-tuning, or the encoder's, if not given.
         dtype: arithmetic of the layers.
 
+    Returns:
+        None for a text without words: white space and invisible characters are none.
+
     Raises:
         ModelError: the model has another head or none.
-        InputError: a text without words, or something that is not a text.
+        InputError: something that is not a text.
         LengthError: ``length`` is beyond the encoder's positions.
     """
     task = task_of(loaded)
@@ -99,34 +123,56 @@ def tag_text(
             f"this model's task is of the kind {task.options.kind!r}; tags need a folder that was "
             "fine-tuned with --task.kind tagging."
         )
-    whole, spans = _words(loaded.tokenizer, text, spaces=task.options.tagging.spaces)
-    words = [whole[start:end] for start, end in spans]
-    if not words:
-        raise InputError("the text has no word to tag.")
-    sentences = Sentences(Path("text"), [words], [[0] * len(words)], documents=[0])
-    encoded = task.encode(loaded.tokenizer, sentences, length=choose_length(loaded, length))
-    outputs = outputs_of(loaded, task, encoded.examples, dtype=dtype)
-    (tags,) = task.decode(encoded, outputs)
+    length = choose_length(loaded, length)
+    split = [_split(loaded.tokenizer, t, spaces=task.options.tagging.spaces) for t in texts]
+    words = [[whole[start:end] for start, end in spans] for whole, spans in split]
+    found: list[Tagged | None] = [None] * len(texts)
+    if not (numbers := [n for n, own in enumerate(words) if own]):
+        return found
+    sentences = Sentences(
+        Path("text"),
+        [words[n] for n in numbers],
+        [[0] * len(words[n]) for n in numbers],
+        documents=numbers,
+    )
+    file = task.encode(loaded.tokenizer, sentences, length=length)
+    outputs = outputs_of(loaded, task, file.examples, dtype=dtype)
     row_probabilities = softmax(outputs.astype(np.float64), axis=-1).max(-1)
-    rows = encoded_sentences(encoded).sentences[0].row_of_words(len(words))
-    probabilities = tuple(row_probabilities[rows].tolist())
+    encoded = encoded_sentences(file)
+    for s, (n, tags) in enumerate(zip(numbers, task.decode(file, outputs), strict=True)):
+        rows = encoded.rows[s] + encoded.sentences[s].row_of_words(len(words[n]))
+        marks_entities = task.learned_scheme != "none"
+        found[n] = _tagged(*split[n], words[n], tags, row_probabilities[rows], marks_entities)
+    return found
+
+
+def _tagged(
+    whole: str,
+    spans: Sequence[tuple[int, int]],
+    words: Sequence[str],
+    tags: Sequence[str],
+    probabilities: NDArray[np.float64],
+    marks_entities: bool,
+) -> Tagged:
+    """A text with its tags, and the entities if they mark some."""
     entities = []
-    for entity_type, first, last in entity_spans(tags) if task.learned_scheme != "none" else []:
+    for entity_type, first, last in entity_spans(tags) if marks_entities else []:
         start, end = spans[first][0], spans[last - 1][1]
-        probability = min(probabilities[first:last])
+        probability = float(probabilities[first:last].min())
         entities.append(
             Entity(entity_type, start, end, whole[start:end], (first, last), probability)
         )
-    return Tagged(whole, tuple(words), tuple(spans), tuple(tags), probabilities, tuple(entities))
+    return Tagged(
+        whole,
+        tuple(words),
+        tuple(spans),
+        tuple(tags),
+        tuple(probabilities.tolist()),
+        tuple(entities),
+    )
 
 
-def has_words(loaded: LoadedModel, text: str) -> bool:
-    """Whether a tagger finds a word in a text; white space and invisible characters are none."""
-    spaces = task_of(loaded).options.tagging.spaces
-    return bool(text.strip() and _words(loaded.tokenizer, text, spaces=spaces)[1])
-
-
-def _words(
+def _split(
     tokenizer: Tokenizer, text: str | Sequence[str], *, spaces: bool
 ) -> tuple[str, list[tuple[int, int]]]:
     """The whole text, and the first and last (exclusive) character of each of its words."""
@@ -136,6 +182,8 @@ def _words(
         starts = [0, *accumulate(len(word) + len(separator) for word in text)]
         ends = [start + len(word) for start, word in zip(starts, text, strict=False)]
         return separator.join(text), list(zip(starts, ends, strict=False))
+    if not text.strip():
+        return text, []
     if not spaces:
         return text, [(i, i + 1) for i in range(len(text))]
     return text, split_words(tokenizer, text)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.config import TaskOptions
+from bothways.console import ShowProgress
 from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
 from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel
@@ -186,7 +187,12 @@ def answer_question(
 
 
 def outputs_of(
-    loaded: LoadedModel, task: Task[Any, Any], examples: Examples, *, dtype: torch.dtype
+    loaded: LoadedModel,
+    task: Task[Any, Any],
+    examples: Examples,
+    *,
+    dtype: torch.dtype,
+    progress: ShowProgress | None = None,
 ) -> Outputs:
     """Outputs of a model folder's task head, or those of an ensemble, averaged.
 
@@ -195,6 +201,7 @@ def outputs_of(
         task: of the folder, or of :func:`task_for_file`; its loss decides what is averaged.
         examples: encoded for that task.
         dtype: arithmetic of the layers.
+        progress: called with the sequences done and in all, for an ensemble those of all models.
 
     Returns:
         float32 [R, C], as :func:`predict_outputs`, but classes in the order of the task's labels.
@@ -203,10 +210,14 @@ def outputs_of(
         ModelError: an output is not finite, or a folder of the ensemble cannot be loaded.
     """
     if isinstance(loaded, Ensemble):
-        of_models = [predict_outputs(model, examples, dtype=dtype) for model in loaded.models()]
+        size = 1 + len(loaded.others)
+        of_models = [
+            predict_outputs(model, examples, dtype=dtype, progress=_part(progress, n, size))
+            for n, model in enumerate(loaded.models())
+        ]
         outputs = combine(task.loss, of_models, examples)
     else:
-        outputs = predict_outputs(loaded.model, examples, dtype=dtype)
+        outputs = predict_outputs(loaded.model, examples, dtype=dtype, progress=progress)
     if task.loss != "class":
         return outputs
     labels = task.options.labels
@@ -214,8 +225,23 @@ def outputs_of(
     return outputs if by_output == labels else outputs[:, [by_output.index(n) for n in labels]]
 
 
-def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> Outputs:
+def _part(progress: ShowProgress | None, number: int, count: int) -> ShowProgress | None:
+    """The progress of part ``number`` of ``count`` equal ones, from 0, as that of the whole."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(number * total + done, count * total)
+
+
+def predict_outputs(
+    model: Bert, examples: Examples, *, dtype: torch.dtype, progress: ShowProgress | None = None
+) -> Outputs:
     """Outputs of the task head, dropout off, in the order of the examples.
+
+    Args:
+        model: with a task head.
+        examples: encoded for it.
+        dtype: arithmetic of the layers.
+        progress: called with the items done and in all.
 
     Returns:
         float32 [R, C], before any softmax.
@@ -226,6 +252,7 @@ def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> O
     was_training = model.training
     model.eval()
     outputs = np.zeros((len(examples.read_positions), model.task_outputs), dtype=np.float32)
+    done = 0
     with torch.inference_mode():
         for indices in length_batches(examples.lengths, PREDICT_TOKENS):
             batch = examples.batch(indices, max_positions=model.config.positions)
@@ -233,6 +260,9 @@ def predict_outputs(model: Bert, examples: Examples, *, dtype: torch.dtype) -> O
             by_item = np.split(batch_outputs, batch.bounds[1:-1])
             for n, rows in zip(indices, by_item, strict=True):
                 outputs[examples.rows[n] : examples.rows[n + 1]] = rows
+            done += len(indices)
+            if progress is not None:
+                progress(done, len(examples))
     model.train(was_training)
     if not np.isfinite(outputs).all():
         row = int(np.flatnonzero(~np.isfinite(outputs).all(-1))[0])
@@ -330,6 +360,7 @@ def evaluate_file(
     options: TaskOptions | None = None,
     length: int | None = None,
     dtype: torch.dtype = torch.float32,
+    progress: ShowProgress | None = None,
 ) -> Measurement:
     """Measure a fine-tuned model on a labelled file.
 
@@ -339,12 +370,13 @@ def evaluate_file(
         options: columns and metrics; those the model was fine-tuned with, if not given.
         length: as for :func:`predict_texts`.
         dtype: arithmetic of the layers.
+        progress: as for :func:`outputs_of`.
 
     Raises:
         ModelError, InputError: see :func:`encode_file`.
     """
     task, file = encode_file(loaded, path, labelled=True, options=options, length=length)
-    outputs = outputs_of(loaded, task, file.examples, dtype=dtype)
+    outputs = outputs_of(loaded, task, file.examples, dtype=dtype, progress=progress)
     measured = task.measure(file, task.decode(file, outputs))
     return replace(measured, notes=(*measured.notes, *file.notes))
 
