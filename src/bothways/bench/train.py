@@ -159,7 +159,7 @@ def _time(
     On a GPU the mean of several steps, because the host prepares the next step meanwhile.
     """
     each = 1 if device.type == "cpu" else _STEPS
-    runners = {}
+    runners: dict[str, Callable[[], None]] = {}
     for name in options.contenders:
         start = time.perf_counter()
         try:

@@ -91,7 +91,7 @@ def create_instances(
         tables.append(_table(context, candidates.select(on_chain)))
     table = np.concatenate(tables)
     if options.kind in ("full", "single"):
-        return Instances(table[:, 0:2], None, None)
+        return Instances(table[:, 0:2].copy(), None, None)  # without the columns of a second text
     return Instances(table[:, 0:2], table[:, 2:4], table[:, 4] == 1)
 
 
