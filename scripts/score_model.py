@@ -96,7 +96,8 @@ def _add(
 ) -> bool:
     """Train the seeds of a start that its runs lack, and add them; whether there were any."""
     recipe = _recipe(task, options)
-    setting = {**recipe.setting, "dropout": recipe.dropout, "length": recipe.length}
+    settings = recipe.for_width(loaded.model.config.hidden).setting
+    setting = {**settings, "dropout": recipe.dropout, "length": recipe.length}
     entry = runs.setdefault(start, {"setting": setting, "seeds": []})
     if entry["setting"] != setting:
         raise SystemExit(f"{task}, {start}: was measured with {entry['setting']}, not {setting}")

@@ -284,6 +284,27 @@ def test_decomposed_text_is_pointed_out(tmp_path: Path) -> None:
         assert any("decomposed (Unicode NFD)" in note for note in notes) == noted
 
 
+@pytest.mark.parametrize(("hidden", "rate"), [(128, 3e-4), (383, 3e-4), (384, 2e-5), (768, 2e-5)])
+def test_without_a_rate_the_width_decides(hidden: int, rate: float) -> None:
+    assert FinetuneConfig().for_width(hidden).optimizer.lr == rate
+    own = FinetuneConfig(optimizer=OptimizerOptions(lr=1e-5))
+    assert own.for_width(hidden) is own
+
+
+def test_the_rate_by_width_is_told_and_recorded(
+    config: FinetuneConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = dataclasses.replace(config.optimizer, lr=0.0)
+    finetune(dataclasses.replace(config, optimizer=chosen))
+    assert "learning rate 0.0003, by the encoder's width" in capsys.readouterr().out
+    # The same as if it had been given.
+    given = dataclasses.replace(config.optimizer, lr=3e-4)
+    finetune(dataclasses.replace(config, optimizer=given))
+    shown = capsys.readouterr().out
+    assert "seed 0: finished before, kept" in shown
+    assert "by the encoder's width" not in shown
+
+
 @pytest.mark.parametrize(
     ("rate", "search", "said"),
     [

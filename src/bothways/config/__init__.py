@@ -31,6 +31,7 @@ from bothways.config.fields import (
     to_dict_value,
 )
 from bothways.config.finetuning import (
+    NARROW,
     OPTIONS_OF_KINDS,
     SEARCHED,
     FinetuneConfig,
@@ -75,6 +76,7 @@ from bothways.config.vocabulary import ExtendConfig, LearningOptions, Vocabulary
 
 __all__ = [
     "LAYER_CHOICES",
+    "NARROW",
     "OPTIONS_OF_KINDS",
     "SEARCHED",
     "SIZES",

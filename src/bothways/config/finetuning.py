@@ -138,6 +138,9 @@ class TaskOptions:
             raise ConfigError(f"task.text_b is given, but kind {self.kind} has no second column.")
 
 
+# Narrow encoders learn little at the paper's rates (EXPERIMENTS.md, section 9).
+NARROW = 384
+NARROW_RATE, WIDE_RATE = 3e-4, 2e-5
 PAPER_GRID = {"lr": (5e-5, 3e-5, 2e-5), "batch": (16, 32), "epochs": (2, 3, 4)}
 """Devlin et al. 2019, Appendix A.3."""
 
@@ -246,7 +249,7 @@ class FinetuneConfig:
     longer text of a pair first, and their number is reported. Passages of spans, and with
     --task.long windows any text, are read in windows instead."""
     optimizer: OptimizerOptions = field(
-        default_factory=lambda: OptimizerOptions(lr=2e-5, warmup=0.1, bias_correction=True)
+        default_factory=lambda: OptimizerOptions(lr=0.0, warmup=0.1, bias_correction=True)
     )
     """Optimizer and learning rate schedule."""
     dropout: float | None = None
@@ -305,6 +308,13 @@ class FinetuneConfig:
             raise ConfigError(f"dropout is {self.dropout}; it must be in [0, 1).")
         require("lstm", self.lstm, 0)
         require("checkpoint_minutes", self.checkpoint_minutes, 0)
+
+    def for_width(self, hidden: int) -> FinetuneConfig:
+        """The config with a learning rate for an encoder of this hidden size, if it has none."""
+        if self.optimizer.lr:
+            return self
+        rate = NARROW_RATE if hidden < NARROW else WIDE_RATE
+        return replace(self, optimizer=replace(self.optimizer, lr=rate))
 
     @property
     def seeds_of_runs(self) -> tuple[RunSeeds, ...]:
@@ -374,7 +384,8 @@ class GlueConfig:
     batch: int | None = None
     """Batch size in examples. Default: the task's declaration, else 32."""
     lr: float | None = None
-    """Peak learning rate. Default: the task's declaration, else 2e-5."""
+    """Peak learning rate. Default: the task's declaration, else by the encoder's width, see
+    optimizer.lr of finetune."""
     length: int | None = None
     """Maximum sequence length in tokens. Default: the task's declaration, else 128."""
     dropout: float | None = None

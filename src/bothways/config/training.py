@@ -17,7 +17,8 @@ class OptimizerOptions:
     """adam: the paper's optimizer. lamb: scales each matrix's update by its norm, for batches of
     thousands (You et al. 2020)."""
     lr: float = 1e-4
-    """Peak learning rate."""
+    """Peak learning rate. In fine-tuning 0 is 2e-5, one of the paper's rates, or 3e-4 for encoders
+    with a hidden size below 384."""
     warmup: float = 0.01
     """Fraction of all steps spent in linear warm-up, from 1/n of the peak to the peak in n steps.
     The rate then drops to (1 - warmup) times the peak and decays linearly to 0, as in the original

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bothways.config import SEARCHED, FinetuneConfig, ModelConfig, RunSeeds, digest
+from bothways.config import NARROW, SEARCHED, FinetuneConfig, ModelConfig, RunSeeds, digest
 from bothways.console import line_printer
 from bothways.errors import ConfigError
 from bothways.finetuning.extra_files import EXTRA_INPUTS, training_digests
@@ -41,8 +41,7 @@ from bothways.training.device import choose_device
 from bothways.training.precision import ChosenPrecision, choose_precision
 from bothways.training.runtime import set_threads, threads_phrase
 
-# Narrower encoders learn little at learning rates below _LOW_RATE (EXPERIMENTS.md, section 9).
-_NARROW, _LOW_RATE = 384, 1e-4
+_LOW_RATE = 1e-4  # for encoders narrower than NARROW
 
 
 def finetune(config: FinetuneConfig) -> FinetuneResult:
@@ -80,11 +79,14 @@ def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedRun:
     check_required(config)
     say = line_printer()
     loaded = load_model(config.model)
+    given, config = config, config.for_width(loaded.model.config.hidden)
     data = load_data(config, loaded)
     keep_head = keeps_head(loaded, config, data.task)
     run = _open_run(config, loaded, keep_head, say)
     for line in _announcement(config, loaded, data, run, keep_head):
         say(line)
+    if config is not given and not config.search.values["lr"]:
+        say(f"learning rate {config.optimizer.lr:g}, by the encoder's width (optimizer.lr: 0)")
     if not config.search.enabled:
         return _prepare_setting(config, loaded, data, run, runner, say)
     settings = {}
@@ -257,7 +259,7 @@ def advice(config: FinetuneConfig, shape: ModelConfig) -> Iterator[str]:
     if config.dropout is None and not shape.dropout and not shape.attention_dropout:
         yield "the model folder has no dropout, so none is used; the paper's is --dropout 0.1"
     rate = max(config.search.values["lr"], default=config.optimizer.lr)
-    if shape.hidden < _NARROW and rate < _LOW_RATE:
+    if shape.hidden < NARROW and rate < _LOW_RATE:
         yield (
             f"the learning rate, {rate:g}, suits encoders as wide as the paper's; one of hidden "
             f"size {shape.hidden} usually needs 1e-4 to 3e-4"

@@ -189,8 +189,8 @@ def _all_seeds(result: FinetuneResult) -> list[SeedResult]:
 
 
 def _with_chosen_setting(recipe: FinetuneConfig, result: FinetuneResult) -> FinetuneConfig:
-    """The recipe with the setting that a search chose, if there was one."""
-    chosen = result.setting if result.search is not None else recipe.setting
+    """The recipe with the setting of the result, which a search may have chosen."""
+    chosen = result.setting
     return dataclasses.replace(
         recipe,
         batch=chosen["batch"],
