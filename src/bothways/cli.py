@@ -11,7 +11,7 @@ import dataclasses
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from bothways import config as configs
 from bothways import options
+from bothways.console import print_note, print_report, progress_of, progress_of_stages
 from bothways.errors import BothwaysError, InputError, OtherProcessError
 from bothways.options import UsageError
 
@@ -244,18 +245,18 @@ def _print_nothing(_: object) -> int:
 def _learn_vocabulary(config: configs.VocabularyConfig) -> int:
     from bothways.tokenization.build import build_vocabulary
 
-    with _stages() as progress:
+    with progress_of_stages() as progress:
         report = build_vocabulary(config, progress=progress)
-    return _print_table(report)
+    return _print_report(report)
 
 
 def _build_corpus(config: configs.CorpusConfig) -> int:
     from bothways.corpus.build import build_corpus
     from bothways.corpus.report import short_report
 
-    with _progress("encoding") as progress:
-        report = build_corpus(config, progress=progress, say=_note)
-    return _print_table(short_report(report))
+    with progress_of("encoding", in_bytes=True) as progress:
+        report = build_corpus(config, progress=progress, say=print_note)
+    return _print_report(short_report(report))
 
 
 def _show_tasks(config: configs.TasksConfig) -> int:
@@ -298,40 +299,9 @@ def _print_texts(lines: Iterable[Text]) -> int:
     return 0
 
 
-def _print_table(report: Mapping[str, Any]) -> int:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_header=False)
-    for name, value in _rows(report):
-        table.add_row(Text(name), Text(value))
-    Console().print(table)
+def _print_report(report: Mapping[str, Any]) -> int:
+    print_report(report)
     return 0
-
-
-def _rows(report: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, str]]:
-    """The rows of a table as name and value; a mapping inside a group becomes one row."""
-    for name, value in report.items():
-        label = f"{group}{name}".replace("_", " ")
-        if isinstance(value, Mapping) and not group:
-            yield from _rows(value, f"{name} ")
-        elif isinstance(value, Mapping) and value:
-            yield label, ", ".join(f"{key} {_figure(item)}" for key, item in value.items())
-        elif value is not None and value != {}:
-            yield label, _figure(value)
-
-
-def _figure(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    if isinstance(value, list | tuple):
-        return " ".join(map(str, value))
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
-
-
-def _note(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr)
 
 
 def _with_texts(config: Any) -> Any:
@@ -347,45 +317,6 @@ def _with_texts(config: Any) -> Any:
     if not lines:
         raise InputError("no text given: standard input is empty.")
     return dataclasses.replace(config, texts=tuple(lines))
-
-
-@contextlib.contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr, if that is a terminal; call it with the bytes done and in total."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-@contextlib.contextmanager
-def _stages() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar per stage of the work; call it with a stage's name, items done and total."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    console = Console(stderr=True)
-    text = TextColumn("{task.description}")
-    columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    tasks: dict[str, Any] = {}
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-
-        def update(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage)
-            bar.update(tasks[stage], completed=done, total=total)
-
-        yield update
 
 
 # -------------------------------------------------------------------------------------------- verbs
@@ -407,7 +338,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
             "extend": Verb(
                 "add words to a vocabulary, and embeddings to its model",
                 configs.ExtendConfig,
-                Call("extend", "extend", _print_table),
+                Call("extend", "extend", _print_report),
             ),
         },
     ),

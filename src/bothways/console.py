@@ -9,7 +9,8 @@ import contextlib
 import io
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 ShowProgress = Callable[[int, int], None]
 """Called with the number of items done, and of all."""
@@ -24,12 +25,18 @@ def line_printer() -> Callable[[str], None]:
     return Console(markup=False, emoji=False, highlight=False, soft_wrap=True).print
 
 
+def print_note(text: str) -> None:
+    """Print a remark on the result to stderr, so that it does not end up in piped output."""
+    print(f"note: {text}", file=sys.stderr)
+
+
 @contextlib.contextmanager
-def progress_of(what: str) -> Iterator[ShowProgress]:
+def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
     """Show on stderr how far long work is: a bar on a terminal, elsewhere a line a minute."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
+        DownloadColumn,
         MofNCompleteColumn,
         Progress,
         TextColumn,
@@ -38,7 +45,8 @@ def progress_of(what: str) -> Iterator[ShowProgress]:
 
     console = Console(stderr=True)
     if console.is_terminal:
-        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        done_of_all = DownloadColumn() if in_bytes else MofNCompleteColumn()
+        columns = (TextColumn(what), BarColumn(), done_of_all, TimeRemainingColumn())
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
@@ -51,13 +59,37 @@ def progress_of(what: str) -> Iterator[ShowProgress]:
         if now - last >= _LINE_EVERY and 0 < done < total:
             last = now
             minutes = (now - start) / done * (total - done) / 60
-            print(
-                f"{what}: {done:,} of {total:,}, {minutes:,.0f} minutes left",
-                file=sys.stderr,
-                flush=True,
-            )
+            count = f"{done / total:.0%}" if in_bytes else f"{done:,} of {total:,}"
+            print(f"{what}: {count}, {minutes:,.0f} minutes left", file=sys.stderr, flush=True)
 
     yield show
+
+
+@contextlib.contextmanager
+def progress_of_stages() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar per stage of the work on stderr, if that is a terminal; call it with a stage's
+    name, items done and total."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    console = Console(stderr=True)
+    text = TextColumn("{task.description}")
+    columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    tasks: dict[str, Any] = {}
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+
+        def update(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage)
+            bar.update(tasks[stage], completed=done, total=total)
+
+        yield update
 
 
 def table_text(
@@ -92,3 +124,35 @@ def table_text(
     text = io.StringIO()
     Console(file=text, width=width, markup=False, emoji=False, highlight=False).print(table)
     return text.getvalue().rstrip("\n")
+
+
+def print_report(report: Mapping[str, Any]) -> None:
+    """Print names and values as a table; those of a group follow its name."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False)
+    for name, value in _rows(report):
+        table.add_row(Text(name), Text(value))
+    Console().print(table)
+
+
+def _rows(report: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, str]]:
+    """The rows of a table as name and value; a mapping inside a group becomes one row."""
+    for name, value in report.items():
+        label = f"{group}{name}".replace("_", " ")
+        if isinstance(value, Mapping) and not group:
+            yield from _rows(value, f"{name} ")
+        elif isinstance(value, Mapping) and value:
+            yield label, ", ".join(f"{key} {_figure(item)}" for key, item in value.items())
+        elif value is not None and value != {}:
+            yield label, _figure(value)
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from bothways.config import (
     PredictConfig,
     ScoreConfig,
 )
-from bothways.console import progress_of
+from bothways.console import print_note, progress_of
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.files import write_text
 from bothways.finetuning.submission import submission_rows
@@ -74,7 +73,7 @@ def next_sentence(config: NextSentenceConfig) -> str:
     probability = model.next_sentence(config.text_a, config.text_b)
     cut = model.tokens_cut(config.text_a, config.text_b)
     if cut:
-        _note(f"{cut} tokens of the pair were cut to fit into {model.bert.config.positions}")
+        print_note(f"{cut} tokens of the pair were cut to fit into {model.bert.config.positions}")
     other = "swapped" if model.loaded.about.get("pairs") == "order" else "random"
     return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
 
@@ -84,7 +83,7 @@ def choose(config: ChooseConfig) -> list[str]:
     model = _open(config.model, config.device)
     (probabilities,), cut = predict_choices(model.loaded, [config.context], [config.choices])
     if cut:
-        _note("the context or a choice was cut to the length the model was fine-tuned with")
+        print_note("the context or a choice was cut to the length the model was fine-tuned with")
     order = np.argsort(-probabilities, kind="stable")
     return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
 
@@ -119,7 +118,7 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
             _refuse_to_overwrite(path, config.file, config.task)
     task, split = encode_file(loaded, config.file or "", labelled=False, options=columns)
     for note in split.notes:
-        _note(note)
+        print_note(note)
     dtype = _file_dtype(loaded, config.precision)
     with progress_of("predicting") as progress:
         outputs = outputs_of(loaded, task, split.examples, dtype=dtype, progress=progress)
@@ -177,14 +176,14 @@ def answer(config: AnswerConfig) -> list[str]:
     answers = model.answer(config.question, context or "", top=config.top)
     spans = task_of(model.loaded).options.spans
     if spans.no_answer is None:
-        _note(
+        print_note(
             "the model folder does not say whether questions may have no answer, so every question "
             "is answered; `bothways predict` with a --task that has kind: spans and "
             "spans: {no_answer: true} can leave questions unanswered"
         )
     limit = spans.query_length
     if len(model.tokenizer.encode(config.question).tokens) - 2 > limit:
-        _note(f"the question was cut to {limit} tokens; the rest is ignored")
+        print_note(f"the question was cut to {limit} tokens; the rest is ignored")
     return [
         f"{a.probability:6.1%}  {f'{a.start}-{a.end}':>11}  "
         + (" ".join(a.text.split()) or "(no answer)")
@@ -196,7 +195,7 @@ def score(config: ScoreConfig) -> str:
     """The scores for `bothways score`, as JSON."""
     scores, notes = score_file(config.predictions, config.data, convention=config.convention)
     for note in notes:
-        _note(note)
+        print_note(note)
     return json.dumps(scores, indent=2)
 
 
@@ -226,14 +225,14 @@ def embed(config: EmbedConfig) -> str:
         )
     write_vectors(Path(config.out), texts, embeddings)
     if left_out := model.loaded.about.get("modules_left_out"):
-        _note(
+        print_note(
             f"the model folder has further layers ({', '.join(left_out)}), which are not computed: "
             "the vectors are not those of sentence-transformers"
         )
     limit = config.length or model.bert.config.positions
     _note_cut(embeddings.cut, len(texts), limit)
     if embeddings.long:
-        _note(
+        print_note(
             f"{embeddings.long:,} of {len(texts):,} texts are longer than {limit} tokens and were "
             "read in overlapping windows"
         )
@@ -259,7 +258,7 @@ def evaluate(config: EvaluateConfig) -> list[str]:
             model.loaded, config.file, options=columns, dtype=dtype, progress=progress
         )
     for note in evaluation.notes:
-        _note(note)
+        print_note(note)
     return [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
 
 
@@ -273,9 +272,9 @@ def convert(config: ConvertConfig) -> str:
     about["converted_from"] = source.resolve().name
     save_model(out, loaded.model, loaded.tokenizer, about)
     if loaded.unused:
-        _note(f"left out, not used here: {', '.join(loaded.unused)}")
+        print_note(f"left out, not used here: {', '.join(loaded.unused)}")
     if loaded.fresh:
-        _note(f"missing from the source, newly initialised: {', '.join(loaded.fresh)}")
+        print_note(f"missing from the source, newly initialised: {', '.join(loaded.fresh)}")
     return f"model: {out}"
 
 
@@ -283,7 +282,7 @@ def _open(folder: str, device: DeviceName) -> Model:
     set_threads(0)
     loaded = load_model(folder)
     for note in loaded.notes:
-        _note(note)
+        print_note(note)
     return to_device(loaded, device)
 
 
@@ -292,7 +291,7 @@ def _open_task(config: PredictConfig | EvaluateConfig) -> Model:
     set_threads(0)
     model = load(config.model, *config.ensemble, device=config.device)
     for note in model.loaded.notes:
-        _note(note)
+        print_note(note)
     return model
 
 
@@ -301,7 +300,7 @@ def _file_dtype(loaded: LoadedModel, precision: Precision) -> torch.dtype:
     choice = choose_precision(precision, loaded.model.device)
     trained = loaded.about.get("precision", choice.name)
     if trained != choice.name:
-        _note(
+        print_note(
             f"the model was fine-tuned and measured in {trained}, this is {choice.name}: scores "
             f"may differ in the last digits (--precision {trained} for the same)"
         )
@@ -320,16 +319,11 @@ def _refuse_to_overwrite(out: str | Path | None, *inputs: str | None) -> None:
             )
 
 
-def _note(text: str) -> None:
-    """Print a remark on the result to stderr, so that it does not end up in piped output."""
-    print(f"note: {text}", file=sys.stderr)
-
-
 def _note_windows(long: int, texts: int, length: int) -> None:
     if long:
-        _note(f"{long:,} of {texts:,} texts are longer than {length} tokens: read in windows")
+        print_note(f"{long:,} of {texts:,} texts are longer than {length} tokens: read in windows")
 
 
 def _note_cut(cut: int, texts: int, limit: int) -> None:
     if cut:
-        _note(f"{cut:,} of {texts:,} texts were cut to {limit} tokens; the rest is ignored")
+        print_note(f"{cut:,} of {texts:,} texts were cut to {limit} tokens; the rest is ignored")

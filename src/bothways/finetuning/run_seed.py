@@ -31,6 +31,7 @@ from bothways.prediction.predict import write_predictions
 from bothways.tasks.kinds import has_head_for, task_of
 from bothways.tasks.task import Task
 from bothways.training.monitor import METRICS
+from bothways.training.runfolder import versions
 
 SCORES = "metrics.json"
 
@@ -131,6 +132,7 @@ def train_seed(
         "threads": run.threads,
         "device": run.device.name,
         "kernels": config.kernels,
+        "versions": versions(),
         "epochs": [epoch.scores for epoch in progress.measured],
         **result.record(),
         "files": extra.digests,
