@@ -78,6 +78,13 @@ def jobs(folder: Path, corpus: Path) -> Iterator[Job]:
     def other_seed(rank: int) -> list[str]:
         return pretrain("other", "--seed", str(rank))(rank)
 
+    def other_heldout(rank: int) -> list[str]:
+        """In the process of rank 1, as if its folder for evaluation held other text."""
+        if rank == 1:
+            batches = pretraining.heldout_batches
+            pretraining.heldout_batches = lambda *text: batches(*text)[1:]
+        return pretrain("other-text")(rank)
+
     fsdp = "--parallel", "fsdp"
     yield Job("gradients", 2, action=gradients)
     yield Job("one", 1, pretrain("one"))
@@ -98,6 +105,7 @@ def jobs(folder: Path, corpus: Path) -> Iterator[Job]:
     yield Job("broken", 2, pretrain("broken"), at(1, fail))
     yield Job("defect", 2, pretrain("defect"), at(0, fall_over))
     yield Job("other options", 2, other_seed)
+    yield Job("other held-out text", 2, other_heldout)
     yield Job("other recipe", 2, pretrain("ddp", "--optimizer.lr", "1"))
     yield Job("too many", 3, pretrain("too-many"))
     yield Job("misspelt", 2, pretrain("misspelt", "--steps", "3"))

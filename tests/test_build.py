@@ -16,7 +16,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from bothways.config import CorpusConfig
-from bothways.corpus import sources
+from bothways.corpus import build, sources
 from bothways.corpus.assemble import SourceRange, heldout_below, join_single_sentences
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import SPLITS, TokenStore, verify_store
@@ -153,6 +153,25 @@ def test_lines_are_split_into_sentences(config: Config, tiny_tokenizer: Tokenize
     ]
     expected = [tiny_tokenizer.encode_plain(document) for document in sentences]
     assert all_documents(options.out)["train"] == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "worth", "used"), [(-1, 10**6, 1), (-1, 1, -1), (2, 10**6, 2), (1, 1, 1)]
+)
+def test_little_text_takes_one_process(
+    asked: int, worth: int, used: int, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def results(config: CorpusConfig, tasks: Any) -> Any:
+        seen.append(config.workers)
+        return run(replace(config, workers=1), tasks)
+
+    run = build._results
+    monkeypatch.setattr(build, "_results", results)
+    monkeypatch.setattr(build, "_WORTH_PROCESSES", worth)
+    build_corpus(config(b"One here. Two.\n\nThree. Four.\n", workers=asked))
+    assert seen == [used]
 
 
 def test_any_number_of_workers_and_any_batches_give_the_same_bytes(

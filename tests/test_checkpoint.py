@@ -66,6 +66,30 @@ def test_a_checkpoint_is_due_some_minutes_after_the_last(
     assert not checkpoint.due()
 
 
+def test_a_checkpoint_set_aside_by_a_killed_process_is_used(
+    config: FinetuneConfig,
+    unbroken: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    interrupted(config, monkeypatch, STEPS + 3)
+    folder = Path(config.run) / "seed-0" / FOLDER
+    folder.rename(folder.with_name(f".partial-set-aside-{FOLDER}"))
+    finetune(config)
+    assert f"continuing after step {STEPS + 3}" in capsys.readouterr().out
+    assert contents(config) == unbroken
+
+
+def test_a_finished_seed_keeps_no_checkpoint(config: FinetuneConfig) -> None:
+    """Its process was killed after the scores were written."""
+    finetune(config)
+    left = Path(config.run) / "seed-0" / FOLDER
+    left.mkdir()
+    (left / "state").write_text("")
+    finetune(config)
+    assert not left.exists()
+
+
 def contents(config: FinetuneConfig) -> dict[str, Any]:
     """All that a run leaves, but for times."""
     folder = Path(config.run) / "seed-0"

@@ -14,7 +14,14 @@ import pytest
 from bothways import files
 from bothways.config import digest
 from bothways.errors import ConfigError, DiskError
-from bothways.files import new_folder, sha256, write_bytes, write_json, write_text
+from bothways.files import (
+    new_folder,
+    restore_set_aside,
+    sha256,
+    write_bytes,
+    write_json,
+    write_text,
+)
 from pretraining_examples import small_disk
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -199,6 +206,18 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new(tmp_path: Path, way: str
     assert not killed
     assert moment > 6, "the moments were not all met"
     assert missing == (way == "renames")
+
+
+def test_a_folder_set_aside_by_a_killed_process_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    fill(path, "old")
+    path.rename(tmp_path / ".partial-set-aside-folder")
+    restore_set_aside(path)
+    assert (path / "file").read_text() == "old"
+    assert names(tmp_path) == ["folder"]
+    (tmp_path / ".partial-set-aside-folder").mkdir()
+    restore_set_aside(path)
+    assert (path / "file").read_text() == "old", "only where it is missing"
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

@@ -188,6 +188,42 @@ def test_numerics_changed_before_the_first_checkpoint_are_recorded(
     assert noted == {**noted, "from_step": 1, "changes": ["threads: 1 -> 2"]}
 
 
+def test_a_change_is_told_with_the_step_it_was_made_at(
+    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make(tmp_path / "run", clock=ClockOptions(steps=5), checkpoint=ALWAYS)
+    for step, threads in ((1, 1), (3, 2)):
+        with pytest.raises(StoppedError), after_step(step, stop):
+            pretrain(replace(config, threads=threads))
+    capsys.readouterr()
+    pretrain(replace(config, threads=2))
+    assert "bits may differ from step 2: threads: 1 -> 2" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_closed_terminal_stops_a_run_that_does_not_ignore_it(
+    ignored: bool, unbroken: PretrainResult, make: Make, tmp_path: Path
+) -> None:
+    config = make(tmp_path / "run")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        with after_step(3, lambda: os.kill(os.getpid(), signal.SIGHUP)):
+            if ignored:
+                pretrain(config)
+            else:
+                with pytest.raises(KeyboardInterrupt):
+                    pretrain(config)
+        assert signal.getsignal(signal.SIGHUP) == (signal.SIG_IGN if ignored else signal.SIG_DFL)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    if not ignored:
+        assert [p.name for p in (tmp_path / "run/checkpoints").iterdir()] == ["step-4"]
+        pretrain(config)
+    assert weights(tmp_path / "run") == weights(unbroken.run)
+
+
 def test_going_back_to_the_first_numerics_is_recorded(
     make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,6 +77,16 @@ def steps_of(jobs: Outcomes, *names: str) -> dict[tuple[int, int], str]:
 # ---------------------------------------------------------------------------------- as one process
 
 
+def test_without_a_store_a_failure_is_told() -> None:
+    """Its host has gone, and may have been killed without a word."""
+
+    class Gone:
+        def add(self, key: str, count: int) -> int:
+            raise RuntimeError(f"cannot add {count} to {key}")
+
+    assert ranks._first_to_fail(Gone())  # type: ignore[arg-type]
+
+
 def test_gradients_are_those_of_one_process(jobs: Outcomes) -> None:
     for outcome in jobs["gradients"]:
         assert outcome["status"] == 0, outcome["err"]
@@ -217,6 +227,7 @@ def test_a_killed_process_is_missed_and_the_run_goes_on(jobs: Outcomes, folder: 
     [
         ("broken", 1, "the disk of this process is full; empty it."),
         ("other options", 1, "seed: 0 on rank 0, 1 on rank 1"),
+        ("other held-out text", 1, "held-out sequences: "),
         ("other recipe", 1, "optimizer.lr: 0.005 in the folder, 1.0 requested"),
         ("too many", 1, "makes 2, fewer than the 3 processes; start at most 2"),
         ("misspelt", 2, "did you mean '--clock.steps'?"),

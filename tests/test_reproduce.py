@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +33,7 @@ from bothways.config import (
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.files import sha256
 from bothways.model.folder import WEIGHTS, load_model
-from bothways.reproduce import embedded, execute, forecast, grid, steps
+from bothways.reproduce import embedded, execute, forecast, grid, run, steps
 from bothways.reproduce.changes import changed
 from bothways.reproduce.embedded import TextOptions
 from bothways.reproduce.execute import Ledger, arguments, compute_all
@@ -342,7 +346,7 @@ def test_two_processes_do_not_compute_one_step(world: dict[str, Any], tmp_path: 
             said.append(text)
             other.kill()
 
-        with ledger.locked(step, say):
+        with ledger.locked(step.name, say):
             assert said == [f"{step.name}: another process is computing it; waiting"]
 
 
@@ -379,6 +383,48 @@ def test_jobs_run_at_once_in_the_order_of_needs(
     for step in found.steps.values():
         for need in step.needs:
             assert lines.index(("end", need)) < lines.index(("begin", step.name))
+
+
+def test_sigterm_stops_the_jobs(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*_: object) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
+        if len(started) == 2:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        return started[-1]
+
+    monkeypatch.setattr(execute._Pool, "_start", start)
+    found = grid_of("masks", "cpu", **world)
+    config = ReproduceConfig("masks", scale="cpu", **world, jobs=2)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        compute_all(found.steps, Ledger(tmp_path), config, print, print, print)
+    assert [process.poll() for process in started] == [-signal.SIGTERM] * 2
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_table_is_written_by_one_process_at_a_time(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[str] = []
+
+    @contextlib.contextmanager
+    def locked(self: Ledger, name: str, say: Any) -> Iterator[None]:  # noqa: ARG001
+        held.append(name)
+        yield
+        held.remove(name)
+
+    def written(path: Path, _: object) -> None:
+        assert held == ["masks-cpu"], path
+
+    monkeypatch.setattr(Ledger, "locked", locked)
+    monkeypatch.setattr(run, "write_text", written)
+    monkeypatch.setattr(run, "write_json", written)
+    config = ReproduceConfig("masks", scale="cpu", **world)
+    run._write(grid_of("masks", "cpu", **world), Ledger(Path(config.out)), config)
 
 
 def test_what_most_others_wait_for_goes_first(

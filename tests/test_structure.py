@@ -15,7 +15,7 @@ import bothways
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
     {"errors", "shipped"},
-    {"arrays", "files", "html", "console", "config", "randomness"},
+    {"arrays", "files", "html", "console", "config", "processes", "randomness"},
     {"text_files"},
     {"record_files"},
     {"options", "tokenization"},

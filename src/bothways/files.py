@@ -84,10 +84,9 @@ def new_folder(path: Path) -> Iterator[Path]:
     refuse_working_folder(path)
     path = path.resolve()  # of a symbolic link, the target is replaced and the link kept
     partial = path.with_name(PARTIAL + path.name)
-    aside = path.with_name(PARTIAL + "set-aside-" + path.name)
+    aside = _aside(path)
     with explain_disk_errors(path):
-        if aside.exists() and not path.exists():
-            aside.rename(path)  # a process was killed between the two renames of _replace
+        restore_set_aside(path)
         for leftover in (partial, aside):
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -101,6 +100,18 @@ def new_folder(path: Path) -> Iterator[Path]:
         _sync_folder(path.parent)
         for old in (partial, aside):
             shutil.rmtree(old, ignore_errors=True)
+
+
+def restore_set_aside(path: Path) -> None:
+    """Bring back the folder ``path`` if a process was killed while it replaced it, between the two
+    renames that this takes where names cannot be exchanged."""
+    aside = _aside(path)
+    if aside.exists() and not path.exists():
+        aside.rename(path)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(PARTIAL + "set-aside-" + path.name)
 
 
 def refuse_working_folder(path: Path) -> None:

@@ -53,8 +53,9 @@ class CorpusConfig:
     """Approximate number of tokens per shard file."""
     max_line_mib: float = 10.0
     """Maximum size of a line or row in MiB; a longer one is an error, because it is rarely text."""
-    workers: int = free(1)
-    """Tokenizer processes. Does not affect the result."""
+    workers: int = free(-1)
+    """Tokenizer processes; -1: one per core, or a single one for a few MB of text. Does not affect
+    the result."""
     cluster: str | None = free(None)
     """Address of a Dask scheduler (tcp://host:8786) whose workers tokenize instead of local
     processes; requires the extra `cluster`. Does not affect the result."""
@@ -62,8 +63,9 @@ class CorpusConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.heldout < 1:
             raise ConfigError(f"heldout is {self.heldout}; it must be in [0, 1).")
-        for name in ("workers", "shard_tokens"):
-            require(name, getattr(self, name), 1)
+        if self.workers != -1:
+            require("workers", self.workers, 1)
+        require("shard_tokens", self.shard_tokens, 1)
         for name in ("min_sentences", "min_tokens", "min_characters"):
             require(name, getattr(self, name), 0)
         if not self.max_line_mib > 0:

@@ -10,10 +10,12 @@ after the last unit in the log, and memory holds a few units and one shard, howe
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -52,7 +54,7 @@ from bothways.corpus.report import (
     write_page,
 )
 from bothways.corpus.sentences import check_language
-from bothways.corpus.sources import Input, Unit, list_inputs, read_units
+from bothways.corpus.sources import UNIT_BYTES, Input, Unit, list_inputs, read_units
 from bothways.corpus.store import (
     FORMAT,
     MANIFEST,
@@ -67,6 +69,7 @@ from bothways.corpus.store import (
 )
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
 from bothways.files import explain_disk_errors, new_folder, refuse_working_folder
+from bothways.processes import exit_with
 from bothways.tokenization.tokenizer import (
     SETTINGS_FILE,
     TOKENIZER_FILE,
@@ -78,6 +81,7 @@ _OWN_FILES = re.compile(
     "|".join(map(re.escape, (MANIFEST, PAGE, VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE)))
     + r"|(train|heldout)-\d{5,}\.arrow"
 )
+_WORTH_PROCESSES = 8 * UNIT_BYTES  # starting them takes as long as encoding this much
 _CORPUS_FILES = re.compile(re.escape(MANIFEST) + r"|(train|heldout)-\d{5,}\.arrow")
 
 
@@ -216,6 +220,9 @@ def _encode_inputs(
     total = sum(item.size for item in inputs)
     if log.after.file >= len(inputs):
         return
+    known = all(item.path is not None for item in inputs)
+    if config.workers == -1 and known and total < _WORTH_PROCESSES:
+        config = replace(config, workers=1)
     tasks = (
         joblib.delayed(_encode)(unit, config, tokenizer)
         for unit in read_units(inputs, config, log.after)
@@ -250,6 +257,7 @@ def _results(
             return_as="generator",
             pre_dispatch="2*n_jobs",
             batch_size=1,
+            **({} if config.cluster else {"initializer": exit_with, "initargs": (os.getpid(),)}),
         )
         results = stack.enter_context(contextlib.closing(run(tasks)))
         try:

@@ -109,7 +109,7 @@ def encode_unit(
     Raises:
         InputError: text that is not accepted, with file and line; or the error that ended reading.
     """
-    if config.workers > 1 or config.cluster:
+    if config.workers != 1 or config.cluster:
         # Several processes already use the cores; threads of the tokenizer would compete with them.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
     counts = Counts()

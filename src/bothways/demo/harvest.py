@@ -18,6 +18,7 @@ import importlib.util
 import inspect
 import itertools
 import multiprocessing
+import os
 import re
 import sysconfig
 import warnings
@@ -31,6 +32,7 @@ import sentencex
 
 from bothways.errors import InputError
 from bothways.files import write_text
+from bothways.processes import exit_with
 from bothways.randomness import Purpose, uniform
 
 STDLIB = "python"
@@ -101,7 +103,9 @@ def harvest(
     if workers > 1:
         # Not forked: a fork of a process in which torch has started threads can hang.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        with ProcessPoolExecutor(
+            workers, mp_context=context, initializer=exit_with, initargs=(os.getpid(),)
+        ) as pool:
             read = list(pool.map(_read, sources, chunksize=32))
     else:
         read = [_read(source) for source in sources]

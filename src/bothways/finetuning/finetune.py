@@ -26,7 +26,13 @@ from bothways.finetuning.extra_files import EXTRA_INPUTS, training_digests
 from bothways.finetuning.jobs import PendingSeed, SeedJob, SeedRunner
 from bothways.finetuning.report import REPORT, write_reports
 from bothways.finetuning.results import FinetuneResult, SeedResult
-from bothways.finetuning.run_seed import SCORES, keeps_head, read_seed, update_extra_files
+from bothways.finetuning.run_seed import (
+    SCORES,
+    keeps_head,
+    read_seed,
+    remove_leftovers,
+    update_extra_files,
+)
 from bothways.finetuning.run_setup import (
     OpenedRun,
     check_required,
@@ -154,6 +160,7 @@ def _prepare_setting(
     for run_seeds in config.seeds_of_runs:
         result = read_seed(run.folder / run_seeds.folder, run_seeds, run.fingerprint)
         if result is not None:
+            remove_leftovers(run.folder / run_seeds.folder)
             finished[run_seeds] = result
         else:
             pending[run_seeds] = runner.submit(SeedJob(config, loaded, data, run, run_seeds))

@@ -16,7 +16,7 @@ from typing import Any
 
 from bothways.config import FinetuneConfig, RunSeeds, to_dict
 from bothways.errors import ConfigError, RunError
-from bothways.files import explain_disk_errors, write_json
+from bothways.files import explain_disk_errors, restore_set_aside, write_json
 from bothways.finetuning.checkpoint import FOLDER as CHECKPOINT
 from bothways.finetuning.checkpoint import Checkpoint
 from bothways.finetuning.epochs import SeedTraining
@@ -105,6 +105,7 @@ def train_seed(
     """
     folder = run.folder / run_seeds.folder
     dtype = run.precision.dtype
+    restore_set_aside(folder / CHECKPOINT)
     checkpoint = _checkpoint(config, run, run_seeds)
     _clear_folder(folder, checkpoint, run_seeds)
     start = time.monotonic()
@@ -179,6 +180,11 @@ def read_seed(folder: Path, run_seeds: RunSeeds, fingerprint: str) -> SeedResult
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return result if same else None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a finished seed's training left behind, if it was killed at the very end."""
+    shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
 
 
 def update_extra_files(

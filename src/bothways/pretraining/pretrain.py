@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bothways.config import PretrainConfig, to_dict
+from bothways.config import PretrainConfig, digest, to_dict
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, RunError
 from bothways.model.batch import PretrainingBatch
@@ -221,6 +221,8 @@ class _Pretraining:
             if not self.run.new:
                 self._note_changes(watch, done)
             heldout = heldout_batches(self.config, self.store, watch.say)
+            targets = [batch.masked.ids.tolist() for batch in heldout]
+            self.ranks.check_same({"held-out sequences": digest(targets)})
             with self._interruptible():
                 return self._loop(watch, done, heldout)
 
@@ -357,18 +359,19 @@ class _Pretraining:
     def _note_changes(self, watch: Monitor, done: int) -> None:
         """Log and record changes that may make the bits differ from an uninterrupted run's."""
         changes = changed_numerics(self.run, self.numerics)
+        last = self.run.record.get("changes", [{}])[-1]
+        first = last["from_step"] if changes == last.get("changes") else done + 1
         for change in changes:
-            watch.say(
-                f"changed since the run started, bits may differ from step {done + 1}: {change}"
-            )
-        if not changes and self.run.record.get("changes", [{}])[-1].get("changes"):
+            watch.say(f"changed since the run started, bits may differ from step {first}: {change}")
+        if not changes and last.get("changes"):
             watch.say(f"as when the run started again, from step {done + 1}")
         if self.ranks.is_rank0:
             record_changes(self.run, done + 1, changes)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Let Ctrl-C and SIGTERM finish the step and save; a second Ctrl-C stops at once."""
+        """Let Ctrl-C, SIGTERM and a closed terminal finish the step and save; a second Ctrl-C stops
+        at once."""
 
         def request_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
             # Job schedulers and torchrun may each send SIGTERM.
@@ -376,8 +379,11 @@ class _Pretraining:
                 raise KeyboardInterrupt
             self.stop_requested = True
 
+        stopping = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+            stopping.append(signal.SIGHUP)
         try:
-            previous = {s: signal.signal(s, request_stop) for s in (signal.SIGINT, signal.SIGTERM)}
+            previous = {s: signal.signal(s, request_stop) for s in stopping}
         except ValueError:  # not in the main thread: leave signals to the caller
             previous = {}
         try:

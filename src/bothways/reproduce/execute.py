@@ -96,15 +96,15 @@ class Ledger:
         return sum(a["seconds"] or 0.0 for a in record.get("attempts", []))
 
     @contextlib.contextmanager
-    def locked(self, step: Step, say: Say) -> Iterator[None]:
-        """Hold the step's lock; waits while another process computes the step."""
-        path = self.out / STEPS / f"{step.name}.lock"
+    def locked(self, name: str, say: Say) -> Iterator[None]:
+        """Hold the lock of a step or a table; waits while another process has it."""
+        path = self.out / STEPS / f"{name}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         try:
             lock.acquire(blocking=False)
         except Timeout:
-            say(f"{step.name}: another process is computing it; waiting")
+            say(f"{name}: another process is computing it; waiting")
             lock.acquire()
         try:
             yield
@@ -131,7 +131,7 @@ def compute(
         RunError: a recorded step diverged when it was computed again for its files.
         KeyboardInterrupt: interrupted; the same call continues.
     """
-    with ledger.locked(step, say):
+    with ledger.locked(step.name, say):
         if ledger.usable(step, files):
             return
         before = ledger.record(step) or {}
@@ -271,7 +271,8 @@ class _Pool:
         self.threads = max(1, cores // config.jobs)
 
     def run(self) -> None:
-        """Compute the steps until none is left."""
+        """Compute the steps until none is left; SIGTERM stops those that run, as Ctrl-C does."""
+        previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             while self._start_ready() or self.running:
                 time.sleep(_POLL_SECONDS)
@@ -280,6 +281,8 @@ class _Pool:
         except BaseException:
             self._stop()
             raise
+        finally:
+            signal.signal(signal.SIGTERM, previous)
 
     def _start_ready(self) -> bool:
         """Start the steps that can start now; whether any step was or is still to be started."""

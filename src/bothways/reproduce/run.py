@@ -109,8 +109,9 @@ def _write(grid: Grid, ledger: Ledger, config: ReproduceConfig, *, picture: bool
     """Write table.md, table.json and, if requested, plot.png of the results so far."""
     folder = ledger.out / f"{grid.table.name}-{grid.scale.name}"
     computed = cells(grid, ledger)
-    write_text(folder / "table.md", markdown(grid, computed, ledger, config))
-    write_json(folder / "table.json", record(grid, computed, ledger, config))
-    if picture:
-        write_bytes(folder / "plot.png", draw(grid, computed))
+    with ledger.locked(folder.name, lambda _: None):
+        write_text(folder / "table.md", markdown(grid, computed, ledger, config))
+        write_json(folder / "table.json", record(grid, computed, ledger, config))
+        if picture:
+            write_bytes(folder / "plot.png", draw(grid, computed))
     return folder

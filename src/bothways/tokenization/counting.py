@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ import pyarrow as pa
 
 from bothways.errors import RunError
 from bothways.files import explain_disk_errors
+from bothways.processes import exit_with
 from bothways.tokenization.normalization import (
     Rules,
     normalizer,
@@ -172,7 +174,12 @@ def _map_unordered(
         yield from map(function, itertools.chain(first, items))
         return
     run = joblib.Parallel(
-        n_jobs=workers, return_as="generator_unordered", pre_dispatch="2*n_jobs", batch_size=1
+        n_jobs=workers,
+        return_as="generator_unordered",
+        pre_dispatch="2*n_jobs",
+        batch_size=1,
+        initializer=exit_with,
+        initargs=(os.getpid(),),
     )
     try:
         yield from run(joblib.delayed(function)(item) for item in itertools.chain(first, items))

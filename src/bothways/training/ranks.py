@@ -9,6 +9,7 @@ single process initialises nothing, and every collective is the identity.
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from bothways.errors import ConfigError, OtherProcessError, RunError
+from bothways.processes import when_orphaned
 
 T = TypeVar("T")
 
@@ -190,13 +192,13 @@ def process_group() -> Iterator[Ranks]:
             raise
         except (Exception, KeyboardInterrupt) as error:
             lost = _lost_connection(error)
-            if not _first_to_fail(store, lost=lost):
+            if not _first_to_fail(store):
                 raise OtherProcessError("another process has failed") from error
             if lost:
                 raise RunError(
                     "another process of the run has died (killed, or its machine failed). Run "
                     "the same command again to continue from the newest checkpoint; `torchrun "
-                    "--max-restarts N` does so by itself."
+                    f"--max-restarts N` does so by itself. ({str(error).splitlines()[0]})"
                 ) from error
             raise
         dist.destroy_process_group()
@@ -204,6 +206,8 @@ def process_group() -> Iterator[Ranks]:
 
 def _join() -> Store:
     """Initialise gloo, and NCCL for tensors on GPUs; returns the store that all ranks share."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # killed, torchrun would leave its processes behind
+        when_orphaned(os.getppid(), lambda: os.kill(os.getpid(), signal.SIGTERM))
     backend = "gloo"
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
@@ -224,11 +228,11 @@ def _join() -> Store:
     return PrefixStore(Ranks(rank, size).broadcast(uuid.uuid4().hex), store)
 
 
-def _first_to_fail(store: Store, *, lost: bool) -> bool:
+def _first_to_fail(store: Store) -> bool:
     try:
         return int(store.add("failed", 1)) == 1
-    except RuntimeError:  # rank 0 hosted the store: it is gone, and has reported its error
-        return not lost
+    except RuntimeError:  # the store is gone with its host, which may not have said why
+        return True
 
 
 def _lost_connection(error: BaseException) -> bool:
