@@ -71,10 +71,11 @@ class Pretence:
     def __init__(self, *, stop_at: str = "", diverges: str = "") -> None:
         self.done: list[str] = []
         self.parts: dict[str, list[str]] = {}
+        self.kept: list[bool] = []
         self.stop_at, self.diverges = stop_at, diverges
 
     def __call__(self, step: Step, folder: Path, parts: list[str], *, keep: bool) -> dict[str, Any]:
-        del keep
+        self.kept.append(keep)
         if self.stop_at and self.stop_at in step.name:
             raise KeyboardInterrupt
         if self.diverges and self.diverges in step.name:
@@ -90,7 +91,8 @@ class Pretence:
             return {"runs": {part: {"dev": 0.5, "test": 0.4} for part in parts}}
         if step.kind == "finetune":
             measured = {"scores": {"accuracy": 0.8, "f1": 0.7}, "collapsed": False}
-            runs = {p: {**measured, "further": {"test": measured}} for p in parts if p != "7"}
+            test = {"scores": {"accuracy": 0.6, "f1": 0.55}, "collapsed": False}
+            runs = {p: {**measured, "further": {"test": test}} for p in parts if p != "7"}
             return {"runs": runs, "diverged": {"7": "seed 7: step 2"} if "7" in parts else {}}
         return {"steps": 1}
 

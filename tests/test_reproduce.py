@@ -22,9 +22,11 @@ import torch
 
 from bothways import cli, options
 from bothways.config import (
+    LAYER_CHOICES,
     ClockOptions,
     EvaluateOptions,
     FeaturesConfig,
+    FinetuneConfig,
     Phase,
     PretrainConfig,
     ReproduceConfig,
@@ -32,6 +34,7 @@ from bothways.config import (
 )
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.files import sha256
+from bothways.finetuning.run_seed import SCORES
 from bothways.model.folder import WEIGHTS, load_model
 from bothways.reproduce import embedded, execute, forecast, grid, run, steps
 from bothways.reproduce.changes import changed
@@ -286,6 +289,54 @@ def test_one_tagger_that_diverges_leaves_the_others(
         "diverged": {"last:1": "step 4: the gradient is inf"},
     }
     assert asked[0] == (("last", "sum-all"), (0, 1)), "together first"
+
+
+def test_each_tagger_has_the_score_of_its_layers_and_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tag(config: FeaturesConfig) -> Any:
+        def scores(base: float) -> dict[str, list[float]]:
+            return {
+                choice: [base + LAYER_CHOICES.index(choice) / 10 + s / 100 for s in config.seeds]
+                for choice in config.layers
+            }
+
+        return SimpleNamespace(dev=scores(0), test=scores(1))
+
+    monkeypatch.setattr(steps, "tag_by_features", tag)
+    parts = ("last:3", "last:1", "sum-all:3", "sum-all:1")
+    runs = Step("features", "", FeaturesConfig()).compute(tmp_path, parts, keep=True)["runs"]
+    for choice, seed in (part.split(":") for part in parts):
+        expected = LAYER_CHOICES.index(choice) / 10 + int(seed) / 100  # type: ignore[arg-type]
+        assert runs[f"{choice}:{seed}"] == pytest.approx({"dev": expected, "test": 1 + expected})
+
+
+def test_the_seed_that_diverged_is_the_one_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tune(config: FinetuneConfig) -> Any:
+        for seed in config.seeds:
+            if seed == 1:
+                raise DivergenceError("seed 1: step 3")
+            (Path(config.run) / f"seed-{seed}").mkdir(parents=True, exist_ok=True)
+            (Path(config.run) / f"seed-{seed}" / SCORES).write_text("{}")
+        runs = [SimpleNamespace(seed=s, record=lambda s=s: {"seed": s}) for s in config.seeds]
+        return SimpleNamespace(seeds=runs, metrics=(), baseline={}, dev_examples=1, notes=())
+
+    monkeypatch.setattr(steps, "finetune", tune)
+    step = Step("finetune", "", FinetuneConfig())
+    found = step.compute(tmp_path, ("0", "1", "2"), keep=True)
+    assert found["diverged"] == {"1": "seed 1: step 3"}
+    assert found["runs"] == {"0": {"seed": 0}, "2": {"seed": 2}}
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_models_are_kept_where_asked(
+    keep: bool, world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = pretend(monkeypatch)
+    reproduce(ReproduceConfig("masks", scale="cpu", **world, keep_models=keep))
+    assert set(done.kept) == {keep}
 
 
 def test_two_sums_of_the_same_four_layers_are_one_tagger(

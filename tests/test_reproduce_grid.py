@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bothways import cli
-from bothways.config import PretrainConfig, ReproduceConfig, recipe_fields
+from bothways.config import MaskOptions, PretrainConfig, ReproduceConfig, recipe_fields
 from bothways.errors import ConfigError, InputError
 from bothways.reproduce import data, grid
 from bothways.reproduce.changes import changed, difference
@@ -66,6 +66,32 @@ def test_published_figures_are_the_papers() -> None:
     assert mixes["0%", "20%", "80%"].pretrain == {"masking.mask": 0.0, "masking.random": 0.8}
 
 
+def test_published_figures_of_whole_tables() -> None:
+    assert [row.published for row in TABLES["table5"].rows] == [
+        (84.4, 88.4, 86.7, 92.7, 88.5),
+        (83.9, 84.9, 86.5, 92.6, 87.9),
+        (82.1, 84.3, 77.5, 92.1, 77.8),
+        (82.1, 84.1, 75.7, 91.6, 84.9),
+    ]
+    assert {row.label: row.published[1:] for row in TABLES["table6"].rows} == {
+        ("3", "768", "12"): (77.9, 79.8, 88.4),
+        ("6", "768", "3"): (80.6, 82.2, 90.7),
+        ("6", "768", "12"): (81.9, 84.8, 91.3),
+        ("12", "768", "12"): (84.4, 86.7, 92.9),
+        ("12", "1024", "16"): (85.7, 86.9, 93.3),
+        ("24", "1024", "16"): (86.6, 87.8, 93.7),
+    }
+    assert TABLES["table7"].rows[0].published == (96.4, 92.4)
+    assert {row.label: row.published for row in TABLES["table8"].rows} == {
+        ("80%", "10%", "10%"): (84.2, 95.4, 94.9),
+        ("100%", "0%", "0%"): (84.3, 94.9, 94.0),
+        ("80%", "0%", "20%"): (84.1, 95.2, 94.6),
+        ("80%", "20%", "0%"): (84.4, 95.2, 94.7),
+        ("0%", "20%", "80%"): (83.7, 94.8, 94.6),
+        ("0%", "0%", "100%"): (83.6, 94.9, 94.6),
+    }
+
+
 def test_the_paper_scale_is_the_papers() -> None:
     recipe = SCALES["paper"].pretrain
     assert recipe.clock.steps == 1_000_000
@@ -75,6 +101,62 @@ def test_the_paper_scale_is_the_papers() -> None:
     assert SCALES["paper"].sizes[3] == (12, 768, 12)
     labels = [tuple(map(int, row.label)) for row in TABLES["table6"].rows]
     assert list(SCALES["paper"].sizes) == labels
+
+
+def test_all_rows_are_measured_alike_on_held_out_text(world: dict[str, Any]) -> None:
+    """With the paper's masks, whatever a row is trained with."""
+    for name in ("masking-rate", "masks", "table6"):
+        found = grid_of(name, "cpu", **world)
+        assert kinds(found, "heldout")
+        for step in kinds(found, "heldout"):
+            (run,) = (found.steps[need] for need in step.needs if need.startswith("pretrain"))
+            assert (step.config.masking, step.config.pairs) == (MaskOptions(), run.config.pairs)
+            assert (step.config.length, step.config.sequences) == (128, 4096)
+            assert Path(step.config.model) == Path(world["out"]) / "runs" / run.name / "model"
+
+
+@pytest.mark.parametrize("name", ["table7", "table8", "masks", "table6"])
+def test_what_is_measured_depends_on_the_run_and_the_files(
+    name: str, world: dict[str, Any]
+) -> None:
+    before = set(grid_of(name, "cpu", **world).steps)
+    again = set(grid_of(name, "cpu", **world, steps=9).steps)
+    assert not {step for step in before & again if not step.startswith("split")}
+    (Path(world["ner"]) / "eng.testa").write_text("other\n")
+    assert not {s for s in before & set(grid_of(name, "cpu", **world).steps) if "conll2003" in s}
+
+
+def test_a_corpus_made_anew_is_another(
+    world: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {step.name for step in kinds(grid_of("table5", "cpu", **world), "pretrain")}
+    other = SimpleNamespace(read=lambda _: SimpleNamespace(fingerprint="abd"))
+    monkeypatch.setattr(grid, "Manifest", other)
+    assert not before & {step.name for step in kinds(grid_of("table5", "cpu", **world), "pretrain")}
+
+
+def test_a_row_of_a_size_has_a_run_of_that_size(world: dict[str, Any]) -> None:
+    found = grid_of("table6", "cpu", **world)
+    for row in found.rows:
+        step = found.steps[row.cells[0][0].step]
+        (run,) = (found.steps[need] for need in step.needs if need.startswith("pretrain"))
+        size = run.config.model.resolve(100)
+        assert (size.layers, size.hidden, size.heads) == tuple(map(int, row.label))
+
+
+def test_tasks_have_settings_of_their_own(world: dict[str, Any]) -> None:
+    tunings = kinds(grid_of("table5", "cpu", **world), "finetune")
+    epochs = {step.label.partition("-")[0]: step.config.epochs for step in tunings}
+    scale = SCALES["cpu"].finetune
+    own = {name: scale.get(name, {}).get("epochs", scale[""]["epochs"]) for name in epochs}
+    assert epochs == own
+    assert len(set(epochs.values())) > 1
+
+
+def test_collapses_are_counted_over_many_seeds(world: dict[str, Any]) -> None:
+    tunings = kinds(grid_of("bias-correction", "cpu", **world), "finetune")
+    assert {len(step.wanted) for step in tunings} == {len(SCALES["cpu"].many_seeds)}
+    assert len(SCALES["cpu"].many_seeds) > len(SCALES["cpu"].seeds)
 
 
 def test_changes_and_their_names() -> None:
