@@ -87,6 +87,20 @@ def test_a_contender_that_cannot_run_is_left_out(
         bench_train(BenchTrainConfig(**SMALL, contenders=names[1:]))
 
 
+def test_ratios_are_of_rounds_and_shares_of_a_contenders_own_peak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peaks = {torch.float32: 1e9, torch.bfloat16: 4e9}
+    names = ("bothways", "transformers fp32")
+    seconds = {names[0]: [1.0, 1.0], names[1]: [2.0, 4.0]}
+    monkeypatch.setattr(train, "_time", lambda *_: seconds)
+    monkeypatch.setattr(train, "find_peak", lambda _, dtype: SimpleNamespace(flops=peaks[dtype]))
+    ours, theirs = bench_train(BenchTrainConfig(**SMALL, precision="bf16", contenders=names))
+    assert (ours.faster, theirs.faster) == (1, 3)
+    assert ours.tokens_per_second == 2 * 16
+    assert theirs.share_of_peak == pytest.approx(4 / 3 * ours.share_of_peak)
+
+
 def test_the_peer_is_given_no_mask_that_hides_nothing(tiny_corpus: Path) -> None:
     ((full,),) = full_batches(100, batch=3, length=12, count=1)
     ((unequal,),) = real_batches(TokenStore.open(tiny_corpus), batch=5, length=24, count=1)

@@ -16,7 +16,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from bothways.config import CorpusConfig
-from bothways.corpus import build, sources
+from bothways.corpus import build, encode, sources
 from bothways.corpus.assemble import SourceRange, heldout_below, join_single_sentences
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import SPLITS, TokenStore, verify_store
@@ -208,6 +208,48 @@ def test_the_report_counts_what_is_there(config: Config) -> None:
     assert report["train"]["document_tokens"]["max"] == 11
     assert report["text_mb"] > 0
     assert report["mb_per_second"] > 0
+
+
+def test_counts_are_those_of_all_units_shards_and_splits(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "".join(f"a b\nc ξ\n\nd e f\n\u200b\ng {'ξ ' * n}\n\n" for n in range(12))
+    options = config(text, heldout=0.4, sentences="line", shard_tokens=20)
+    whole = build_corpus(options)
+    monkeypatch.setattr(sources, "UNIT_BYTES", 30)
+    again = build_corpus(options)
+    assert again["empty_sentences_dropped"] == whole["empty_sentences_dropped"] == 12
+    megabytes = whole["text_mb"]
+    assert again["text_mb"] == megabytes
+    assert 1e6 * megabytes == pytest.approx(round(1e6 * megabytes), abs=1e-6), "of 10**6 bytes"
+    tokens = unknown = 0
+    for split in SPLITS:
+        store = TokenStore.open(options.out, split)
+        ids = store.tokens_between(0, store.tokens)
+        tokens += len(ids)
+        unknown += int((ids == store.tokenizer.unk_id).sum())
+        assert again[split]["tokens"] == len(ids) > 0
+    assert again["unknown_rate"] == whole["unknown_rate"] == pytest.approx(unknown / tokens)
+
+
+def test_the_language_is_that_of_the_options(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, split = set(), encode.split_paragraphs
+
+    def watched(*text: Any, **options: Any) -> Any:
+        seen.add(options["language"])
+        return split(*text, **options)
+
+    monkeypatch.setattr(encode, "split_paragraphs", watched)
+    build_corpus(config(language="de"))
+    assert seen == {"de"}
+
+
+def test_documents_under_one_heading_are_held_out_each_by_itself(config: Config) -> None:
+    text = "\n\n".join(f"Contents.\n\nThe king {n} sold. A boat!" for n in range(60))
+    report = build_corpus(config(text, heldout=0.5))
+    assert 15 < report["heldout"]["documents"] < 45
 
 
 def test_progress_goes_up_to_the_size_on_disk(
@@ -416,7 +458,15 @@ def test_a_file_name_that_is_not_utf_8_is_reported(config: Config, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "options",
-    [{"workers": 0}, {"shard_tokens": 0}, {"max_line_mib": -1.0}, {"out": ""}, {"language": "EN"}],
+    [
+        {"workers": 0},
+        {"heldout": 1.0},
+        {"heldout": -0.1},
+        {"shard_tokens": 0},
+        {"max_line_mib": -1.0},
+        {"out": ""},
+        {"language": "EN"},
+    ],
 )
 def test_options_out_of_range(options: dict[str, Any], config: Config) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):

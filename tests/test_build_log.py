@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ from bothways.corpus.build import build_corpus
 from bothways.corpus.build_log import BuildLog
 from bothways.corpus.store import verify_store
 from bothways.errors import InputError, StoreError
+from bothways.tokenization import Tokenizer
 
 
 @pytest.fixture
@@ -221,6 +223,42 @@ def test_a_log_removed_while_it_was_opened_is_not_used(
     with pytest.raises(StoreError, match="another process is building"):
         BuildLog(out, {})
     log.remove()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"documents": "file"},
+        {"text_field": "body"},
+        {"language": "de"},
+        {"broken": "replace"},
+        {"max_line_mib": 5.0},
+        {"sentences": "line"},
+    ],
+)
+def test_units_made_under_other_options_are_others(
+    change: dict[str, Any], options: CorpusConfig
+) -> None:
+    inputs, tokenizer = sources.list_inputs(options.files), Tokenizer.from_folder(options.tokenizer)
+    before = module._identity(options, inputs, tokenizer)
+    assert module._identity(replace(options, **change), inputs, tokenizer) != before
+    assert module._identity(replace(options, heldout=0.5), inputs, tokenizer) == before
+
+
+def test_standard_input_starts_over(
+    options: CorpusConfig, tiny_text_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def give() -> None:
+        text = io.BytesIO(tiny_text_file.read_bytes())
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(text, encoding="utf-8"))
+
+    options = replace(options, files=("-",), workers=1)
+    give()
+    interrupt(options, 3)
+    give()
+    found, said = continued(options)
+    assert found == 0
+    assert "start" in str(said)
 
 
 def test_a_finished_log_is_only_arranged(options: CorpusConfig, whole: dict[str, bytes]) -> None:

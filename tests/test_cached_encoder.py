@@ -139,12 +139,18 @@ BERT = normalizers.BertNormalizer()
         (library(normalizers.Sequence([normalizers.Strip(), BERT])), False),
         (library(BERT, content="[A B]"), False),
         (library(BERT, lstrip=True), False),
+        (library(BERT, rstrip=True), False),
         (library(BERT, single_word=True), False),
         (library(BERT, content="[Y]"), True),
     ],
 )
 def test_which_tokenizers_split_at_spaces(made: tokenizers.Tokenizer, expected: bool) -> None:
     assert splits_at_spaces(settings_of(made)) is expected
+
+
+@pytest.mark.parametrize("change", [{"pre_tokenizer": None}, {"model": {"type": "Unigram"}}])
+def test_rules_that_may_cross_spaces(change: dict[str, Any]) -> None:
+    assert not splits_at_spaces({**settings_of(library(BERT)), **change})
 
 
 def test_the_others_go_to_the_library(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:

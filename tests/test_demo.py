@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from bothways.api import load
-from bothways.config import DemoConfig
+from bothways.config import DemoConfig, FinetuneConfig
 from bothways.demo import run as demo_run
 from bothways.demo.harvest import Document
 from bothways.demo.labelled import PACKAGES
 from bothways.errors import RunError
 from bothways.randomness import Purpose, below
+from bothways.shipped import DEFAULT
 
 WORDS = (
     "the value of this option is read once and kept for later calls when no other name was given "
@@ -32,6 +35,26 @@ def made_up_documents() -> list[Document]:
         module = f"{package}.part{number}"
         documents.append(Document(package, module, f"{module}.call{number}", (tuple(sentences),)))
     return documents
+
+
+def test_which_scores_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = {"pretrained": 0.9, "random": 0.5, "shipped": 0.7}
+
+    def tune(config: FinetuneConfig) -> Any:
+        start = "random" if config.from_scratch else "pretrained"
+        if config.model == DEFAULT:
+            assert not config.from_scratch
+            start = "shipped"
+        return SimpleNamespace(scores={"accuracy": [scores[start]]}, baseline={"accuracy": 0.2})
+
+    monkeypatch.setattr(demo_run, "finetune", tune)
+    run: Any = SimpleNamespace(model=tmp_path / "m", run=tmp_path / "r")
+    gain = demo_run._compare(DemoConfig(), tmp_path, run, "package")
+    assert (gain.pretrained, gain.random, gain.shipped) == ((0.9,), (0.5,), (0.7,))
+    assert gain.baseline == 0.2
+    monkeypatch.setattr(demo_run, "_fillings", lambda *_: [])
+    (row,) = [r for r in demo_run._report(tmp_path, run, [gain]).splitlines() if "package" in r]
+    assert row.split()[-5:] == ["0.900", "0.500", "+0.400", "0.700", "0.200"]
 
 
 def test_the_demonstration_runs_reports_and_continues(

@@ -112,7 +112,8 @@ def test_what_is_removed(
 
 
 @pytest.mark.parametrize(
-    ("options", "short"), [({"min_tokens": 10}, 2), ({"min_characters": 30}, 1), ({}, 0)]
+    ("options", "short"),
+    [({"min_sentences": 3}, 0), ({"min_tokens": 10}, 2), ({"min_characters": 30}, 1), ({}, 0)],
 )
 def test_short_documents_go(
     options: dict[str, int], short: int, tiny_tokenizer_folder: Path, tmp_path: Path

@@ -18,10 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers.pre_tokenizers import ByteLevel
 
+from bothways.config import LearningOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tokenization import Tokenizer, learn_vocabulary
 from bothways.tokenization.counting import count_chunks, count_words
-from bothways.tokenization.normalization import normalizer, word_splitter
+from bothways.tokenization.learning import ALPHABET, WIDE_ALPHABET, _alphabet_limit
+from bothways.tokenization.normalization import LetterCounts, normalizer, word_splitter
 from bothways.tokenization.pieces import SPECIAL_PIECES
 
 transformers = pytest.importorskip("transformers")
@@ -70,6 +72,13 @@ def test_words_are_counted_as_the_tokenizer_splits_them(lines: list[str], lowerc
     )
     with count_chunks(lines) as chunks:
         assert count_words(chunks, {"lowercase": lowercase, "normalization": "bert"}) == expected
+
+
+def test_wide_scripts_have_room_for_more_characters() -> None:
+    few, many = LetterCounts(9, 0, 0), LetterCounts(9, 9, 0)
+    assert _alphabet_limit(LearningOptions(), few) == ALPHABET
+    assert _alphabet_limit(LearningOptions(), many) == WIDE_ALPHABET > ALPHABET
+    assert _alphabet_limit(LearningOptions(alphabet=7), many) == 7
 
 
 def test_cased_keeps_case_and_accents() -> None:

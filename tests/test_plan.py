@@ -29,7 +29,7 @@ from bothways.model.folder import save_model
 from bothways.planning import plan as module
 from bothways.planning.plan import Forecast, plan
 from bothways.planning.probe import Probe
-from bothways.planning.tables import tables
+from bothways.planning.tables import _bytes, _time, tables
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.pretrain import pretrain
 from model_examples import small_bert, small_config, small_tokenizer
@@ -205,6 +205,17 @@ def test_without_a_clock_it_says_so() -> None:
     assert any("give --clock.steps" in note for note in notes)
     notes = list(map(str, tables(plan(config(clock=ClockOptions(steps=9))))))
     assert not any("give --clock.steps" in note for note in notes)
+
+
+@pytest.mark.usefixtures("still")
+def test_disk_holds_the_checkpoints_kept_and_each_snapshot() -> None:
+    found = plan(config(checkpoint=CheckpointOptions(keep=3), snapshots=(1, 2)))
+    assert found.disk == 4 * found.checkpoint + 3 * found.model_folder
+
+
+def test_how_figures_are_written() -> None:
+    assert [_time(hours) for hours in (1, 2, 72)] == ["60.0 minutes", "2.0 hours", "3.0 days"]
+    assert (_bytes(1.5 * 2**30), _bytes(3 * 2**20)) == ("1.50 GiB", "3 MiB")
 
 
 def test_disk_is_what_a_run_leaves(tiny_corpus: Path, tmp_path: Path) -> None:

@@ -268,6 +268,27 @@ def test_fingerprint_tells_vocabularies_and_settings_apart(tmp_path: Path) -> No
     assert len({tokenizer.fingerprint for tokenizer in prints}) == 6
 
 
+def test_fingerprint_tells_models_splitters_and_added_tokens_apart(tmp_path: Path) -> None:
+    pieces = [*SPECIAL_PIECES, "a", "b", "c", "##b", "##c", "ab", "##bc"]
+    merges = [("a", "##b"), ("##b", "##c")]
+    found = [
+        Tokenizer.from_pieces(pieces),
+        Tokenizer.from_merges(pieces, merges, byte_level=False),
+        Tokenizer.from_merges(pieces, merges[::-1], byte_level=False),
+    ]
+    found[0].save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    own = {"id": 5, "content": "a", "single_word": False, "lstrip": False, "rstrip": False,
+           "normalized": True, "special": False}  # fmt: skip
+    for change in (
+        {"pre_tokenizer": {"type": "WhitespaceSplit"}},
+        {"added_tokens": [*content["added_tokens"], own]},
+    ):
+        (tmp_path / "other.json").write_text(json.dumps(content | change))
+        found.append(Tokenizer.from_folder(tmp_path / "other.json"))
+    assert len({tokenizer.fingerprint for tokenizer in found}) == 5
+
+
 @CASES
 @pytest.mark.parametrize("with_config", [True, False], ids=["model-folder", "tokenizer-alone"])
 def test_auto_tokenizer_gives_our_ids(tmp_path: Path, lowercase: bool, with_config: bool) -> None:
