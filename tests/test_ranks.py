@@ -258,6 +258,13 @@ def test_processes_that_cannot_meet(
         monkeypatch.delenv(name, raising=False)
     assert cli.main(["pretrain"]) == 1
     assert "torchrun --nproc-per-node N" in capsys.readouterr().err
+    assert cli.main(["--version"]) == 0, "waits for nobody"
+    assert cli.main(["doctor", "x"]) == 2
+    assert "doctor runs in one process" in capsys.readouterr().err
+    monkeypatch.setenv("RANK", "1")
+    assert cli.main(["doctor", "x"]) == 1
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.delenv("RANK")
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(ConfigError, match="WORLD_SIZE is not a number"), process_group():
         pass

@@ -106,10 +106,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         interruption.
     """
     _limit_spinning()
+    words = sys.argv[1:] if argv is None else argv
     try:
         try:
-            with _processes():
-                status = _dispatch(sys.argv[1:] if argv is None else argv)
+            with _processes(words):
+                status = _dispatch(words)
         except SystemExit as stop:  # help has been printed
             status = int(stop.code or 0)
         sys.stdout.flush()
@@ -173,6 +174,8 @@ def _dispatch(argv: Sequence[str]) -> int:
         print(f"bothways {version('bothways')}")
         return 0
     name = argv[0]
+    if _several_processes() and name not in PARALLEL and os.environ.get("RANK", "0") != "0":
+        raise OtherProcessError("the first process says what is wrong")
     if name not in VERBS:
         close = options.nearest(name, list(VERBS))
         hint = f"did you mean '{close}'?" if close else "see 'bothways --help'."
@@ -187,9 +190,10 @@ def _several_processes() -> bool:
     return os.environ.get("WORLD_SIZE", "1") != "1"
 
 
-def _processes() -> contextlib.AbstractContextManager[object]:
-    """Joins the processes of a ``torchrun``, so that only one of them prints an error."""
-    if not _several_processes():
+def _processes(argv: Sequence[str]) -> contextlib.AbstractContextManager[object]:
+    """Joins the processes of a ``torchrun`` for the verbs that run in several, so that only one of
+    them prints an error."""
+    if not _several_processes() or not set(argv[:1]) & set(PARALLEL):
         return contextlib.nullcontext()
     from bothways.training.ranks import process_group
 
