@@ -1,13 +1,20 @@
 #!/bin/sh
 # What to run on a machine with a GPU, the quick and telling things first: about ten minutes on an
-# H100. Results go to a folder; figures worth keeping go to benchmarks/ from there. The package need
-# not be installed, but what it depends on.
+# H100. Results go to a folder; figures worth keeping go to benchmarks/ from there. Run it in the
+# repository's root; the package need not be installed, but what it depends on.
 #
 #   sh scripts/gpu_check.sh OUT [PYTHON [PART ...]]     PART: tests profile base mini; default: all
 set -eu
 out=${1:?the folder for the results}
 python=${2:-python}
 [ $# -gt 2 ] && shift 2 && parts=$* || parts="tests profile base mini"
+for part in $parts; do
+    case $part in tests | profile | base | mini) ;; *)
+        echo "no part is called $part" >&2
+        exit 2
+        ;;
+    esac
+done
 mkdir -p "$out"
 rm -f "$out/failed"
 export PYTHONPATH="$(pwd)/src${PYTHONPATH:+:$PYTHONPATH}"
@@ -47,10 +54,6 @@ for part in $parts; do
     mini)
         bench mini-128 --size mini --batch 256 --length 128 \
             --contenders "bothways" "transformers bf16" "transformers bf16 compile"
-        ;;
-    *)
-        echo "no part is called $part" >&2
-        exit 2
         ;;
     esac
 done

@@ -218,6 +218,7 @@ def process(job: Job, rank: int, store: int, files: list[Path]) -> int:
         LOCAL_WORLD_SIZE=str(job.size),
         MASTER_ADDR="localhost",
         MASTER_PORT=str(store),
+        TORCHELASTIC_RUN_ID="tests",
         TORCHELASTIC_USE_AGENT_STORE="True",
         TORCHELASTIC_RESTART_COUNT="0",
     )

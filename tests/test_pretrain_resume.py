@@ -13,6 +13,7 @@ import pytest
 from bothways.config import ClockOptions
 from bothways.errors import DiskError, RunError
 from bothways.model.weight_files import WEIGHTS
+from bothways.pretraining import pretrain as module
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.training.runfolder import read_run
 from bothways.training.trainer import Trainer
@@ -204,9 +205,15 @@ def test_a_change_is_told_with_the_step_it_was_made_at(
 
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_closed_terminal_stops_a_run_that_does_not_ignore_it(
-    ignored: bool, unbroken: PretrainResult, make: Make, tmp_path: Path
+    ignored: bool,
+    unbroken: PretrainResult,
+    make: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = make(tmp_path / "run")
+    closed: list[int] = []
+    monkeypatch.setattr(module.os, "dup2", lambda _, stream: closed.append(stream))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
     try:
         with after_step(3, lambda: os.kill(os.getpid(), signal.SIGHUP)):
@@ -218,6 +225,7 @@ def test_a_closed_terminal_stops_a_run_that_does_not_ignore_it(
         assert signal.getsignal(signal.SIGHUP) == (signal.SIG_IGN if ignored else signal.SIG_DFL)
     finally:
         signal.signal(signal.SIGHUP, before)
+    assert closed == ([] if ignored else [1, 2]), "what cannot be written to"
     if not ignored:
         assert [p.name for p in (tmp_path / "run/checkpoints").iterdir()] == ["step-4"]
         pretrain(config)

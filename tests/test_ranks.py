@@ -262,8 +262,10 @@ def test_processes_that_cannot_meet(
     assert cli.main(["doctor", "x"]) == 2
     assert "doctor runs in one process" in capsys.readouterr().err
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "started by torchrun")
     assert cli.main(["doctor", "x"]) == 1
     assert capsys.readouterr() == ("", "")
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
     monkeypatch.delenv("RANK")
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(ConfigError, match="WORLD_SIZE is not a number"), process_group():

@@ -505,7 +505,7 @@ def test_jobs_on_a_gpu_are_refused(world: dict[str, Any], monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     config = ReproduceConfig("masks", scale="cpu", **world, jobs=2)
     with pytest.raises(ConfigError, match="jobs is 2, but a GPU computes one step at a time"):
-        compute_all({}, Ledger(Path(config.out)), config, print, print, print)
+        reproduce(config)
 
 
 def test_a_jobs_command_line_gives_its_options(world: dict[str, Any]) -> None:

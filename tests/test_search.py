@@ -355,6 +355,7 @@ def test_names(config: FinetuneConfig) -> None:
         ({"epochs": (0,)}, r"search\.epochs is 0"),
         ({"lr": (-1.0,)}, r"search\.lr is -1"),
         ({"batch": (16, 16)}, "each value once"),
+        ({"lr": (0.0, 3e-4)}, "must be above 0"),
     ],
 )
 def test_impossible_searches(changes: dict[str, Any], message: str) -> None:

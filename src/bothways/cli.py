@@ -174,7 +174,8 @@ def _dispatch(argv: Sequence[str]) -> int:
         print(f"bothways {version('bothways')}")
         return 0
     name = argv[0]
-    if _several_processes() and name not in PARALLEL and os.environ.get("RANK", "0") != "0":
+    later = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+    if _several_processes() and name not in PARALLEL and later:
         raise OtherProcessError("the first process says what is wrong")
     if name not in VERBS:
         close = options.nearest(name, list(VERBS))

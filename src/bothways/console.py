@@ -1,4 +1,4 @@
-"""Lines and tables for the terminal.
+"""Lines, progress and tables for the terminal.
 
 rich is imported by the functions, because `bothways finetune --help` imports this module.
 """

@@ -77,8 +77,8 @@ def _ours(
 
 
 def _arguments(batch: PaddedBatch, device: torch.device) -> dict[str, Tensor]:
-    """Of transformers' forward pass; without a mask that hides nothing, which would keep its
-    compiled form from the fastest attention."""
+    """The arguments of transformers' forward pass; without a mask that hides nothing, which would
+    keep its compiled form from the fastest attention."""
     tensors = {name: value.to(device) for name, value in vars(batch).items()}
     if batch.attention_mask.all():
         del tensors["attention_mask"]

@@ -54,7 +54,7 @@ class CorpusConfig:
     max_line_mib: float = 10.0
     """Maximum size of a line or row in MiB; a longer one is an error, because it is rarely text."""
     workers: int = free(-1)
-    """Tokenizer processes; -1: one per core, or a single one for a few MB of text. Does not affect
+    """Tokenizer processes; -1: one per core, or a single one for files of a few MB. Does not affect
     the result."""
     cluster: str | None = free(None)
     """Address of a Dask scheduler (tcp://host:8786) whose workers tokenize instead of local

@@ -138,8 +138,9 @@ class TaskOptions:
             raise ConfigError(f"task.text_b is given, but kind {self.kind} has no second column.")
 
 
-# Narrow encoders learn little at the paper's rates (EXPERIMENTS.md, section 9).
 NARROW = 384
+"""Encoders of a smaller hidden size learn little at the paper's rates (EXPERIMENTS.md, section
+9)."""
 NARROW_RATE, WIDE_RATE = 3e-4, 2e-5
 PAPER_GRID = {"lr": (5e-5, 3e-5, 2e-5), "batch": (16, 32), "epochs": (2, 3, 4)}
 """Devlin et al. 2019, Appendix A.3."""
@@ -172,6 +173,8 @@ class SearchOptions:
                 raise ConfigError(f"search.{name} is {list(values)}; give each value once.")
             for value in values:
                 require(f"search.{name}", value, 0 if name in ("lr", "bias_correction") else 1)
+        if 0 in self.lr:
+            raise ConfigError("search.lr has 0; the rates to try must be above 0.")
 
     @property
     def values(self) -> dict[str, tuple[Any, ...]]:

@@ -54,7 +54,7 @@ class ReproduceConfig:
     """Only show which steps there are, which are done, and roughly how long the rest takes."""
     jobs: int = 1
     """Number of independent steps run in parallel, each in a process with its share of the
-    threads."""
+    threads. A GPU computes one step at a time."""
     threads: int = 0
     """Total CPU threads of all jobs; 0: one per core."""
     device: DeviceName = "auto"

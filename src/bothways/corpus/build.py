@@ -257,7 +257,8 @@ def _results(
             return_as="generator",
             pre_dispatch="2*n_jobs",
             batch_size=1,
-            **({} if config.cluster else {"initializer": exit_with, "initargs": (os.getpid(),)}),
+            initializer=exit_with,  # of local processes
+            initargs=(os.getpid(),),
         )
         results = stack.enter_context(contextlib.closing(run(tasks)))
         try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -27,6 +26,7 @@ from bothways.finetuning.run_seed import keeps_head, train_seed
 from bothways.finetuning.run_setup import OpenedRun, model_digest
 from bothways.finetuning.task_files import FinetuningData, load_data
 from bothways.model.folder import LoadedModel, load_model
+from bothways.processes import exit_with
 from bothways.training.runtime import set_threads
 
 
@@ -179,12 +179,8 @@ def _start_worker(started: Event) -> None:
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     parent = multiprocessing.parent_process()
     assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    assert parent.pid is not None
+    exit_with(parent.pid)
 
 
 def _train_in_worker(config: FinetuneConfig, run: OpenedRun, run_seeds: RunSeeds) -> SeedResult:

@@ -292,10 +292,10 @@ def _refuse_other_layers(unused: list[str], config: ModelConfig, path: Path) -> 
 
 
 def _is_padded(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -> bool:
-    """Whether the embedding was made larger than the vocabulary, up to a round number of rows. We
-    never do that, and tokens that were added to vocab.txt elsewhere have rows that are used."""
+    """Whether the embedding was made larger than the vocabulary, up to a round number of rows; we
+    never do that."""
     extra = config.vocab_size - tokenizer.vocab_size
-    if any((folder / name).exists() for name in (ABOUT, "added_tokens.json")):
+    if (folder / ABOUT).exists():
         return False
     return 0 < extra < _MOST_PADDING and config.vocab_size % 8 == 0
 

@@ -78,8 +78,8 @@ class _FusedCrossEntropy(torch.autograd.Function):
 
 
 def _scaled(values: Tensor, scale: Tensor) -> Tensor:
-    """``values`` times an fp32 scalar that is not rounded to their dtype first. A CPU multiplies so
-    by itself; a GPU would round a scalar that it holds."""
+    """``values`` times an fp32 scalar, which is not rounded to their dtype first. On a CPU torch
+    does that by itself; on a GPU it rounds a scalar that is a tensor."""
     if values.device.type == "cpu":
         return values * scale
     return (values.to(torch.promote_types(values.dtype, scale.dtype)) * scale).to(values.dtype)

@@ -123,6 +123,8 @@ def tag_texts(
             f"this model's task is of the kind {task.options.kind!r}; tags need a folder that was "
             "fine-tuned with --task.kind tagging."
         )
+    if isinstance(texts, str):
+        raise InputError("tag_texts takes a list of texts; a single one goes to tag_text.")
     length = choose_length(loaded, length)
     split = [_split(loaded.tokenizer, t, spaces=task.options.tagging.spaces) for t in texts]
     words = [[whole[start:end] for start, end in spans] for whole, spans in split]
@@ -138,10 +140,9 @@ def tag_texts(
     file = task.encode(loaded.tokenizer, sentences, length=length)
     outputs = outputs_of(loaded, task, file.examples, dtype=dtype)
     row_probabilities = softmax(outputs.astype(np.float64), axis=-1).max(-1)
-    encoded = encoded_sentences(file)
+    encoded, marks_entities = encoded_sentences(file), task.learned_scheme != "none"
     for s, (n, tags) in enumerate(zip(numbers, task.decode(file, outputs), strict=True)):
         rows = encoded.rows[s] + encoded.sentences[s].row_of_words(len(words[n]))
-        marks_entities = task.learned_scheme != "none"
         found[n] = _tagged(*split[n], words[n], tags, row_probabilities[rows], marks_entities)
     return found
 
@@ -182,7 +183,7 @@ def _split(
         starts = [0, *accumulate(len(word) + len(separator) for word in text)]
         ends = [start + len(word) for start, word in zip(starts, text, strict=False)]
         return separator.join(text), list(zip(starts, ends, strict=False))
-    if not text.strip():
+    if not tokenizer.normalize(text).strip():
         return text, []
     if not spaces:
         return text, [(i, i + 1) for i in range(len(text))]

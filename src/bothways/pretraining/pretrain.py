@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -121,7 +122,6 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
         ranks=ranks,
         without=SHAPE_OPTIONS if config.start else (),
     )
-    reset_peak_memory(device.torch)  # of the probe that counted the steps
     precision = run.resolved["precision"] if config.precision == "auto" else config.precision
     numerics = {"precision": precision, **numerics}
     return _Pretraining(config, run, store, model, sources, numerics, ranks).finish(device.reason)
@@ -221,8 +221,9 @@ class _Pretraining:
             if not self.run.new:
                 self._note_changes(watch, done)
             heldout = heldout_batches(self.config, self.store, watch.say)
-            targets = [batch.masked.ids.tolist() for batch in heldout]
-            self.ranks.check_same({"held-out sequences": digest(targets)})
+            if self.ranks.size > 1:
+                tokens = [batch.inputs.tokens.tolist() for batch in heldout]
+                self.ranks.check_same({"held-out sequences": digest(tokens)})
             with self._interruptible():
                 return self._loop(watch, done, heldout)
 
@@ -246,6 +247,7 @@ class _Pretraining:
             result = self._evaluate(watch, done, heldout, record=done == 0)
         self._snapshot(watch, done)
         window = Window(Utilization(self.model, self.trainer.dtype))
+        reset_peak_memory(self.model.device)  # of measuring speeds
         saved_at = time.monotonic()
         pairs = self.config.pairs.kind
         for step, micro_batches in window.waiting_for(self._batches(done)):
@@ -261,7 +263,7 @@ class _Pretraining:
                 with window.paused():
                     result = self._evaluate(watch, now, heldout)
             if now in self.config.snapshots:  # before the checkpoint, so that none can be missed
-                self.trainer.check()
+                self.trainer.check()  # waits for the steps before, which are no pause
                 with window.paused():
                     self._snapshot(watch, now)
             old = time.monotonic() - saved_at > self.config.checkpoint.minutes * 60
@@ -374,6 +376,9 @@ class _Pretraining:
         at once."""
 
         def request_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+            if number == signal.SIGHUP:  # nothing can be printed any more
+                for stream in (1, 2):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
             # Job schedulers and torchrun may each send SIGTERM.
             if self.stop_requested and number == signal.SIGINT:
                 raise KeyboardInterrupt

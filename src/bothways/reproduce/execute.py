@@ -23,11 +23,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
 
 from bothways.config import ReproduceConfig
-from bothways.errors import ConfigError, DivergenceError, RunError
+from bothways.errors import DivergenceError, RunError
 from bothways.files import write_json
 from bothways.reproduce.grid import RUNS
 from bothways.reproduce.steps import Step
@@ -192,16 +191,10 @@ def compute_all(
         after_step: called after each step.
 
     Raises:
-        ConfigError: several steps at once on a GPU.
         BothwaysError: a step failed.
         KeyboardInterrupt: interrupted.
     """
     if config.jobs > 1:
-        if config.device != "cpu" and torch.cuda.is_available():
-            raise ConfigError(
-                f"jobs is {config.jobs}, but a GPU computes one step at a time; leave --jobs out, "
-                "or pass --device cpu."
-            )
         _Pool(steps, ledger, config, say, after_step).run()
         return
     pending = to_compute(steps, ledger)

@@ -396,6 +396,7 @@ class _GridBuilder:
             heldout=0.02 if self.scale.embedded else 0.01,
             sentences="line" if self.scale.embedded else "split",
             single_sentence="drop" if self.scale.embedded else "join",
+            workers=self.config.threads or -1,
         )
         corpus = Step("corpus", label, build, (vocabulary.key,), (*needs, vocabulary.name))
         self._add(corpus)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from bothways.config import ReproduceConfig
@@ -48,6 +49,8 @@ def reproduce(config: ReproduceConfig) -> str:
     say = Console(markup=False, highlight=False, soft_wrap=True).print
     if config.step is not None:
         return _compute_one(config.step, grid, ledger, config, say)
+    if config.jobs > 1 and to_compute(grid.steps, ledger):
+        _refuse_jobs_on_a_gpu(config)
     plan = forecast(grid, ledger, config)
     if config.plan:
         return plan
@@ -105,11 +108,19 @@ def _compute_one(name: str, grid: Grid, ledger: Ledger, config: ReproduceConfig,
     return f"{name}: finished"
 
 
+def _refuse_jobs_on_a_gpu(config: ReproduceConfig) -> None:
+    if config.device != "cpu" and torch.cuda.is_available():
+        raise ConfigError(
+            f"jobs is {config.jobs}, but a GPU computes one step at a time; leave --jobs out, or "
+            "pass --device cpu."
+        )
+
+
 def _write(grid: Grid, ledger: Ledger, config: ReproduceConfig, *, picture: bool = False) -> Path:
     """Write table.md, table.json and, if requested, plot.png of the results so far."""
     folder = ledger.out / f"{grid.table.name}-{grid.scale.name}"
-    computed = cells(grid, ledger)
     with ledger.locked(folder.name, lambda _: None):
+        computed = cells(grid, ledger)
         write_text(folder / "table.md", markdown(grid, computed, ledger, config))
         write_json(folder / "table.json", record(grid, computed, ledger, config))
         if picture:

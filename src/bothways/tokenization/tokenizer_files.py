@@ -111,15 +111,17 @@ def read_added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[int, Adde
     try:
         if listed is not None:
             return {int(id): AddedToken(**token) for id, token in listed.items()}
-        ids = _read_object(source)
+        if not (ids := _read_object(source)):
+            return {}
         special = _token_names({**_read_object(path.with_name(_SPECIAL)), **settings})
         return {
             int(id): AddedToken(text, normalized=text not in special, special=text in special)
             for text, id in ids.items()
         }
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelError(
-            f"{source}: its added tokens cannot be read: {error}. Complete the download."
+            f"{source}: its added tokens cannot be read ({error}, here or in a file next to it). "
+            "Complete the download."
         ) from error
 
 

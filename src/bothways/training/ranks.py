@@ -196,9 +196,10 @@ def process_group() -> Iterator[Ranks]:
                 raise OtherProcessError("another process has failed") from error
             if lost:
                 raise RunError(
-                    "another process of the run has died (killed, or its machine failed). Run "
-                    "the same command again to continue from the newest checkpoint; `torchrun "
-                    f"--max-restarts N` does so by itself. ({str(error).splitlines()[0]})"
+                    "another process of the run has died (killed, or its machine failed, or by an "
+                    "error that it has shown). Run the same command again to continue from the "
+                    "newest checkpoint; `torchrun --max-restarts N` does so by itself. "
+                    f"({str(error).partition(chr(10))[0]})"
                 ) from error
             raise
         dist.destroy_process_group()
