@@ -131,7 +131,7 @@ def test_a_search_stands_for_the_seeds_of_its_choice(
     config: FinetuneConfig, tmp_path: Path
 ) -> None:
     asked = dataclasses.replace(
-        config, run=str(tmp_path / "run"), search=SearchOptions(lr=(3e-3, 0.0)), seeds=(0, 1)
+        config, run=str(tmp_path / "run"), search=SearchOptions(lr=(3e-3, 1e-9)), seeds=(0, 1)
     )
     result = finetune(asked)
     loaded = load_ensemble([asked.run])

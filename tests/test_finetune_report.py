@@ -231,7 +231,7 @@ def test_page_of_a_regression(config: FinetuneConfig, tmp_path: Path) -> None:
 
 def test_page_of_a_search_leads_to_its_settings(config: FinetuneConfig, tmp_path: Path) -> None:
     asked = dataclasses.replace(
-        config, run=str(tmp_path / "run"), search=SearchOptions(lr=(3e-3, 0.0))
+        config, run=str(tmp_path / "run"), search=SearchOptions(lr=(3e-3, 1e-9))
     )
     result = finetune(asked)
     found = Reader((tmp_path / "run" / "report.html").read_text())
