@@ -83,6 +83,8 @@ def test_a_contender_that_cannot_run_is_left_out(
     found = bench_train(BenchTrainConfig(**SMALL, contenders=names))
     assert [result.name for result in found] == ["bothways", "bothways plain"]
     assert "transformers bf16: left out: no compiler\n" in capsys.readouterr().out
+    with pytest.raises(RuntimeError, match="no compiler"):
+        bench_train(BenchTrainConfig(**SMALL, contenders=names[1:]))
 
 
 def test_ratios_are_of_rounds_and_shares_of_a_contenders_own_peak(

@@ -166,7 +166,7 @@ def _time(
         try:
             runners[name] = _warm(make_step(name, config, steps, precision, device), each, device)
         except RuntimeError as error:  # torch's: no memory, nothing to compile with
-            if not name.startswith("transformers"):
+            if not (runners and name.startswith("transformers")):  # ratios are to the first
                 raise
             say(f"  {name}: left out: {str(error).partition(chr(10))[0]}")
             continue

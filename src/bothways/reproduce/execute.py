@@ -16,6 +16,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -265,7 +266,9 @@ class _Pool:
 
     def run(self) -> None:
         """Compute the steps until none is left; SIGTERM stops those that run, as Ctrl-C does."""
-        previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread:  # elsewhere signals are left to the caller
+            previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             while self._start_ready() or self.running:
                 time.sleep(_POLL_SECONDS)
@@ -275,7 +278,8 @@ class _Pool:
             self._stop()
             raise
         finally:
-            signal.signal(signal.SIGTERM, previous)
+            if in_main_thread:
+                signal.signal(signal.SIGTERM, previous)
 
     def _start_ready(self) -> bool:
         """Start the steps that can start now; whether any step was or is still to be started."""
