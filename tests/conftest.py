@@ -71,6 +71,12 @@ def shared_data() -> Callable[[str], Path]:
     return find
 
 
+@pytest.fixture
+def several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Toy batches are divided into tiles as large batches are."""
+    monkeypatch.setattr("bothways.model.tiles.TILE_COST", 100)
+
+
 @pytest.fixture(scope="session")
 def tiny_documents() -> list[list[str]]:
     """60 documents of 2 to 9 short sentences, all different, in plain English words."""

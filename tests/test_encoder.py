@@ -25,6 +25,8 @@ from model_examples import (
     small_config,
 )
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 
 def _encoder(
     shape: tuple[int, ...] = SHAPES[1], dropout: float = 0.1, *, left_to_right: bool = False

@@ -20,6 +20,8 @@ from bothways.model.shared import Shared
 from bothways.model.tiles import make_tiles
 from model_examples import BOTH_HEADS, SHAPES, random_inputs, randomise, small_bert, small_config
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 RAGGED = [3, 40, 1, 36, 20, 37, 2, 40]
 
 
@@ -191,6 +193,13 @@ def test_of_equal_logits_the_first_is_the_prediction() -> None:
     x, weight, bias = torch.zeros(3, 2), torch.zeros(5, 2), torch.tensor([0.0, 1, 1, 0, 1])
     for ids, expected in (([1, 1, 1], 3), ([2, 1, 4], 1), ([0, 3, IGNORE], 0)):
         assert fused_cross_entropy(x, weight, bias, torch.tensor(ids))[1] == expected
+
+
+def test_a_target_without_a_chance_has_its_whole_loss() -> None:
+    """Its probability is 0 in fp32, of which there is no logarithm."""
+    x, weight, bias = torch.ones(1, 1), torch.tensor([[0.0], [-200.0], [0.0]]), torch.zeros(3)
+    loss, _ = fused_cross_entropy(x, weight, bias, torch.tensor([1]))
+    torch.testing.assert_close(loss, torch.tensor(200 + math.log(2)))
 
 
 def test_fused_cross_entropy_works_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

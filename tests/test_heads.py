@@ -16,6 +16,8 @@ from bothways.model.bert import Bert
 from bothways.model.losses import class_loss, masked_lm_loss, place_loss, regression_loss
 from model_examples import BOTH_HEADS, SHAPES, random_inputs, small_bert, small_config
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 
 def _targets(inputs: Inputs, vocab_size: int, count: int = 11) -> TokenTargets:
     rng = np.random.default_rng(1)

@@ -19,8 +19,10 @@ from bothways.model.bert import Bert
 from bothways.model.dropout import KeyedDropout
 from bothways.model.layers import Embeddings, Layer
 from bothways.model.shared import LayerNorm, Linear, Shared
-from bothways.model.tiles import TILE_FILL, make_tiles
+from bothways.model.tiles import make_tiles
 from model_examples import random_inputs, randomise, small_config
+
+pytestmark = pytest.mark.usefixtures("several_tiles")
 
 # ----------------------------------------------------------------------------------- keyed dropout
 
@@ -105,12 +107,20 @@ def test_dropout_keeps_the_dtype_and_draws_the_same_for_all() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.booleans())
-def test_tiles_hold_every_token_once_and_no_other(lengths: list[int], exact: bool) -> None:
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=12),
+    st.booleans(),
+    st.sampled_from([0, 100, 1000, 10_000]),
+)
+def test_tiles_hold_every_token_once_and_no_other(
+    lengths: list[int], exact: bool, cost: int
+) -> None:
     if exact:
         lengths = [*lengths, 64 - sum(lengths) % 64]
     inputs = random_inputs(97, lengths, limit=64)
-    tiles = make_tiles(inputs, torch.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bothways.model.tiles.TILE_COST", cost)
+        tiles = make_tiles(inputs, torch.float32)
     total, T = sum(lengths), len(inputs.tokens)
     rows = tiles.flat_rows.numpy()
     real = np.setdiff1d(np.arange(len(rows)), tiles.padding.numpy())
@@ -127,12 +137,24 @@ def test_tiles_hold_every_token_once_and_no_other(lengths: list[int], exact: boo
             filled = (tile.bias == 0).sum(-1).flatten().numpy()
             assert set(tile.bias.unique().tolist()) == {0.0, -math.inf}
         assert filled.max() == tile.length
-        assert filled.min() >= TILE_FILL * tile.length or tile.sequences == 1
         for b, n in enumerate(filled):  # a tile row of tokens is one sequence in its order
             own = rows[tile.start + b * tile.length :][:n]
             assert own[0] in inputs.bounds
             assert (np.diff(own) == 1).all()
     assert covered == len(rows)
+    work = sum(tile.sequences * tile.length**2 + cost for tile in tiles.tiles)
+    assert work == _least_work(sorted(lengths, reverse=True), cost)
+
+
+def _least_work(lengths: list[int], cost: int) -> int:
+    """The scores of the best tiles, and their costs, by trying all ends of the first tile."""
+    best = [0] * (len(lengths) + 1)
+    for start in reversed(range(len(lengths))):
+        best[start] = min(
+            (end - start) * lengths[start] ** 2 + cost + best[end]
+            for end in range(start + 1, len(lengths) + 1)
+        )
+    return best[0]
 
 
 def test_equal_lengths_without_tail_move_nothing() -> None:
@@ -215,14 +237,14 @@ def test_attention_in_tiles_equals_the_formula_forward_and_backward(heads: int) 
 
 
 def test_returned_weights_are_probabilities_over_the_sequences_own_tokens() -> None:
-    inputs = random_inputs(97, [10, 9, 3])
+    inputs = random_inputs(97, [20, 19, 3])
     weights: list[Tensor] = []
     x = torch.randn(len(inputs.tokens), 16, dtype=torch.float64)
     _attention()(x, make_tiles(inputs, x.dtype), weights)
-    assert [tuple(w.shape) for w in weights] == [(2, 2, 10, 10), (1, 2, 3, 3)]
+    assert [tuple(w.shape) for w in weights] == [(2, 2, 20, 20), (1, 2, 3, 3)]
     for w in weights:
         torch.testing.assert_close(w.sum(-1), torch.ones_like(w[..., 0]))
-    assert (weights[0][1, :, :, 9] == 0).all()
+    assert (weights[0][1, :, :, 19] == 0).all()
 
 
 def test_a_layer_normalises_after_adding() -> None:

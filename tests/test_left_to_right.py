@@ -35,6 +35,8 @@ from bothways.pretraining.pretrain import pretrain
 from finetuning_examples import VOCABULARY, word_config, word_task
 from model_examples import BOTH_HEADS, SHAPES, small_bert, small_config, small_tokenizer
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 SHAPE = (2, 32, 4, 64, VOCABULARY)
 
 

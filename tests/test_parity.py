@@ -31,6 +31,8 @@ from model_examples import (
     small_tokenizer,
 )
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 transformers = pytest.importorskip("transformers")
 
 # Logits here are of order one, so this is some eighty units of fp32 rounding.

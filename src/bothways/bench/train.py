@@ -175,6 +175,8 @@ def _time(
     seconds: dict[str, list[float]] = {name: [] for name in runners}
     for _ in range(options.rounds):
         for name, run in runners.items():
+            run()  # not counted: the others' steps have taken its memory and its caches
+            synchronize(device)
             start = time.perf_counter()
             for _ in range(each):
                 run()

@@ -55,7 +55,7 @@ class Attention(nn.Module):
             layout: queries at the selected positions; not left to right.
         """
         H = x_TH.shape[-1]
-        q, kv = self.qkv(x_NH, slice(0, H)), self.qkv(x_TH, slice(H, None))
+        q, kv = self.qkv.divided([x_NH, x_TH], [H, 2 * H])
         if isinstance(layout, VarlenLayout):
             context = self._varlen((*self._split_heads(q), *self._split_heads(kv)), layout)
         else:

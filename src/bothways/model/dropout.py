@@ -38,7 +38,7 @@ class KeyedDropout(nn.Module):
     def reseed(self, seed: int) -> None:
         """Start the masks of one forward pass."""
         self._seed = seed
-        self._numpy = np.random.Generator(np.random.SFC64(seed))
+        self._bits = np.random.SFC64(seed)
         self._seeded: torch.device | None = None
 
     def replay(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
@@ -61,10 +61,10 @@ class KeyedDropout(nn.Module):
     def _get_state(self) -> _State:
         device = self._seeded
         state = None if device is None else _default_generator(device).get_state()
-        return self._numpy.bit_generator.state, device, state
+        return self._bits.state, device, state
 
     def _set_state(self, saved: _State) -> None:
-        self._numpy.bit_generator.state, self._seeded, state = saved
+        self._bits.state, self._seeded, state = saved
         if self._seeded is not None and state is not None:
             _default_generator(self._seeded).set_state(state)
 
@@ -118,8 +118,8 @@ class KeyedDropout(nn.Module):
 
     def _words(self, size: int) -> Tensor:
         """int16 [size], uniform. NumPy's SFC64 costs a fraction of torch's own generator."""
-        words = self._numpy.integers(-(2**63), 2**63, -(-size // 4), dtype=np.int64)
-        return torch.from_numpy(words).view(torch.int16)[:size]
+        words = self._bits.random_raw(-(-size // 4))
+        return torch.from_numpy(words.view(np.int16))[:size]
 
 
 def _default_generator(device: torch.device) -> torch.Generator:

@@ -19,7 +19,7 @@ from bothways.model.batch import IGNORE
 
 # Bytes of logits in fp32 that are processed at once: few enough for a processor's cache; on a GPU
 # enough to keep it busy, but few compared with all logits.
-_CHUNK_BYTES = 2**20
+_CHUNK_BYTES = 2**21
 _CHUNK_BYTES_GPU = 2**28
 
 
@@ -89,26 +89,27 @@ def _softmax_in_place(
     logits: Tensor, ids: Tensor, exact: torch.dtype, *, gradient: bool
 ) -> tuple[Tensor, Tensor]:
     """Loss and correct predictions of some rows; overwrites the logits with their gradient."""
-    log_p = logits.to(exact).log_softmax(-1)
+    z = logits.to(exact)
     real = ids != IGNORE
     columns = ids.clamp(min=0).unsqueeze(1)
-    target_log_p = log_p.gather(1, columns).squeeze(1)
-    loss = -(target_log_p * real).sum()
-    correct = _count_correct(log_p, target_log_p, ids)
+    best = _argmax(z).unsqueeze(1)
+    p = z.softmax(-1)
+    # The best has p of at least 1 / V: unlike the target's, its logarithm is always exact.
+    log_p = z.gather(1, columns) - z.gather(1, best) + p.gather(1, best).log()
+    loss = -(log_p.squeeze(1) * real).sum()
     if gradient:
-        d = log_p.exp_()
-        d.scatter_add_(1, columns, d.new_full(columns.shape, -1.0))
-        logits.copy_(d.mul_(real.unsqueeze(1)))
-    return loss, correct
+        d = p.scatter_add_(1, columns, p.new_full(columns.shape, -1.0))
+        if d.device.type != "cpu" or not real.all():  # asking a GPU would make the host wait
+            d.mul_(real.unsqueeze(1))
+        logits.copy_(d)
+    return loss, (best.squeeze(1) == ids).sum()
 
 
-def _count_correct(log_p: Tensor, target_log_p: Tensor, ids: Tensor) -> Tensor:
-    """The number of targets that are the argmax of their row."""
-    if log_p.device.type != "cpu":  # selecting rows would make the host wait
-        return (log_p.argmax(1) == ids).sum()
-    # A row can be correct only if its maximum is the target's value: argmax runs on those alone.
-    candidates = ((ids != IGNORE) & (target_log_p == log_p.amax(1))).nonzero().squeeze(1)
-    return (log_p[candidates].argmax(1) == ids[candidates]).sum()
+def _argmax(rows: Tensor) -> Tensor:
+    """The first column with the maximum of each row. NumPy's is ten times as fast on a CPU."""
+    if rows.device.type != "cpu":
+        return rows.argmax(1)
+    return torch.from_numpy(rows.numpy().argmax(1))
 
 
 def class_loss(logits_RC: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

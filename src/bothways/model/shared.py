@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -48,10 +48,24 @@ class Shared(nn.Module):
 class Linear(nn.Linear):
     """A linear layer in its input's dtype."""
 
-    def forward(self, x: Tensor, outputs: slice = slice(None)) -> Tensor:
-        """[..., in] -> [..., out], or only a slice of the outputs."""
-        bias = None if self.bias is None else self.bias[outputs].to(x.dtype)
-        return F.linear(x, self.weight[outputs].to(x.dtype), bias)
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in] -> [..., out]."""
+        return _linear(x, self.weight, self.bias)
+
+    def divided(self, inputs: Sequence[Tensor], outputs: Sequence[int]) -> list[Tensor]:
+        """As many first outputs of the first input, the next of the second, and so on.
+
+        Args:
+            inputs: [..., in] each.
+            outputs: how many of each; all of the layer's together.
+        """
+        # Not slices: the gradient of each would be as large as the whole.
+        weights, biases = (torch.split(p, outputs) for p in (self.weight, self.bias))
+        return [_linear(*parts) for parts in zip(inputs, weights, biases, strict=True)]
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
 class LayerNorm(nn.LayerNorm):

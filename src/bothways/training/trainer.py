@@ -67,9 +67,9 @@ class Trainer(Generic[M]):
         self._frozen_rows = FrozenRows(model, frozen_rows or {})
         self._seed = seed
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        # Only the fused kernel can skip an update on the device.
-        fused = isinstance(self.optimizer, torch.optim.AdamW) and not self._sharded
-        self._checks_every_step = model.device.type == "cpu" or not fused
+        # Its kernel can also clip while it updates, and skip an update on the device.
+        self._fused = isinstance(self.optimizer, torch.optim.AdamW) and not self._sharded
+        self._checks_every_step = model.device.type == "cpu" or not self._fused
         self._first_nonfinite = torch.full((), -1, dtype=torch.int64, device=model.device)
 
     def step(self, step: int, micro_batches: Sequence[M], loss: Loss[M]) -> Stats:
@@ -160,7 +160,11 @@ class Trainer(Generic[M]):
         """Clip the gradient to the largest norm allowed; returns the norm before clipping."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         norm = whole(torch.nn.utils.get_total_norm(gradients))
-        torch.nn.utils.clip_grads_with_norm_(self._parameters, self.options.clip, norm)
+        if self._fused:
+            divisor = ((norm + 1e-6) / self.options.clip).clamp(min=1)
+            self.optimizer.grad_scale = divisor  # type: ignore[attr-defined]
+        else:
+            torch.nn.utils.clip_grads_with_norm_(self._parameters, self.options.clip, norm)
         return norm
 
 
