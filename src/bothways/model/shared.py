@@ -52,7 +52,7 @@ class Linear(nn.Linear):
         """[..., in] -> [..., out]."""
         return _linear(x, self.weight, self.bias)
 
-    def divided(self, inputs: Sequence[Tensor], outputs: Sequence[int]) -> list[Tensor]:
+    def divided(self, inputs: Sequence[Tensor], outputs: list[int]) -> list[Tensor]:
         """As many first outputs of the first input, the next of the second, and so on.
 
         Args:
