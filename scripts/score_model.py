@@ -46,6 +46,10 @@ TASKS = {  # the option with the folder of the files, and the scores shown
     "squad2": ("squad2", ("f1", "exact_match", "no_answer_precision", "no_answer_recall")),
     "conll2003": ("ner", ("f1",)),
     "wnut17": ("wnut", ("f1",)),
+    **{f"codah-{fold}": ("codah", ("accuracy",)) for fold in range(5)},
+    "nsmc": ("ko", ("accuracy",)),
+    "korsts": ("ko", ("spearman", "pearson")),
+    "korquad": ("ko", ("f1", "exact_match")),
 }
 
 
@@ -81,6 +85,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--squad2", type=Path, help="the same, with questions without an answer")
     parser.add_argument("--ner", type=Path, help="folder with eng.train, eng.testa, eng.testb")
     parser.add_argument("--wnut", type=Path, help="folder of WNUT-17")
+    parser.add_argument("--codah", type=Path, help="folder with fold_0 to fold_4")
+    parser.add_argument("--ko", type=Path, help="folder with nsmc, korsts, korquad")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), help="default: those with data")
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0")
@@ -134,19 +140,7 @@ def _primed(loaded: LoadedModel, work: Path) -> str:
 
 def _recipe(name: str, options: argparse.Namespace) -> FinetuneConfig:
     """A task with its files and the settings of the command line."""
-    data = getattr(options, TASKS[name][0])
-    if name in ("squad", "squad2"):
-        files = {"task.train": "train.json", "task.dev": "dev.json", "task.measure": ["test.json"]}
-        recipe = task_recipe(name, data=str(data), **files)
-    elif name == "qnli":  # without its training file: train on four fifths of dev
-        file = data / "QNLI" / "dev.tsv"
-        parts = options.work / f"qnli-parts-{sha256(file)[:16]}"
-        if not parts.exists():
-            split(SplitConfig(file=str(file), out=str(parts / "QNLI"), by="sentence"))
-        recipe = task_recipe("qnli", data=str(parts))
-    else:
-        recipe = task_recipe(name, data=str(data))
-    recipe = recipe.located()
+    recipe = _declared(name, options).located()
     given = {n: getattr(options, n) for n in ("batch", "epochs", "dropout")}
     return dataclasses.replace(
         recipe,
@@ -156,6 +150,32 @@ def _recipe(name: str, options: argparse.Namespace) -> FinetuneConfig:
     )
 
 
+def _declared(name: str, options: argparse.Namespace) -> FinetuneConfig:
+    folder = TASKS[name][0]
+    data: Path = getattr(options, folder)
+    questions = {"task.train": "train.json", "task.dev": "dev.json"}
+    if folder in ("squad", "squad2"):
+        return task_recipe(name, data=str(data), **questions, **{"task.measure": ["test.json"]})
+    if name == "qnli":  # without its training file: train on four fifths of dev
+        parts = _split(data / "QNLI" / "dev.tsv", name, options.work, by="sentence")
+        files = {f"task.{part}": f"{part}.tsv" for part in ("train", "dev")}
+        return task_recipe(name, data=str(parts), **files)
+    if name == "korquad":  # the same
+        file = data / "korquad" / "KorQuAD_v1.0_dev.json"
+        return task_recipe(name, data=str(_split(file, name, options.work)), **questions)
+    if folder == "codah":
+        return task_recipe(folder, data=str(data / f"fold_{name[-1]}"))
+    return task_recipe(name, data=str(data / name if folder == "ko" else data))
+
+
+def _split(file: Path, name: str, work: Path, by: str | None = None) -> Path:
+    """A folder with the two parts of a file."""
+    parts = work / f"{name}-parts-{sha256(file)[:16]}"
+    if not parts.exists():
+        split(SplitConfig(file=str(file), out=str(parts), by=by))
+    return parts
+
+
 def _record(seed: SeedResult) -> dict[str, Any]:
     return {
         "seed": seed.seed,
@@ -163,6 +183,7 @@ def _record(seed: SeedResult) -> dict[str, Any]:
         "collapsed": seed.measurement.collapsed,
         "notes": list(seed.measurement.notes),
         "further": {Path(name).name: more.scores for name, more in seed.further.items()},
+        "further_notes": {Path(name).name: more.notes for name, more in seed.further.items()},
         "seconds": round(seed.seconds, 1),
     }
 
@@ -184,14 +205,37 @@ def table(found: dict[str, Any]) -> list[str]:
                 constant = f"{100 * first['baseline'][metric]:.1f}" if part == "dev" else ""
                 name = f"{task} {part}, {metric}"
                 lines.append(f"| {name} | {counts} | {' | '.join(cells)} | {constant} |")
-    return lines
+    return lines + _over_folds(found["runs"], starts)
+
+
+def _over_folds(runs: dict[str, Any], starts: list[str]) -> list[str]:
+    """CODAH's score, the mean over the test files of its folds, once all of them have been run."""
+    cells, counts = [], set()
+    for start in starts:
+        folds = [runs.get(f"codah-{fold}", {}).get(start) for fold in range(5)]
+        if not all(folds):
+            cells.append("")
+            continue
+        by_fold = [_values(fold, "test.tsv", "accuracy") for fold in folds]
+        counts |= set(map(len, by_fold))
+        cells.append(_mean([statistics.fmean(seed) for seed in zip(*by_fold, strict=True)]))
+    if not any(cells):
+        return []
+    number = " / ".join(map(str, sorted(counts)))
+    return [f"| codah, mean of the folds' tests, accuracy | {number} | {' | '.join(cells)} | |"]
 
 
 def _cell(runs: dict[str, Any] | None, part: str, metric: str) -> str:
-    if runs is None:
-        return ""
+    return "" if runs is None else _mean(_values(runs, part, metric))
+
+
+def _values(runs: dict[str, Any], part: str, metric: str) -> list[float]:
+    """The score of each seed, of 100."""
     scores = [run["dev"] if part == "dev" else run["further"][part] for run in runs["seeds"]]
-    values = [100 * score[metric] for score in scores]
+    return [100 * score[metric] for score in scores]
+
+
+def _mean(values: list[float]) -> str:
     deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):.1f}{deviation}"
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -66,3 +69,19 @@ def test_cores_where_the_system_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> 
     assert usable_cores() == len(os.sched_getaffinity(0))
     monkeypatch.delattr(os, "sched_getaffinity")
     assert usable_cores() == os.cpu_count()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc's allocator")
+def test_memory_that_is_freed_is_kept() -> None:
+    """A block that went back to the system takes a page fault for each of its 16,384 pages."""
+    code = """\
+import resource, torch
+from bothways.training.runtime import set_threads
+set_threads(1)
+for _ in range(4):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.empty(2**26, dtype=torch.uint8)[::4096] = 1
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(shown.stdout) < 1000

@@ -11,8 +11,10 @@ import pytest
 from bothways import cli
 from bothways.config import SplitConfig, TaskOptions
 from bothways.errors import BothwaysError, ConfigError, InputError
+from bothways.tasks.questions import read_questions
 from bothways.tasks.readers import read_rows
 from bothways.tasks.split import split
+from question_examples import question
 
 
 def table(folder: Path, count: int = 400, name: str = "all.tsv", shuffle: int = 0) -> Path:
@@ -164,3 +166,53 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["split", str(table(tmp_path)), "--by", "sentence", "--out", str(tmp_path / "o")]
     assert cli.main(words) == 0
     assert "examples" in capsys.readouterr().out
+
+
+def articles(folder: Path, numbers: list[int], *, titles: bool = True) -> Path:
+    """Articles of two passages with two questions each."""
+    data = []
+    for n in numbers:
+        passages = [f"Passage {n}.{p}: the cat sat." for p in range(2)]
+        paragraphs = [
+            {"context": text, "qas": [question(f"{n}.{p}.{q}", "Who?", ("cat", 18)) for q in "ab"]}
+            for p, text in enumerate(passages)
+        ]
+        data.append({"paragraphs": paragraphs} | ({"title": f"No. {n}"} if titles else {}))
+    path = folder / "all.json"
+    path.write_text(json.dumps({"version": "own", "data": data}))
+    return path
+
+
+@pytest.mark.parametrize("titles", [True, False])
+def test_questions_are_split_by_article(tmp_path: Path, titles: bool) -> None:
+    sides = []
+    for name, numbers in (("one", list(range(60))), ("two", [7000, *reversed(range(30))])):
+        out = tmp_path / name
+        out.mkdir()
+        path = articles(out, numbers, titles=titles)
+        shown = split(SplitConfig(file=str(path), out=str(out / "parts"), share=0.7))
+        files = [out / "parts" / f"{side}.json" for side in ("train", "dev")]
+        train, dev = (read_questions(file, labelled=True) for file in files)
+        whole = read_questions(path, labelled=True)
+        assert sorted(train.ids + dev.ids) == sorted(whole.ids)
+        assert not set(train.passages) & set(dev.passages)
+        assert sorted(train.gold + dev.gold) == sorted(whole.gold)
+        assert shown[0].startswith(f"{len(train)} questions of {len(train) // 4} articles: ")
+        sides.append({id.partition(".")[0] for id in dev.ids})
+        assert json.loads(files[1].read_text())["version"] == "own"
+    assert sides[1] - {"7000"} == {n for n in sides[0] if int(n) < 30}
+    assert 8 < len(sides[0]) < 30
+
+
+def test_questions_that_cannot_be_split_say_why(tmp_path: Path) -> None:
+    path, out = articles(tmp_path, [1]), str(tmp_path / "parts")
+    with pytest.raises(ConfigError, match="split by article; leave out --by"):
+        split(SplitConfig(file=str(path), out=out, by="title"))
+    with pytest.raises(InputError, match=r"no question would go to .*; change --share"):
+        split(SplitConfig(file=str(path), out=out))
+    path.write_text('{"data": [{"title": "A", "paragraphs": [{"context": "a"}]}]}')
+    with pytest.raises(InputError, match="lacks the key 'qas'"):
+        split(SplitConfig(file=str(path), out=out))
+    with pytest.raises(InputError, match="cannot be read"):
+        split(SplitConfig(file=str(tmp_path / "none.json"), out=out))
+    assert not Path(out).exists()

@@ -24,7 +24,8 @@ class SplitConfig:
     """
 
     file: str
-    """File to split (.tsv, .txt or .csv with columns, .jsonl, .json)."""
+    """File to split (.tsv, .txt or .csv with columns, .jsonl, .json; .json in SQuAD's format too,
+    which is split by article)."""
     out: str
     """Folder to write train and dev to, with the ending of the file (.jsonl for .json)."""
     share: float = 0.8

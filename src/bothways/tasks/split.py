@@ -2,6 +2,7 @@
 
 A hash of the line, or of one of its columns, decides, so the same example goes to the same split in
 every file, copies stay together, and neither the order of lines nor the rest of the file matters.
+Files in SQuAD's format are split by article, so that nobody is asked about a passage trained on.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from bothways.config import SplitConfig
 from bothways.errors import ConfigError, InputError
-from bothways.files import write_text
+from bothways.files import write_json, write_text
 from bothways.tasks.delimited import csv_delimiter, csv_records
 from bothways.tasks.json_files import json_items, json_object, json_value
 from bothways.tasks.lines import did_you_mean, listed, text_lines
+from bothways.tasks.questions import read_articles, read_questions
 
 _TABLES = (".tsv", ".txt", ".csv")
 _JSON = (".jsonl", ".json")
@@ -43,10 +46,14 @@ def split(options: SplitConfig) -> list[str]:
             f"{ending or 'this'!r}.",
             path=path,
         )
-    targets = {name: out / f"{name}{'.jsonl' if ending in _JSON else ending}" for name in _SPLITS}
+    of_questions = ending == ".json" and _begins_as_object(path)
+    kept = ".json" if of_questions else ".jsonl" if ending in _JSON else ending
+    targets = {name: out / f"{name}{kept}" for name in _SPLITS}
     for target in targets.values():
         if target.exists():
             raise ConfigError(f"{target} exists already; choose a new folder for --out.")
+    if of_questions:
+        return _split_articles(path, options, targets)
     header, names = "", []
     splits: dict[str, list[str]] = {name: [] for name in _SPLITS}
     examples = _table(path, options) if ending in _TABLES else _objects(path, options)
@@ -73,6 +80,41 @@ def _in_train(key: str, share: float) -> bool:
     """Whether the hash of a key is among the first ``share`` of all hashes."""
     digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, person=b"bothways split")
     return int.from_bytes(digest.digest(), "little") < share * 2**64
+
+
+def _begins_as_object(path: Path) -> bool:
+    """Whether a JSON file is one object, as in SQuAD's format, rather than a list."""
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}.", path=path) from None
+    return beginning.startswith(b"{")
+
+
+def _split_articles(path: Path, options: SplitConfig, targets: dict[str, Path]) -> list[str]:
+    """Split a file in SQuAD's format by the titles of its articles; without one, by the article."""
+    if options.by is not None:
+        raise ConfigError(
+            f"--by {options.by}: {path} has questions on passages, which are split by article; "
+            "leave out --by."
+        )
+    read_questions(path, labelled=False)  # refuses, with the place, what no verb could read
+    content, articles = read_articles(path)
+    splits: dict[str, list[Any]] = {name: [] for name in _SPLITS}
+    for article in articles:
+        key = article.get("title") or json.dumps(article, ensure_ascii=False, sort_keys=True)
+        splits["train" if _in_train(str(key), options.share) else "dev"].append(article)
+    for name, some in splits.items():
+        if not any(paragraph["qas"] for article in some for paragraph in article["paragraphs"]):
+            raise InputError(f"no question would go to {name}; change --share.", path=path)
+    targets["train"].parent.mkdir(parents=True, exist_ok=True)
+    told = []
+    for name, some in splits.items():
+        write_json(targets[name], {**content, "data": some})
+        count = len(read_questions(targets[name], labelled=False))
+        told.append(f"{count:,} questions of {len(some):,} articles: {targets[name]}")
+    return told
 
 
 def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | list[str], str]]:

@@ -64,7 +64,7 @@ def _keep_freed_memory() -> None:
     the next allocation: 15 to 25 % of a training step.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    # Older releases refuse a threshold above 32 MiB. The second setting stops glibc from raising
-    # the first by itself, so it must not stand alone.
+    # Older releases refuse a threshold above 32 MiB. The second setting, never to trim, stops glibc
+    # from raising the first by itself, so it must not stand alone.
     if mallopt is not None and any(mallopt(_M_MMAP_THRESHOLD, size) for size in (2**30, 2**25)):
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(_M_TRIM_THRESHOLD, -1)
