@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, SplitConfig
-from bothways.files import sha256, write_json, write_text
+from bothways.files import new_folder, sha256, write_json, write_text
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.results import SeedResult
 from bothways.finetuning.run_setup import model_digest
@@ -170,9 +170,10 @@ def _declared(name: str, options: argparse.Namespace) -> FinetuneConfig:
 
 def _split(file: Path, name: str, work: Path, by: str | None = None) -> Path:
     """A folder with the two parts of a file."""
-    parts = work / f"{name}-parts-{sha256(file)[:16]}"
+    parts = work / f"{name}-split-{sha256(file)[:16]}"
     if not parts.exists():
-        split(SplitConfig(file=str(file), out=str(parts), by=by))
+        with new_folder(parts) as folder:
+            split(SplitConfig(file=str(file), out=str(folder), by=by))
     return parts
 
 
@@ -217,8 +218,9 @@ def _over_folds(runs: dict[str, Any], starts: list[str]) -> list[str]:
             cells.append("")
             continue
         by_fold = [_values(fold, "test.tsv", "accuracy") for fold in folds]
-        counts |= set(map(len, by_fold))
-        cells.append(_mean([statistics.fmean(seed) for seed in zip(*by_fold, strict=True)]))
+        common = min(map(len, by_fold))  # seeds are 0, 1, ...; some folds may have more
+        counts.add(common)
+        cells.append(_mean([statistics.fmean(v[s] for v in by_fold) for s in range(common)]))
     if not any(cells):
         return []
     number = " / ".join(map(str, sorted(counts)))

@@ -31,6 +31,8 @@ from bothways.tasks.texts import ClassificationTask
 from finetuning_examples import VOCABULARY, start_model, word_config, word_files
 from model_examples import POSITIONS, SHAPES, small_bert, small_config, small_tokenizer
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 UNITS = 16  # twice that is the hidden size, so that shapes alone would not tell a head apart
 ROWS = [[5, 6, 7, 8], [9], [10, 11, 12]]
 HEADS: list[dict[str, Any]] = [{"classes": 3}, {"tags": 3}, {"spans": True}]

@@ -29,6 +29,8 @@ from bothways.tasks.choice import ChoiceRows, ChoiceTask
 from bothways.tasks.task import EncodedFile
 from model_examples import small_bert, small_config, small_tokenizer
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 VOCABULARY = 97
 TOKENIZER = small_tokenizer(VOCABULARY)
 SWAG = declared("swag").task

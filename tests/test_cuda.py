@@ -44,6 +44,7 @@ from model_examples import BOTH_HEADS, random_inputs, randomise, small_bert, sma
 from pretraining_examples import memory_store, pair_batches, random_documents, small_model
 
 pytestmark = [
+    pytest.mark.usefixtures("several_tiles"),
     pytest.mark.cuda,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU"),
 ]

@@ -19,6 +19,8 @@ from bothways.model.folder import save_model
 from bothways.prediction.embeddings import embed_texts
 from model_examples import POSITIONS, small_bert, small_config, small_tokenizer
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 VOCABULARY = 97
 SHAPE = (3, 32, 4, 50, VOCABULARY)
 TEXTS = ["w1  w2, w3", "", "w5 W6"]

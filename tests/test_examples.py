@@ -24,6 +24,8 @@ from bothways.tasks.examples import (
 from bothways.tasks.task import task_loss
 from model_examples import small_bert, small_config, small_tokenizer
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 VOCABULARY = 97
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=80).map(np.array)
 

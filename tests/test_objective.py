@@ -24,6 +24,8 @@ from pretraining_examples import (
     small_shape,
 )
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 
 def parts_of(batch: int, micro_batch: int, **kinds: Any) -> list[PretrainingBatch]:
     """The same step cut into micro-batches."""

@@ -18,6 +18,8 @@ from bothways.training.schedules import learning_rate
 from finetuning_examples import start_model, word_config, word_files
 from pretrain_runs import watching
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 # A rate, a decay and a limit on gradients that all show in 36 steps.
 OPTIMIZER = OptimizerOptions(lr=3e-3, warmup=0.1, bias_correction=True, weight_decay=0.1, clip=0.1)
 

@@ -11,6 +11,8 @@ from bothways.model.bert import Bert
 from bothways.model.losses import class_loss
 from model_examples import BOTH_HEADS, random_inputs, small_bert, small_config
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 LENGTHS = [40, 37, 12, 40, 3, 25, 40, 39]
 
 

@@ -216,3 +216,39 @@ def test_questions_that_cannot_be_split_say_why(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         split(SplitConfig(file=str(tmp_path / "none.json"), out=out))
     assert not Path(out).exists()
+
+
+def test_questions_on_one_passage_stay_together(tmp_path: Path) -> None:
+    """However files are exported: an article per question, one article for all, equal titles."""
+
+    def paragraph(n: int) -> dict[str, object]:
+        return {
+            "context": f"Passage {n % 10}: the cat sat.",
+            "qas": [question(f"q{n}", "Who?", ("cat", 15))],
+        }
+
+    single = [{"paragraphs": [paragraph(n)]} for n in range(60)]
+    exports = {
+        "untitled": single,
+        "own titles": [article | {"title": f"{n}"} for n, article in enumerate(single)],
+        "one title": [article | {"title": "BioASQ"} for article in single],
+        "one article": [{"title": "BioASQ", "paragraphs": [paragraph(n) for n in range(60)]}],
+    }
+    for name, data in exports.items():
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"data": data}))
+        split(SplitConfig(file=str(path), out=str(tmp_path / name), share=0.6))
+        train, dev = (
+            read_questions(tmp_path / name / f"{side}.json", labelled=True)
+            for side in ("train", "dev")
+        )
+        assert not set(train.passages) & set(dev.passages), name
+        assert len(train) + len(dev) == 60
+
+
+def test_json_lines_named_json_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "lines.json"
+    for text in ('{"a": 1}\n{"a": 2}\n', '{"a": 1}\n'):
+        path.write_text(text)
+        with pytest.raises(InputError, match=r"name a file with one object per line \.jsonl"):
+            split(SplitConfig(file=str(path), out=str(tmp_path / "out")))

@@ -27,6 +27,8 @@ from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import small_bert, small_config
 from tagging_examples import LETTERS, SHAPE, TOKENIZER, tagging
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 ALONE = TaggingOptions(context="sentence")
 
 

@@ -17,6 +17,8 @@ from bothways.training.schedules import learning_rate
 from bothways.training.trainer import Trainer
 from pretraining_examples import memory_store, pair_batches, random_documents, small_model
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 BATCHES = pair_batches(
     memory_store(random_documents(np.random.default_rng(4), 30)), batch=8, micro_batch=4
 )

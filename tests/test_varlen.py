@@ -24,6 +24,8 @@ from bothways.model.losses import class_loss
 from bothways.model.varlen import VarlenLayout, attend_varlen, why_not_varlen
 from model_examples import BOTH_HEADS, random_inputs, randomise, small_bert, small_config
 
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
 RAGGED = [3, 40, 1, 36, 20, 37, 2, 40]
 EVEN = [32, 40, 40, 16]  # no tail
 GPU = torch.device("cuda", 0)

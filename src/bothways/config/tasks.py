@@ -27,7 +27,7 @@ class SplitConfig:
     """File to split (.tsv, .txt or .csv with columns, .jsonl, .json; .json in SQuAD's format too,
     which is split by article)."""
     out: str
-    """Folder to write train and dev to, with the ending of the file (.jsonl for .json)."""
+    """Folder to write train and dev to, with the ending of the file (.jsonl for a .json list)."""
     share: float = 0.8
     """Approximate fraction of the examples for training."""
     by: str | None = None

@@ -24,7 +24,7 @@ TILE_COST = 10_000
 
 @dataclass(frozen=True)
 class Tile:
-    """Sequences of similar length, padded to the longest of them.
+    """Some sequences of a batch, padded to the longest of them.
 
     Attributes:
         start: its first row among the R rows of all tiles.

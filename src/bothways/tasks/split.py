@@ -14,13 +14,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from scipy.cluster.hierarchy import DisjointSet
+
 from bothways.config import SplitConfig
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_json, write_text
 from bothways.tasks.delimited import csv_delimiter, csv_records
 from bothways.tasks.json_files import json_items, json_object, json_value
 from bothways.tasks.lines import did_you_mean, listed, text_lines
-from bothways.tasks.questions import read_articles, read_questions
+from bothways.tasks.questions import read_articles, read_json_file, read_questions
 
 _TABLES = (".tsv", ".txt", ".csv")
 _JSON = (".jsonl", ".json")
@@ -46,7 +48,7 @@ def split(options: SplitConfig) -> list[str]:
             f"{ending or 'this'!r}.",
             path=path,
         )
-    of_questions = ending == ".json" and _begins_as_object(path)
+    of_questions = ending == ".json" and _has_articles(path)
     kept = ".json" if of_questions else ".jsonl" if ending in _JSON else ending
     targets = {name: out / f"{name}{kept}" for name in _SPLITS}
     for target in targets.values():
@@ -82,18 +84,18 @@ def _in_train(key: str, share: float) -> bool:
     return int.from_bytes(digest.digest(), "little") < share * 2**64
 
 
-def _begins_as_object(path: Path) -> bool:
-    """Whether a JSON file is one object, as in SQuAD's format, rather than a list."""
+def _has_articles(path: Path) -> bool:
+    """Whether a JSON file is one object with ``data``, as in SQuAD's format, rather than a list."""
     try:
-        with path.open("rb") as file:
-            beginning = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}.", path=path) from None
-    return beginning.startswith(b"{")
+        content = read_json_file(path)
+    except InputError as error:
+        return "Extra data" not in str(error)  # several objects; otherwise damaged, see the reader
+    return isinstance(content, dict) and "data" in content
 
 
 def _split_articles(path: Path, options: SplitConfig, targets: dict[str, Path]) -> list[str]:
-    """Split a file in SQuAD's format by the titles of its articles; without one, by the article."""
+    """Split a file in SQuAD's format: articles with one title and equal passages stay together. If
+    all are one article, by passage."""
     if options.by is not None:
         raise ConfigError(
             f"--by {options.by}: {path} has questions on passages, which are split by article; "
@@ -101,20 +103,56 @@ def _split_articles(path: Path, options: SplitConfig, targets: dict[str, Path]) 
         )
     read_questions(path, labelled=False)  # refuses, with the place, what no verb could read
     content, articles = read_articles(path)
-    splits: dict[str, list[Any]] = {name: [] for name in _SPLITS}
-    for article in articles:
-        key = article.get("title") or json.dumps(article, ensure_ascii=False, sort_keys=True)
-        splits["train" if _in_train(str(key), options.share) else "dev"].append(article)
-    for name, some in splits.items():
-        if not any(paragraph["qas"] for article in some for paragraph in article["paragraphs"]):
+    keys = _article_keys(articles)
+    splits, counts = {}, {}
+    for name in _SPLITS:
+        splits[name] = [
+            {**article, "paragraphs": own}
+            for article, its in zip(articles, keys, strict=True)
+            if (own := _paragraphs_of(name, article, its, options.share))
+        ]
+        counts[name] = sum(len(p["qas"]) for article in splits[name] for p in article["paragraphs"])
+        if not counts[name]:
             raise InputError(f"no question would go to {name}; change --share.", path=path)
     targets["train"].parent.mkdir(parents=True, exist_ok=True)
-    told = []
     for name, some in splits.items():
         write_json(targets[name], {**content, "data": some})
-        count = len(read_questions(targets[name], labelled=False))
-        told.append(f"{count:,} questions of {len(some):,} articles: {targets[name]}")
-    return told
+    return [
+        f"{counts[name]:,} questions of {len(some):,} articles: {targets[name]}"
+        for name, some in splits.items()
+    ]
+
+
+def _paragraphs_of(name: str, article: dict[str, Any], keys: list[str], share: float) -> list[Any]:
+    """The paragraphs of an article that go to a split."""
+    return [
+        paragraph
+        for paragraph, key in zip(article["paragraphs"], keys, strict=True)
+        if _in_train(key, share) == (name == "train")
+    ]
+
+
+def _article_keys(articles: list[dict[str, Any]]) -> list[list[str]]:
+    """The key to hash of each paragraph of each article.
+
+    Paragraphs of one article, of one title (if there are several titles) and of one text share it:
+    the first title of such a group, or the first text, in the order of the alphabet.
+    """
+    titles = {str(article.get("title") or "") for article in articles}
+    groups = DisjointSet()
+    names = []
+    for number, article in enumerate(articles):
+        title = str(article.get("title") or "")
+        of_article = [(0, title)] if title and len(titles) > 1 else []
+        if len(articles) > 1:
+            of_article.append((2, f"{number:09}"))
+        names.append([[(1, p["context"]), *of_article] for p in article["paragraphs"]])
+        for paragraph in names[-1]:
+            for name in paragraph:
+                groups.add(name)
+                groups.merge(paragraph[0], name)
+    first = {name: min(group)[1] for group in groups.subsets() for name in group}
+    return [[first[paragraph[0]] for paragraph in article] for article in names]
 
 
 def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | list[str], str]]:
