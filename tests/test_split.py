@@ -213,7 +213,13 @@ def test_questions_that_cannot_be_split_say_why(tmp_path: Path) -> None:
     path.write_text('{"data": [{"title": "A", "paragraphs": [{"context": "a"}]}]}')
     with pytest.raises(InputError, match="lacks the key 'qas'"):
         split(SplitConfig(file=str(path), out=out))
-    with pytest.raises(InputError, match="cannot be read"):
+    path.write_text('{"data": [{"title": "A",\n "paragraphs": [}]}')
+    with pytest.raises(InputError, match=r"all\.json:2: is not JSON"):
+        split(SplitConfig(file=str(path), out=out))
+    path.write_text('[{"a": 1} {"a": 2}]')
+    with pytest.raises(InputError, match="the list breaks off here"):
+        split(SplitConfig(file=str(path), out=out))
+    with pytest.raises(InputError, match="No such file"):
         split(SplitConfig(file=str(tmp_path / "none.json"), out=out))
     assert not Path(out).exists()
 

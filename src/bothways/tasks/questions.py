@@ -141,16 +141,6 @@ def read_json_file(path: Path) -> Any:
         raise InputError("is nested too deeply to be a file of questions.", path=path) from None
 
 
-def read_articles(path: Path) -> tuple[dict[str, Any], list[Any]]:
-    """The content of a file in SQuAD's format, and its list of articles.
-
-    Raises:
-        InputError: it is not JSON, or not of this format.
-    """
-    content = read_json_file(path)
-    return content, _list(content, "data", path, "the file")
-
-
 def _paragraphs(path: Path, content: Any) -> Iterator[tuple[str, Any]]:
     """Each paragraph, after a description of where it is in the file."""
     for a, article in enumerate(_list(content, "data", path, "the file"), start=1):

@@ -22,11 +22,12 @@ from bothways.files import write_json, write_text
 from bothways.tasks.delimited import csv_delimiter, csv_records
 from bothways.tasks.json_files import json_items, json_object, json_value
 from bothways.tasks.lines import did_you_mean, listed, text_lines
-from bothways.tasks.questions import read_articles, read_json_file, read_questions
+from bothways.tasks.questions import read_json_file, read_questions
 
 _TABLES = (".tsv", ".txt", ".csv")
 _JSON = (".jsonl", ".json")
 _SPLITS = ("train", "dev")
+_BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before JSON
 _Record = tuple[int, list[str], str]  # line number, columns, the line or lines themselves
 
 
@@ -48,14 +49,14 @@ def split(options: SplitConfig) -> list[str]:
             f"{ending or 'this'!r}.",
             path=path,
         )
-    of_questions = ending == ".json" and _has_articles(path)
-    kept = ".json" if of_questions else ".jsonl" if ending in _JSON else ending
+    content = _squad_content(path) if ending == ".json" else None
+    kept = ".json" if content else ".jsonl" if ending in _JSON else ending
     targets = {name: out / f"{name}{kept}" for name in _SPLITS}
     for target in targets.values():
         if target.exists():
             raise ConfigError(f"{target} exists already; choose a new folder for --out.")
-    if of_questions:
-        return _split_articles(path, options, targets)
+    if content:
+        return _split_articles(path, content, options, targets)
     header, names = "", []
     splits: dict[str, list[str]] = {name: [] for name in _SPLITS}
     examples = _table(path, options) if ending in _TABLES else _objects(path, options)
@@ -84,16 +85,22 @@ def _in_train(key: str, share: float) -> bool:
     return int.from_bytes(digest.digest(), "little") < share * 2**64
 
 
-def _has_articles(path: Path) -> bool:
-    """Whether a JSON file is one object with ``data``, as in SQuAD's format, rather than a list."""
+def _squad_content(path: Path) -> dict[str, Any] | None:
+    """The content of a file in SQuAD's format; None if it is for :func:`json_items` to read, or to
+    refuse: a list, several objects, another object."""
     try:
         content = read_json_file(path)
     except InputError as error:
-        return "Extra data" not in str(error)  # several objects; otherwise damaged, see the reader
-    return isinstance(content, dict) and "data" in content
+        is_object = path.is_file() and path.read_bytes().lstrip(_BLANK).startswith(b"{")
+        if is_object and "Extra data" not in str(error):
+            raise
+        return None
+    return content if isinstance(content, dict) and "data" in content else None
 
 
-def _split_articles(path: Path, options: SplitConfig, targets: dict[str, Path]) -> list[str]:
+def _split_articles(
+    path: Path, content: dict[str, Any], options: SplitConfig, targets: dict[str, Path]
+) -> list[str]:
     """Split a file in SQuAD's format: articles with one title and equal passages stay together. If
     all are one article, by passage."""
     if options.by is not None:
@@ -102,7 +109,7 @@ def _split_articles(path: Path, options: SplitConfig, targets: dict[str, Path]) 
             "leave out --by."
         )
     read_questions(path, labelled=False)  # refuses, with the place, what no verb could read
-    content, articles = read_articles(path)
+    articles = content["data"]
     keys = _article_keys(articles)
     splits, counts = {}, {}
     for name in _SPLITS:
