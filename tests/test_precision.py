@@ -73,19 +73,20 @@ def test_cores_where_the_system_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc's allocator")
 def test_memory_that_is_freed_is_kept() -> None:
-    """Blocks that went back to the system take a page fault for each of their 49,152 pages. (Above
-    32 MiB, older releases return a block whatever is set.)"""
+    """Blocks that went back to the system take a page fault for each of their 49,152 pages, every
+    time; kept ones do so until they have found their places. (Above 32 MiB, older releases return
+    a block whatever is set.)"""
     code = """\
 import resource, torch
 from bothways.training.runtime import set_threads
 set_threads(1)
-for _ in range(4):
+for _ in range(8):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     blocks = [torch.empty(24 * 2**20, dtype=torch.uint8) for _ in range(8)]
     for block in blocks:
         block[::4096] = 1
     del block, blocks
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(shown.stdout) < 1000
+    assert min(map(int, shown.stdout.split())) < 1000
