@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 import subprocess
 import sys
 
@@ -73,9 +74,9 @@ def test_cores_where_the_system_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc's allocator")
 def test_memory_that_is_freed_is_kept() -> None:
-    """Blocks that went back to the system take a page fault for each of their 49,152 pages, every
-    time; kept ones do so until they have found their places. (Above 32 MiB, older releases return
-    a block whatever is set.)"""
+    """Blocks that went back to the system take a page fault for each of their 49,152 pages: nearly
+    every time, as the allocator's own limits move; kept ones only until they have found their
+    places. (Above 32 MiB, older releases return a block whatever is set.)"""
     code = """\
 import resource, torch
 from bothways.training.runtime import set_threads
@@ -89,4 +90,4 @@ for _ in range(8):
     print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert min(map(int, shown.stdout.split())) < 1000
+    assert statistics.median(map(int, shown.stdout.split()[2:])) < 1000
