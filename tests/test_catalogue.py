@@ -80,9 +80,50 @@ def test_every_declaration_is_a_task(name: str) -> None:
         assert reference.source
         stems = {part_name(file) for file in task_files(options).values()}
         assert reference.split in stems, "no file has the name of what was measured on"
-    assert len(options.submission) in (0, 1 + len(options.predict))
+    assert len(options.submission) in (0, 1 + len(options.predict) + len(options.optional))
     text = recipe_of(name).read_text(encoding="utf-8")
     assert f"#     bothways finetune {name} --data " in text
+
+
+def test_settings_that_scores_depend_on() -> None:
+    """What would go unnoticed in a declaration: the tasks would still train and measure."""
+    assert task_recipe("korquad").task.spans.convention == "korean"
+    assert task_recipe("conll2003").task.tagging.context == "document"
+    for name, no_answer in (("squad", False), ("squad2", True)):
+        spans = task_recipe(name).task.spans
+        given = (spans.stride, spans.query_length, spans.answer_length, spans.n_best)
+        assert given == (128, 64, 30, 20)
+        assert spans.no_answer is no_answer
+    trained = {
+        name: (config.epochs, config.batch, config.optimizer.lr, config.length)
+        for name in ("squad", "squad2", "swag")
+        for config in [task_recipe(name)]
+    }
+    assert trained == {
+        "squad": (3, 32, 5e-5, 384),
+        "squad2": (2, 48, 5e-5, 384),
+        "swag": (3, 16, 2e-5, 128),
+    }
+
+
+def test_published_scores() -> None:
+    """Devlin et al. 2019, tables 2, 3, 4 and 7 (table 1's are checked by their average)."""
+    found = {
+        (name, r.metric, r.split): r.score
+        for name in ("squad", "squad2", "swag", "conll2003")
+        for r in task_recipe(name).task.reference
+        if r.model == "BERT-large"
+    }
+    assert found == {
+        ("squad", "f1", "dev-v1.1"): 90.9,
+        ("squad", "exact_match", "dev-v1.1"): 84.1,
+        ("squad2", "f1", "dev-v2.0"): 81.9,
+        ("squad2", "exact_match", "dev-v2.0"): 78.7,
+        ("swag", "accuracy", "val"): 86.6,
+        ("swag", "accuracy", "test"): 86.3,
+        ("conll2003", "f1", "eng.testa"): 96.6,
+        ("conll2003", "f1", "eng.testb"): 92.8,
+    }
 
 
 @pytest.mark.parametrize("name", ["cola", "mrpc", "qqp", "sst2", "wnli"])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from bothways import cli
-from bothways.api import Model
+from bothways.api import Model, load
 from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
 from bothways.errors import BothwaysError, ConfigError, InputError, ModelError
 from bothways.finetuning.finetune import finetune
@@ -25,7 +25,7 @@ from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.prediction.predict import evaluate_file, predict_choices, predict_outputs
 from bothways.tasks.catalogue import task_recipe as declared
-from bothways.tasks.choice import ChoiceRows, ChoiceTask
+from bothways.tasks.choice import ChoiceRows, ChoiceTask, encode_choices
 from bothways.tasks.task import EncodedFile
 from model_examples import small_bert, small_config, small_tokenizer
 
@@ -151,6 +151,19 @@ def test_choose(loaded: LoadedModel, run: Path, capsys: pytest.CaptureFixture[st
     assert lines[0].split("%  ") == [f"{found[1]:6.1%}"[:-1], choices[1]]
     assert cli.main(["choose", folder, "w50 " * 40, *choices]) == 0
     assert "was cut" in capsys.readouterr().err
+    model = load(run / "run/seed-0/model")
+    length = model.loaded.about["length"]
+    assert length < model.bert.config.positions
+    tokens = len(TOKENIZER.encode("w50 " * 40, choices[0]).tokens)
+    assert model.tokens_cut("w50 " * 40, choices[0]) == tokens - length
+    assert model.tokens_cut("w50", choices[0]) == 0
+
+
+def test_an_example_is_as_long_as_its_longest_sequence() -> None:
+    rows = ChoiceRows(Path("x"), contexts=["w1 w2", "w1"], choices=[["w3", "w4 w5"], ["w6", "w7"]])
+    task = ChoiceTask(replace(SWAG, metrics=("accuracy",)))
+    file = EncodedFile(rows, encode_choices(TOKENIZER, rows.contexts, rows.choices, length=20))
+    assert task.example_lengths(file).tolist() == [2 + 2 + 3, 1 + 1 + 3]
 
 
 def test_choose_refuses(loaded: LoadedModel) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from bothways import cli
 from bothways.api import load
 from bothways.config import LAYER_CHOICES, FeaturesConfig, OptimizerOptions, TaskOptions
 from bothways.errors import ConfigError, DiskError, InputError, RunError
@@ -74,7 +75,8 @@ def test_all_rows_of_the_table_in_one_run(
     for choice, theirs in PAPER.items():
         (row,) = [line for line in shown.splitlines() if f" {choice} " in line]
         assert f"{100 * result.dev[choice][0]:.2f}" in row
-        assert f"{theirs:.1f}" in row
+        assert "paper" not in shown, "its scores are of CoNLL-2003"
+        assert f"{theirs:.1f}" in dataclasses.replace(result, task="CoNLL-2003").table()
     run = Path(config.run)
     record = json.loads((run / "sum-all/seed-0/metrics.json").read_text())
     assert len(record["layer_weights"]) == 4
@@ -291,3 +293,24 @@ def test_a_disk_without_room_is_told_before_it_is_written_to(
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(DiskError, match="No space left"):
         tag_by_features(config)
+
+
+def test_a_declared_task_by_name(config: FeaturesConfig, tmp_path: Path) -> None:
+    """Its files and scheme; its fine-tuning settings are not those of a BiLSTM."""
+    data = tmp_path / "conll2003"
+    data.mkdir()
+    for number, name in enumerate(("eng.train", "eng.testa", "eng.testb")):
+        file = word_file(data / name, 20, number)
+        file.write_text(file.read_text().replace("B-X", "I-X"))
+    argv = ["features", "conll2003", "--data", str(data), "--model", config.model, "--run"]
+    few = ["--layers", "last", "--hidden", "8", "--epochs", "1", "--length", "12"]
+    assert cli.main([*argv, str(tmp_path / "named"), *few, "--precision", "fp32"]) == 0
+    used = json.loads((tmp_path / "named/run.json").read_text())["config"]
+    assert used["task"]["tagging"]["scheme"] == "iob1"
+    assert used["optimizer"]["lr"] == 1e-3
+    scores = json.loads((tmp_path / "named/last/seed-0/metrics.json").read_text())
+    assert scores["test"].keys() == {"f1", "precision", "recall", "accuracy"}, "of eng.testb"
+    assert cli.main(["features", "sst2", "--data", str(data)]) == 2
+    two = TaskOptions(kind="tagging", measure=("a", "b"))
+    with pytest.raises(ConfigError, match="name 2 files"):
+        FeaturesConfig(task=two)

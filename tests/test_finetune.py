@@ -22,6 +22,7 @@ from bothways.config import (
     SpanOptions,
     TaggingOptions,
     TaskOptions,
+    WindowOptions,
 )
 from bothways.errors import (
     BothwaysError,
@@ -253,6 +254,28 @@ def test_mean_and_sample_deviation_over_seeds(tmp_path: Path) -> None:
     single = dataclasses.replace(result, seeds=result.seeds[:1])
     assert math.isnan(single.std())
     assert single.report()["std"] == {"f1": None}
+
+
+def test_labelled_files_beyond_dev_are_in_table_and_report(tmp_path: Path) -> None:
+    def seed(number: int, dev: float, test: float, **more: float) -> SeedResult:
+        further = {"test": Measurement({"f1": test}, notes=("a note",))}
+        further |= {name: Measurement({"f1": score}) for name, score in more.items()}
+        return SeedResult(number, Measurement({"f1": dev}), tmp_path, 1.0, further)
+
+    seeds = (seed(0, 0.5, 0.7), seed(1, 0.9, 0.6, added_later=0.3), seed(2, 0.7, 0.2))
+    result = FinetuneResult(tmp_path, "t", ("f1",), seeds, {"f1": 0.4}, 10)
+    assert result.further == {"test": {"f1": [0.7, 0.6, 0.2]}}
+    assert result.summary()[-3:] == [
+        ["test: mean", "0.5000", ""],
+        ["test: standard deviation", "0.2646", ""],
+        ["test: seed 1, the best on dev", "0.6000", ""],
+    ]
+    assert "test: mean" in result.table()
+    assert "seed 2, test: a note" in result.lines()
+    assert result.report()["further"]["test"]["mean"] == {"f1": pytest.approx(0.5)}
+    single = dataclasses.replace(result, seeds=seeds[:1])
+    assert [row[0] for row in single.summary()][-1] == "test: mean"
+    assert single.report()["further"]["test"]["std"] == {"f1": None}
 
 
 def test_a_vocabulary_for_other_text_is_pointed_out(
@@ -521,6 +544,10 @@ def test_divergence_is_named(config: FinetuneConfig) -> None:
         ({"tagging": TaggingOptions(word=1)}, "task.tagging is for kind tagging"),
         ({"kind": "tagging", "spans": SpanOptions(stride=9)}, "task.spans is for kind spans"),
         ({"kind": "spans", "text_b": "b"}, "task.text_b is given, but kind spans has no second"),
+        ({"kind": "tagging", "broken": "skip"}, "task.broken is for .* task.tagging has its own"),
+        ({"kind": "tagging", "columns": ("word", "tag")}, "task.columns is for files with named"),
+        ({"kind": "spans", "header": False}, "task.header is for files with named columns"),
+        ({"windows": WindowOptions(pooling="max")}, "add --task.long windows, or leave out"),
     ],
 )
 def test_options_of_another_kind_are_not_ignored(options: dict[str, Any], message: str) -> None:
@@ -533,6 +560,7 @@ def test_folders_with_options_of_another_kind_still_load(config: FinetuneConfig)
     model = finetune(dataclasses.replace(config, epochs=1)).best.model
     about = json.loads((model / "bothways.json").read_text())
     about["options"] |= {"spans": {"stride": 9}, "tagging": {"word": 1}, "choices": ["a", "b"]}
+    about["options"]["windows"] = {"pooling": "max"}
     (model / "bothways.json").write_text(json.dumps(about))
     assert predict_texts(load_model(model), ["w1"]).labels
 

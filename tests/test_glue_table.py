@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bothways.config import FinetuneConfig, ModelConfig
+from bothways.config import FinetuneConfig, ModelConfig, Reference
 from bothways.errors import RunError
 from bothways.finetuning.glue_table import average, markdown, record, rows_of, settings
 from bothways.finetuning.results import FinetuneResult, SeedResult
@@ -121,6 +121,23 @@ def test_record_and_settings() -> None:
     configs = [task_recipe("rte", epochs=1, batch=16, seeds=(3, 4)), task_recipe("mrpc")]
     text = "\n".join(settings(configs, shape, "minilm"))
     assert "| model | minilm: 6 layers, hidden 384 | base: 12 layers" in text
-    assert "| epochs | 1, 3 | 3 |" in text
-    assert "| batch | 16, 32 | 32 |" in text
-    assert "| seeds | 3 4, 0 |" in text
+    assert "| epochs | 1 (RTE); 3 (MRPC) | 3 |" in text
+    assert "| batch | 16 (RTE); 32 (MRPC) | 32 |" in text
+    assert "| seeds | 3 4 (RTE); 0 (MRPC) |" in text
+    mixed = "\n".join(settings([*configs, task_recipe("squad2"), task_recipe("nsmc")], shape, "m"))
+    assert "| 3 (RTE, MRPC); 2 (SQuAD 2.0) |" in mixed, "the published settings of each task"
+    assert "| 32 (RTE, MRPC); 48 (SQuAD 2.0) |" in mixed
+    assert "| 128 (RTE, MRPC, NSMC); 384 (SQuAD 2.0) |" in mixed
+    assert "dev (SQuAD 2.0)" in mixed
+
+
+def test_the_scores_of_other_models_have_columns_too() -> None:
+    config = task_recipe("rte")
+    reference = Reference("a colleague's", "accuracy", 71.5, "dev", "last year's report")
+    own = dataclasses.replace(config, task=dataclasses.replace(config.task, reference=(reference,)))
+    found = rows_of("own.yaml", own, result_of(own, [0.5]))
+    lines = markdown([*found, *rows("sst2", 0.9)], {"own.yaml": 60.0, "sst2": 60.0})
+    assert "| BERT-base, this file | BERT-large, this file | a colleague's, this file |" in lines[0]
+    assert "a colleague's, test" not in lines[0]
+    assert "| 50.0 | 25.0 |  |  | 71.5 |" in lines[2]
+    assert len({line.count("|") for line in lines if line.startswith("|")}) == 1

@@ -70,6 +70,8 @@ def test_windows_of_texts(texts: list[list[int]], length: int, stride: int | Non
             assert pieces[k * step :] == row[1 : 1 + len(pieces) - k * step]
             pieces = pieces[: k * step] + row[1:-1]
         assert pieces == TOKENIZER.encode_plain([text(ids)])[0]
+    assert found.whole is not None
+    assert found.whole.tolist() == [len(ids) + 2 for ids in texts], "overlaps count once"
 
 
 @given(SHORT, SHORT, st.integers(5, 140))
@@ -94,6 +96,8 @@ def test_windows_of_pairs(a: list[int], b: list[int], length: int) -> None:
     if len(a) + len(b) > room:
         assert seen == set(second if len(b) >= len(a) else first)
         assert found.cut == (min(len(a), len(b)) > room // 2)
+    assert found.whole is not None
+    assert found.whole.tolist() == [len(a) + len(b) + 3]
 
 
 @given(st.lists(SHORT, min_size=1, max_size=5), st.booleans())

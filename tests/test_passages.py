@@ -10,11 +10,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bothways.config import SpanOptions
+from bothways.config import SpanOptions, TaskOptions
 from bothways.errors import InputError, LengthError
 from bothways.model.batch import IGNORE
 from bothways.tasks.passages import PassageFile, encode_questions
 from bothways.tasks.questions import GoldAnswer, Questions
+from bothways.tasks.spans import SpanTask
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -114,6 +115,7 @@ def test_the_layout_of_a_window() -> None:
     assert examples.gold.tolist() == [[7, 8], [4, 5]]
     assert examples.owners.tolist() == [0, 0]
     assert len(examples.read_positions) == len(examples.tokens)
+    assert SpanTask(TaskOptions(kind="spans")).example_lengths(part).tolist() == [15], "2 + 10 + 3"
     assert part.passage_bounds.tolist() == [[4, 11], [4, 11]]
     best = [shown[n].split()[i] for n, i in np.argwhere(part.best.reshape(2, 12)).tolist()]
     assert best == ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]

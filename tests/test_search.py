@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from bothways.config import FinetuneConfig, RunSeeds, SearchOptions, to_dict
+from bothways.config import FinetuneConfig, GridOptions, RunSeeds, SearchOptions, to_dict
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.finetuning import epochs, jobs
 from bothways.finetuning.finetune import finetune, prepare
 from bothways.finetuning.results import FinetuneResult, SearchResult, SeedResult
 from bothways.finetuning.search import setting_name
 from bothways.model.folder import load_model
+from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.metrics import Measurement
 from bothways.training import runfolder
 from bothways.training.trainer import Trainer
@@ -340,6 +341,26 @@ def test_the_grid_of_the_paper(config: FinetuneConfig) -> None:
     assert len(list(full.settings())) == 18
     assert not any(c.search.enabled for c in full.settings())
     assert not config.search.enabled
+
+
+def test_the_grid_of_a_task(config: FinetuneConfig) -> None:
+    """The one it declares; the paper's if it declares none."""
+    search = SearchOptions(default=True, epochs=(1, 2))
+    found = dataclasses.replace(config, search=search)
+    assert found.search == SearchOptions(lr=(5e-5, 3e-5, 2e-5), batch=(16, 32), epochs=(1, 2))
+    own = dataclasses.replace(config.task, grid=GridOptions(lr=(1e-3, 1e-4)))
+    found = dataclasses.replace(config, task=own, search=SearchOptions(default=True))
+    settings = [(c.optimizer.lr, c.batch, c.epochs) for c in found.settings()]
+    assert settings == [(1e-3, config.batch, config.epochs), (1e-4, config.batch, config.epochs)]
+    assert task_recipe("sst2", **{"search.default": True}).search.values == {
+        "lr": (5e-5, 4e-5, 3e-5, 2e-5),
+        "batch": (32,),
+        "epochs": (3,),
+        "bias_correction": (),
+    }
+    assert not task_recipe("sst2").search.enabled
+    with pytest.raises(ConfigError, match=r"search.paper and search.default"):
+        SearchOptions(paper=True, default=True)
 
 
 def test_names(config: FinetuneConfig) -> None:

@@ -470,6 +470,9 @@ def test_the_verbs(
     shown = capsys.readouterr()
     assert shown.out.splitlines() == lines
     assert "cut" not in shown.err
+    assert "windows" not in shown.err
+    assert cli.main([*given, "--context", "w50 w51 w1 w33\nw6 " * 20]) == 0
+    assert "1 of 1 texts are longer than" in capsys.readouterr().err
     long = ["--question", "w3 " * 65, "--context", "w50 w51 w52 w53"]
     assert cli.main(["answer", model, *long]) == 1
     assert "no room for the passage" in capsys.readouterr().err
@@ -545,6 +548,16 @@ def test_the_convention_is_that_of_fine_tuning(tuned: FinetuneConfig) -> None:
     assert task.options.spans.convention == "squad"
     assert any("bothways score --convention korean" in note for note in notes)
     assert task_for_file(loaded, TaskOptions(kind="spans"))[1] == ()
+
+
+def test_what_only_the_choice_of_answers_depends_on_is_free(tuned: FinetuneConfig) -> None:
+    loaded = load_model(model_of(tuned))
+    own = task_of(loaded).options.spans
+    given = SpanOptions(n_best=2, threshold=-3.5, stride=own.stride + 1)
+    task, _ = task_for_file(loaded, TaskOptions(kind="spans", spans=given))
+    assert task.options.spans == dataclasses.replace(own, n_best=2, threshold=-3.5)
+    task, _ = task_for_file(loaded, TaskOptions(kind="spans"))
+    assert task.options.spans == own
 
 
 @pytest.mark.parametrize("table", [False, True])

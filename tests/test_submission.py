@@ -65,6 +65,17 @@ def test_mnli_has_two_files_and_what_is_not_there_is_passed_over(tmp_path: Path)
     assert write_submission(task_recipe("nsmc").task, both, seed, tmp_path / "three") == []
 
 
+@pytest.mark.parametrize("place", ["AX/AX.tsv", "diagnostic/diagnostic.tsv"])
+def test_the_diagnostic_set_is_predicted_where_it_is(place: str, tmp_path: Path) -> None:
+    recipe = task_recipe("mnli", data=str(tmp_path / "data"))
+    assert len(recipe.located().task.predict) == 1
+    found = data(tmp_path, place)
+    assert recipe.located().task.predict[1:] == (str(found / place),)
+    seed = finished(tmp_path, **{Path(place).stem: "index\tprediction\tp\n0\tneutral\t1\n"})
+    (written,) = write_submission(recipe.task, found, seed, tmp_path / "s")
+    assert (written.name, written.read_text()) == ("AX.tsv", "index\tprediction\n0\tneutral\n")
+
+
 def test_predictions_that_are_gone(tmp_path: Path) -> None:
     seed = finished(tmp_path)
     with pytest.raises(RunError, match=r"test_predictions\.tsv cannot be read .*writes it again"):
@@ -80,7 +91,7 @@ def test_predictions_that_are_gone(tmp_path: Path) -> None:
         "sst2": ["SST-2.tsv"],
         "mrpc": ["MRPC.tsv"],
         "stsb": ["STS-B.tsv"],
-        "mnli": ["MNLI-m.tsv", "MNLI-mm.tsv"],
+        "mnli": ["MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv", "AX.tsv"],
         "qnli": ["QNLI.tsv"],
         "rte": ["RTE.tsv"],
         "wnli": ["WNLI.tsv"],

@@ -27,7 +27,7 @@ from bothways.finetuning.finetune import finetune
 from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
 from bothways.prediction.entities import split_words, tag_texts
-from bothways.prediction.predict import evaluate_file
+from bothways.prediction.predict import evaluate_file, task_for_file
 from bothways.tasks.conll import read_sentences
 from bothways.tasks.schemes import entity_spans, write_tags
 from bothways.tasks.tagging import TaggedFile, TaggingTask
@@ -120,6 +120,18 @@ def test_each_file_is_measured_in_its_own_scheme(trained: Path, tmp_path: Path) 
     assert evaluate_file(model, tmp_path / "iob2.conll").scores == before.scores
 
 
+def test_predictions_in_another_scheme(trained: Path, tmp_path: Path) -> None:
+    options = TaggingOptions(write="bioes")
+    (tmp_path / "task.yaml").write_text("task: {kind: tagging, tagging: {write: bioes}}")
+    model, out = str(trained / "run/seed-0/model"), tmp_path / "out.conll"
+    task, _ = task_for_file(load_model(model), TaskOptions(kind="tagging", tagging=options))
+    assert task.written_scheme == "bioes"
+    (tmp_path / "in.conll").write_text("w1\nw50\nw62\nw3\n")
+    words = ["predict", model, "--file", str(tmp_path / "in.conll"), "--out", str(out)]
+    assert cli.main([*words, "--task", str(tmp_path / "task.yaml")]) == 0
+    assert out.read_text() == "w1 O\nw50 B-X\nw62 E-X\nw3 O\n"
+
+
 def test_it_learns_and_writes_what_it_measured(trained: Path) -> None:
     model = load_model(trained / "run/seed-0/model")
     found = evaluate_file(model, trained / "dev.conll")
@@ -149,6 +161,8 @@ def test_predicting_a_file_from_the_command_line(
     assert out.read_text() == "w1 O\nw50 I-X\nw62 I-X\n\nw3 O\n"
     assert cli.main([*words[:4], "--submission"]) == 1
     assert "tagging gives many" in capsys.readouterr().err
+    assert cli.main(["predict", model, "w1 w50", "w3 " * 30]) == 0
+    assert "1 of 2 texts are longer than 12 tokens: read in windows" in capsys.readouterr().err
     # Tags that are in the file stand beside the predicted ones.
     (tmp_path / "in.conll").write_text("w1 X O\nw50 X B-Q\n")
     assert cli.main(words) == 0
@@ -165,6 +179,7 @@ def test_texts_tagged_together_are_tagged_as_alone(trained: Path) -> None:
     for text, found in zip(texts, together, strict=True):
         if found is not None:
             alone = model.tag(text)
+            assert found.windows == alone.windows == (17 if len(found.words) == 90 else 1)
             assert (found.text, found.words, found.tags) == (text, alone.words, alone.tags)
             assert [e.text for e in found.entities] == [e.text for e in alone.entities]
             assert found.probabilities == pytest.approx(alone.probabilities, abs=1e-5)

@@ -30,6 +30,7 @@ from bothways.prediction.predict import (
     Prediction,
     answer_question,
     check_segments,
+    choose_length,
     predict_choices,
     predict_texts,
 )
@@ -202,7 +203,8 @@ class Model:
         return predict_texts(self.loaded, a, b)
 
     def choose(self, context: str, choices: Sequence[str]) -> list[float]:
-        """Probability of each choice to continue the context.
+        """Probability of each choice to continue the context, read up to the length of fine-tuning
+        (:meth:`tokens_cut` counts what that cuts).
 
         Args:
             context: the first text.
@@ -229,7 +231,7 @@ class Model:
         """Answers to a question: spans of a text of any length, with probabilities.
 
         Args:
-            question: the question.
+            question: the question; 64 tokens of it are read (the task's ``spans.query_length``).
             context: the text; ``context[answer.start:answer.end] == answer.text``.
             top: maximum number of answers.
 
@@ -318,8 +320,10 @@ class Model:
         return list(embeddings.tokens)
 
     def tokens_cut(self, a: str, b: str | None = None) -> int:
-        """The number of tokens of a text or pair that are truncated to fit the encoder."""
-        return self._encode(a, b).cut
+        """The number of tokens of a text or pair that are truncated to fit: of a context and a
+        choice, into the length of fine-tuning; else into the encoder's positions."""
+        length = choose_length(self.loaded, None)
+        return self.tokenizer.encode(a, b, max_length=length).cut
 
     def _encode(self, a: str, b: str | None = None) -> Encoding:
         return self.tokenizer.encode(a, b, max_length=self.bert.config.positions)

@@ -56,6 +56,8 @@ class Verb:
     """Whether ``texts`` come from standard input if neither they nor a file are given."""
     recipes: Callable[[], Mapping[str, Path]] = dict
     """Recipes that can be named without their path."""
+    recipe_part: str = ""
+    """The group of options that is read of these, if they are recipes of another verb."""
 
     def run(self, name: str, argv: Sequence[str]) -> int:
         """Parse the words after the verb, called ``name``, and run it."""
@@ -66,6 +68,7 @@ class Verb:
             description=(self.config.__doc__ or "").strip(),
             positional=self.positional,
             recipes=self.recipes(),
+            recipe_part=self.recipe_part,
         )
         return self.handler(_with_texts(config) if self.reads_texts else config)
 
@@ -284,6 +287,12 @@ def _declared_tasks() -> Mapping[str, Path]:
     return declared()
 
 
+def _declared_tagging_tasks() -> Mapping[str, Path]:
+    from bothways.tasks.catalogue import declared, task_recipe
+
+    return {n: path for n, path in declared().items() if task_recipe(n).task.kind == "tagging"}
+
+
 def _print_forecast(forecast: Any) -> int:
     from rich.console import Console
 
@@ -413,6 +422,8 @@ VERBS: dict[str, Verb | VerbGroup] = {
             "tag_by_features",
             lambda result: _print_lines(result.table()),
         ),
+        recipes=_declared_tagging_tasks,
+        recipe_part="task",
     ),
     "reproduce": Verb(
         "reproduce a table of the BERT paper, next to the published figures",

@@ -36,6 +36,7 @@ from bothways.prediction.embeddings import (
 from bothways.prediction.entities import tag_texts
 from bothways.prediction.predict import (
     Prediction,
+    choose_length,
     encode_file,
     evaluate_file,
     outputs_of,
@@ -141,9 +142,11 @@ def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
     lines = ["text\ttype\tstart\tend\tprobability\tcharacters"]
     blocks = (texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK))
     found = (tagged for block in blocks for tagged in tag_texts(model.loaded, block))
+    long = 0
     for number, tagged in enumerate(found):
         if tagged is None:  # a blank line
             continue
+        long += tagged.windows > 1
         rows = [(e.type, e.start, e.end, e.probability, e.text) for e in tagged.entities]
         if set(tagged.tags) - {OUTSIDE} and not rows:
             words = zip(tagged.tags, tagged.spans, tagged.probabilities, tagged.words, strict=True)
@@ -151,6 +154,7 @@ def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
         for tag, start, end, p, word in rows:
             shown = " ".join(word.split())  # an entity may have tabs or line breaks in it
             lines.append(f"{number}\t{tag}\t{start}\t{end}\t{p:.6f}\t{shown}")
+    _note_windows(long, len(texts), choose_length(model.loaded, None))
     return lines
 
 
@@ -181,9 +185,13 @@ def answer(config: AnswerConfig) -> list[str]:
             "is answered; `bothways predict` with a --task that has kind: spans and "
             "spans: {no_answer: true} can leave questions unanswered"
         )
-    limit = spans.query_length
-    if len(model.tokenizer.encode(config.question).tokens) - 2 > limit:
+    limit, length = spans.query_length, choose_length(model.loaded, None)
+    query, passage = (
+        len(model.tokenizer.encode(text).tokens) - 2 for text in (config.question, context or "")
+    )
+    if query > limit:
         print_note(f"the question was cut to {limit} tokens; the rest is ignored")
+    _note_windows(int(min(query, limit) + passage + 3 > length), 1, length)
     return [
         f"{a.probability:6.1%}  {f'{a.start}-{a.end}':>11}  "
         + (" ".join(a.text.split()) or "(no answer)")

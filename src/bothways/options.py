@@ -48,6 +48,7 @@ def parse(
     description: str,
     positional: Sequence[str] = (),
     recipes: Mapping[str, Path] | None = None,
+    recipe_part: str = "",
 ) -> T:
     """Parse a command line.
 
@@ -59,6 +60,8 @@ def parse(
         positional: fields given by position instead of by name, in order. The last may be a tuple
             and then takes all remaining words. Without any, the first word names a YAML recipe.
         recipes: recipes that can be named without their path.
+        recipe_part: the group of options that ``cls`` has in common with these recipes, if they are
+            of another verb; the rest of them is not read.
 
     Returns:
         A ``cls``. ``--help`` and ``--print_config`` print and raise ``SystemExit(0)`` instead.
@@ -72,7 +75,12 @@ def parse(
     if words.action == "help":
         _print_help(cls, syntax, description, words.help_topic)
         raise SystemExit(0)
-    values = {} if words.recipe is None else read_recipe(cls, words.recipe)
+    if words.recipe is None:
+        values = {}
+    elif recipe_part and words.recipe in syntax.recipes.values():
+        values = _read_part(cls, words.recipe, recipe_part)
+    else:
+        values = read_recipe(cls, words.recipe)
     values |= words.values
     missing = [name for name in required_fields(cls) if name not in values]
     if missing:
@@ -114,6 +122,16 @@ def read_recipe(cls: type[Any], path: str | Path) -> dict[str, Any]:
         ConfigError: with file and line.
     """
     return _NodeReader(str(path)).mapping(_compose(Path(path)), cls, "")
+
+
+def _read_part(cls: type[Any], path: Path, part: str) -> dict[str, Any]:
+    """The values of one group of a recipe's options, by dotted name."""
+    node = _compose(path)
+    assert isinstance(node, yaml.MappingNode), "a recipe of ours"
+    inner = field_types(cls)[part].inner
+    groups = [item for key, item in node.value if key.value == part]
+    reader = _NodeReader(str(path))
+    return {k: v for item in groups for k, v in reader.mapping(item, inner, f"{part}.").items()}
 
 
 # ----------------------------------------------------------------------------------------- recipes

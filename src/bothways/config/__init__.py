@@ -31,11 +31,14 @@ from bothways.config.fields import (
     to_dict_value,
 )
 from bothways.config.finetuning import (
+    COLUMN_OPTIONS,
     NARROW,
     OPTIONS_OF_KINDS,
     SEARCHED,
     FinetuneConfig,
     GlueConfig,
+    GridOptions,
+    PublishedOptions,
     Reference,
     RunSeeds,
     SearchOptions,
@@ -75,6 +78,7 @@ from bothways.config.training import OptimizerOptions
 from bothways.config.vocabulary import ExtendConfig, LearningOptions, VocabularyConfig
 
 __all__ = [
+    "COLUMN_OPTIONS",
     "LAYER_CHOICES",
     "NARROW",
     "OPTIONS_OF_KINDS",
@@ -98,6 +102,7 @@ __all__ = [
     "FillMaskConfig",
     "FinetuneConfig",
     "GlueConfig",
+    "GridOptions",
     "LayerChoice",
     "LearningOptions",
     "MaskKind",
@@ -112,6 +117,7 @@ __all__ = [
     "Precision",
     "PredictConfig",
     "PretrainConfig",
+    "PublishedOptions",
     "Reference",
     "ReproduceConfig",
     "RunSeeds",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from bothways.config.compute import Precision
@@ -31,7 +32,10 @@ class FeaturesConfig:
     section 5.3). The features are computed once."""
 
     task: TaskOptions = field(default_factory=lambda: TaskOptions(kind="tagging"))
-    """Data of kind tagging (the test file is scored, so it needs tags)."""
+    """Data of kind tagging (the test file is scored, so it needs tags; a file of task.measure takes
+    its place)."""
+    data: str = free("")
+    """Folder that the task's file names are relative to."""
     model: str = free(DEFAULT)
     """Model folder with the encoder, or the name of a bundled model."""
     run: str = free("")
@@ -73,7 +77,21 @@ class FeaturesConfig:
             raise ConfigError(
                 f"task.kind is {self.task.kind!r}; feature extraction supports only tagging."
             )
+        if len(tests := [*self.task.measure, *filter(None, [self.task.test])]) > 1:
+            raise ConfigError(
+                f"task.measure and task.test name {len(tests)} files; features measures dev and "
+                "one more."
+            )
         for name, values in (("seeds", self.seeds), ("layers", self.layers)):
             if not values or len(set(values)) < len(values):
                 shown = ", ".join(map(str, values))
                 raise ConfigError(f"{name} is [{shown}]; give at least one, each once.")
+
+    def located(self) -> FeaturesConfig:
+        """The same config with the task's file names resolved against ``data``, and one test
+        file."""
+        task, folder = self.task, Path(self.data)
+        test = next(iter([*task.measure, *filter(None, [task.test])]), None)
+        train, dev = (str(folder / name) if name else "" for name in (task.train, task.dev))
+        found = replace(task, train=train, dev=dev, test=test and str(folder / test), measure=())
+        return replace(self, data="", task=found)

@@ -48,8 +48,39 @@ class WindowOptions:
             require("task.windows.stride", self.stride, 1)
 
 
+@dataclass(frozen=True)
+class GridOptions:
+    """The settings worth trying on a task (searched with --search.default)."""
+
+    lr: tuple[float, ...] = ()
+    """Peak learning rates. Default: not varied."""
+    batch: tuple[int, ...] = ()
+    """Batch sizes. Default: not varied."""
+    epochs: tuple[int, ...] = ()
+    """Numbers of epochs. Default: not varied."""
+
+
+@dataclass(frozen=True)
+class PublishedOptions:
+    """How the published results of a task were obtained, in words; shown in tables beside one's own
+    settings."""
+
+    scores: str = ""
+    """The files they were measured on."""
+    epochs: str = ""
+    """Passes over the training data."""
+    batch: str = ""
+    """Batch size."""
+    lr: str = ""
+    """Peak learning rate."""
+    length: str = ""
+    """Maximum sequence length in tokens."""
+
+
 OPTIONS_OF_KINDS = {"choice": "choices", "tagging": "tagging", "spans": "spans"}
 """The option of a task that only one kind has."""
+COLUMN_OPTIONS = ("text_a", "label", "header", "columns", "broken")
+"""The options of a task that tagging and spans do not have."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +101,8 @@ class TaskOptions:
     file; never used for selection."""
     predict: tuple[str, ...] = free(())
     """Further files to predict."""
+    optional: tuple[str, ...] = free(())
+    """Files to predict if they exist, such as GLUE's diagnostic set."""
     text_a: str = "sentence"
     """Column of the (first) text. In a file without a header: the column's number, from 0."""
     text_b: str | None = None
@@ -104,9 +137,14 @@ class TaskOptions:
     """Labelled lines that cannot be read (too few columns, no label): stop with an error, or skip
     and count them."""
     submission: tuple[str, ...] = free(())
-    """File names that an evaluation server expects for the predictions of test and predict."""
+    """File names that an evaluation server expects for the predictions of test, predict and
+    optional."""
     reference: tuple[Reference, ...] = free(())
     """Published results, shown in tables for comparison."""
+    published: PublishedOptions = field(default_factory=PublishedOptions, metadata={"kind": "free"})
+    """The settings of the published results."""
+    grid: GridOptions = field(default_factory=GridOptions, metadata={"kind": "free"})
+    """The default search space."""
     notes: str = free("")
     """Remarks on the task."""
     tagging: TaggingOptions = field(default_factory=TaggingOptions)
@@ -125,6 +163,13 @@ class TaskOptions:
                 "task.submission needs one prediction per example; tagging gives many."
             )
 
+        windows = self.windows != WindowOptions()
+        if windows and self.long == "cut" and self.kind in ("classification", "regression"):
+            raise ConfigError(
+                "task.windows is given, but long texts are cut; add --task.long windows, or leave "
+                "out task.windows."
+            )
+
     def _refuse_options_of_another_kind(self) -> None:
         """Nothing that is given is silently ignored."""
         unset = {"choices": (), "tagging": TaggingOptions(), "spans": SpanOptions()}
@@ -136,13 +181,26 @@ class TaskOptions:
                 )
         if self.text_b is not None and self.kind in ("tagging", "spans"):
             raise ConfigError(f"task.text_b is given, but kind {self.kind} has no second column.")
+        if self.kind not in ("tagging", "spans"):
+            return
+        for name in COLUMN_OPTIONS:
+            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                hint = "; task.tagging has its own" if self.kind == "tagging" else ""
+                raise ConfigError(
+                    f"task.{name} is for files with named columns, which kind {self.kind} has not"
+                    f"{hint}. Leave it out."
+                )
 
 
 NARROW = 384
 """Encoders of a smaller hidden size learn little at the paper's rates (EXPERIMENTS.md, section
 9)."""
 NARROW_RATE, WIDE_RATE = 3e-4, 2e-5
-PAPER_GRID = {"lr": (5e-5, 3e-5, 2e-5), "batch": (16, 32), "epochs": (2, 3, 4)}
+PAPER_GRID: dict[str, tuple[Any, ...]] = {
+    "lr": (5e-5, 3e-5, 2e-5),
+    "batch": (16, 32),
+    "epochs": (2, 3, 4),
+}
 """Devlin et al. 2019, Appendix A.3."""
 
 
@@ -153,6 +211,9 @@ class SearchOptions:
     paper: bool = False
     """Search the paper's grid (Appendix A.3): lr 5e-5 3e-5 2e-5, batch 16 32, epochs 2 3 4; the
     options below override it."""
+    default: bool = False
+    """Search the task's default space (task.grid of its declaration; the paper's grid, if it has
+    none); the options below override it."""
     lr: tuple[float, ...] = ()
     """Peak learning rates to try, such as 5e-5 3e-5 2e-5. Default: optimizer.lr only."""
     batch: tuple[int, ...] = ()
@@ -167,6 +228,8 @@ class SearchOptions:
     run, as in the paper. Both are reported."""
 
     def __post_init__(self) -> None:
+        if self.paper and self.default:
+            raise ConfigError("search.paper and search.default are both given; leave one out.")
         for name in ("lr", "batch", "epochs", "bias_correction"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
@@ -176,10 +239,22 @@ class SearchOptions:
         if 0 in self.lr:
             raise ConfigError("search.lr has 0; the rates to try must be above 0.")
 
+    def over(self, grid: GridOptions) -> SearchOptions:
+        """The search with ``default`` replaced by the values it stands for."""
+        if not (grid.lr or grid.batch or grid.epochs):
+            grid = GridOptions(**PAPER_GRID)
+        return replace(
+            self,
+            default=False,
+            lr=self.lr or grid.lr,
+            batch=self.batch or grid.batch,
+            epochs=self.epochs or grid.epochs,
+        )
+
     @property
     def values(self) -> dict[str, tuple[Any, ...]]:
         """The values to try for each option; empty for options that are not searched."""
-        paper: dict[str, tuple[Any, ...]] = PAPER_GRID if self.paper else {}
+        paper = PAPER_GRID if self.paper else {}
         names = ("lr", "batch", "epochs", "bias_correction")
         return {name: getattr(self, name) or paper.get(name, ()) for name in names}
 
@@ -299,6 +374,8 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         if not self.length:
             object.__setattr__(self, "length", 384 if self.task.kind == "spans" else 128)
+        if self.search.default:
+            object.__setattr__(self, "search", self.search.over(self.task.grid))
         for name in ("epochs", "batch", "jobs"):
             require(name, getattr(self, name), 1)
         if not self.seeds:
@@ -361,9 +438,14 @@ class FinetuneConfig:
             dev=find(task.dev),
             test=None if task.test is None else find(task.test),
             measure=tuple(map(find, task.measure)),
-            predict=tuple(map(find, task.predict)),
+            predict=(*map(find, task.predict), *filter(_exists, map(find, task.optional))),
+            optional=(),
         )
         return replace(self, data="", task=found)
+
+
+def _exists(name: str) -> bool:
+    return Path(name).exists()
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ PAPER: dict[LayerChoice, float] = {
     "concat-last-four": 96.1,
     "sum-all": 95.5,
 }
+_PAPER_TASK = "CoNLL-2003"
 _PAPER_NOTE = (
     "paper: dev F1 on CoNLL-2003 with BERT-base and a two-layer 768-dimensional BiLSTM (Devlin "
     "et al. 2019, Table 7, feature-based rows); fine-tuned BERT-base reaches 96.4 on dev and 92.4 "
@@ -106,12 +107,16 @@ class FeaturesResult:
 
     def table(self) -> str:
         """Each choice with the score of the paper, in percent, as text."""
-        rows = [["layers", "dev", *(["test"] if self.test else []), "dev, paper"]]
+        papers = self.task == _PAPER_TASK
+        paper_column = ["dev, paper"] if papers else []
+        rows = [["layers", "dev", *(["test"] if self.test else []), *paper_column]]
         for choice, scores in self.dev.items():
             test = [_percent(self.test[choice])] if self.test else []
-            rows.append([choice, _percent(scores), *test, f"{PAPER[choice]:.1f}"])  # type: ignore[index]
+            paper = [f"{PAPER[choice]:.1f}"] if papers else []  # type: ignore[index]
+            rows.append([choice, _percent(scores), *test, *paper])
         table = table_text(rows, f"{self.task}: {self.metric} in percent")
-        return "\n".join([table, _PAPER_NOTE, *self.notes, f"saved in {self.run}"])
+        notes = [_PAPER_NOTE] if papers else []
+        return "\n".join([table, *notes, *self.notes, f"saved in {self.run}"])
 
 
 def _percent(scores: list[float]) -> str:
@@ -130,10 +135,9 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
         DiskError: features or results cannot be written.
     """
     check_required(config)
-    if config.task.measure or config.task.predict:
-        raise ConfigError(
-            "task.measure and task.predict are for finetune; features has dev and test."
-        )
+    config = config.located()
+    if config.task.predict:
+        raise ConfigError("task.predict is for finetune; features measures labelled files alone.")
     say = line_printer()
     loaded = load_model(config.model)
     layers = {choice: chosen_layers(choice, loaded.model.config.layers) for choice in config.layers}

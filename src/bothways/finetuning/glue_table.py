@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from bothways.finetuning.results import FinetuneResult
 from bothways.tasks.catalogue import GLUE, task_recipe
 
 MODELS = ("BERT-base", "BERT-large")
-"""The models whose published scores get a column."""
+"""The models whose published scores always get a column; those of others if there are any."""
 _NOT_IN_AVERAGE = ("wnli",)
 
 
@@ -165,11 +165,11 @@ def markdown(rows: Sequence[Row], seconds: dict[str, float]) -> list[str]:
         rows: of all tasks.
         seconds: of training and measuring all seeds, by task.
     """
-    with_dev = [model for model in MODELS if any(model in row.published_dev for row in rows)]
+    with_dev, with_test = _columns(rows)
     header = [
         *("task", "measured on", "metric", "here", "constant prediction"),
         *(f"{model}, this file" for model in with_dev),
-        *(f"{model}, test" for model in MODELS),
+        *(f"{model}, test" for model in with_test),
         *("seeds", "minutes"),
     ]
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
@@ -184,7 +184,7 @@ def markdown(rows: Sequence[Row], seconds: dict[str, float]) -> list[str]:
             f"{row.mean:.1f}{spread}",
             baseline,
             *(_score(row.published_dev, model) for model in with_dev),
-            *(_score(row.published, model) for model in MODELS),
+            *(_score(row.published, model) for model in with_test),
             f"{len(row.scores)}{collapsed}" if row.main else "",
             f"{seconds[row.task] / 60:.1f}" if row.main and row.examples is not None else "",
         ]
@@ -196,7 +196,7 @@ def markdown(rows: Sequence[Row], seconds: dict[str, float]) -> list[str]:
             *("", ""),
             f"{means.ours:.1f}",
             *[""] * (1 + len(with_dev)),
-            *(_score(means.published, model) for model in MODELS),
+            *(_score(means.published, model) for model in with_test),
             "",
             f"{sum(seconds.values()) / 60:.1f}",
         ]
@@ -205,6 +205,14 @@ def markdown(rows: Sequence[Row], seconds: dict[str, float]) -> list[str]:
         if means.missing:
             lines[-1] += f" Missing from it here: {', '.join(means.missing)}."
     return lines
+
+
+def _columns(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """The models with published scores on the files of the rows, and on their test files."""
+    dev = [model for row in rows for model in row.published_dev]
+    test = [model for row in rows for model in row.published]
+    known = dict.fromkeys([*MODELS, *dev])
+    return [model for model in known if model in dev], [*dict.fromkeys([*MODELS, *test])]
 
 
 def _score(scores: dict[str, float], model: str) -> str:
@@ -216,7 +224,7 @@ def _dropout(config: FinetuneConfig, shape: ModelConfig) -> float:
 
 
 def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) -> list[str]:
-    """Our settings next to those of the paper, as lines of Markdown.
+    """Our settings next to those of the published results, as lines of Markdown.
 
     Args:
         configs: the tasks' recipes; after a search, with the setting that was chosen.
@@ -224,8 +232,11 @@ def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) 
         model: folder or name of the model.
     """
 
-    def distinct(*values: Any) -> str:
-        return ", ".join(dict.fromkeys(map(str, values)))
+    def ours(value: Callable[[FinetuneConfig], Any]) -> str:
+        return _by_task({c.task.name: str(value(c)) for c in configs})
+
+    def published(name: str) -> str:
+        return _by_task({c.task.name: getattr(c.task.published, name) for c in configs})
 
     rows = [
         (
@@ -233,33 +244,36 @@ def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) 
             f"{model}: {shape.layers} layers, hidden {shape.hidden}",
             "base: 12 layers, hidden 768; large: 24 layers, hidden 1024",
         ),
-        ("scores are for", "dev files", "the server's test files (or dev, where it says so)"),
-        ("epochs", distinct(*(c.epochs for c in configs)), "3"),
-        ("batch", distinct(*(c.batch for c in configs)), "32"),
-        (
-            "learning rate",
-            distinct(*(f"{c.optimizer.lr:g}" for c in configs)),
-            "the best on dev of 5e-05, 4e-05, 3e-05, 2e-05",
-        ),
-        ("dropout", distinct(*(_dropout(c, shape) for c in configs)), "0.1"),
-        (
-            "longest sequence",
-            distinct(*(c.length for c in configs)),
-            "128 in the released commands",
-        ),
+        ("scores are for", "dev files, and further labelled ones", published("scores")),
+        ("epochs", ours(lambda c: c.epochs), published("epochs")),
+        ("batch", ours(lambda c: c.batch), published("batch")),
+        ("learning rate", ours(lambda c: f"{c.optimizer.lr:g}"), published("lr")),
+        ("dropout", ours(lambda c: _dropout(c, shape)), "0.1"),
+        ("longest sequence", ours(lambda c: c.length), published("length")),
         (
             "bias correction",
-            distinct(*("on" if c.optimizer.bias_correction else "off" for c in configs)),
+            ours(lambda c: "on" if c.optimizer.bias_correction else "off"),
             "off",
         ),
         (
             "seeds",
-            distinct(*(" ".join(map(str, c.seeds)) for c in configs)),
-            "base: not stated; large: several restarts, the best on dev",
+            ours(lambda c: " ".join(map(str, c.seeds))),
+            "not stated; large on GLUE: several restarts, the best on dev",
         ),
     ]
     lines = ["| setting | here | Devlin et al. 2019 |", "|---|---|---|"]
     return lines + [f"| {' | '.join(row)} |" for row in rows]
+
+
+def _by_task(values: dict[str, str]) -> str:
+    """A value that all tasks share; or each value with its tasks, those without one left out."""
+    tasks: dict[str, list[str]] = {}
+    for task, value in values.items():
+        tasks.setdefault(value, []).append(task)
+    tasks.pop("", None)
+    if len(tasks) == 1:
+        return next(iter(tasks))
+    return "; ".join(f"{value} ({', '.join(names)})" for value, names in tasks.items())
 
 
 def record(rows: Sequence[Row], seconds: dict[str, float]) -> dict[str, Any]:

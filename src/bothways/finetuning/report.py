@@ -69,7 +69,8 @@ def write_reports(result: FinetuneResult) -> None:
         html.paragraph(
             f"{runs} run{'' if runs == 1 else 's'}, measured on {result.dev_examples:,} dev "
             f"examples: {main} {result.mean():.4f} on average, {result.baseline[main]:.4f} for "
-            "a constant prediction. The best run is chosen on dev, so its dev score is optimistic."
+            "a constant prediction. The best run is chosen on dev, so its dev score is optimistic"
+            f"{'; the scores on other files are not.' if result.further else '.'}"
         ),
         html.table(result.cells()[0], [*result.cells()[1:], *result.summary()]),
         html.listing(result.lines()),

@@ -125,6 +125,16 @@ class FinetuneResult:
         return max(self.seeds, key=lambda s: s.measurement.scores[self.metrics[0]])
 
     @property
+    def further(self) -> dict[str, dict[str, list[float]]]:
+        """By labelled file beyond dev (``task.measure``), the same as :attr:`scores`; a file that
+        only some seeds were measured on is left out."""
+        files = [f for f in self.seeds[0].further if all(f in s.further for s in self.seeds)]
+        return {
+            file: {m: [s.further[file].scores[m] for s in self.seeds] for m in self.metrics}
+            for file in files
+        }
+
+    @property
     def collapsed(self) -> tuple[SeedResult, ...]:
         """The seeds whose model predicts the same for every example."""
         return tuple(s for s in self.seeds if s.measurement.collapsed)
@@ -138,12 +148,11 @@ class FinetuneResult:
 
     def mean(self, metric: str | None = None) -> float:
         """Mean over the seeds, of the main metric if none is named."""
-        return statistics.fmean(self.scores[metric or self.metrics[0]])
+        return _mean(self.scores[metric or self.metrics[0]])
 
     def std(self, metric: str | None = None) -> float:
         """Sample standard deviation over the seeds; NaN for a single one."""
-        values = self.scores[metric or self.metrics[0]]
-        return statistics.stdev(values) if len(values) > 1 else math.nan
+        return _std(self.scores[metric or self.metrics[0]])
 
     def spread(self) -> dict[str, dict[str, float]]:
         """How much each source of randomness varies the main metric, if the data order or the new
@@ -176,7 +185,8 @@ class FinetuneResult:
         return rows
 
     def summary(self) -> list[list[str]]:
-        """Mean, deviation, best seed and baseline, in the columns of :meth:`cells`."""
+        """Mean, deviation, best seed and baseline on dev, then the same on each further labelled
+        file, in the columns of :meth:`cells`."""
         rows = [
             ["mean", *_shown([self.mean(m) for m in self.metrics])],
             ["standard deviation", *_shown([self.std(m) for m in self.metrics])],
@@ -189,6 +199,14 @@ class FinetuneResult:
         rows.append([f"best ({self.best.name})", *_shown(best)])
         baseline = [self.baseline[m] for m in self.metrics]
         rows.append(["baseline: constant prediction", *_shown(baseline)])
+        chosen = self.seeds.index(self.best)
+        for file, scores in self.further.items():
+            by_metric = list(scores.values())
+            rows.append([f"{file}: mean", *_shown([_mean(v) for v in by_metric])])
+            if len(self.seeds) > 1:
+                rows.append([f"{file}: standard deviation", *_shown([_std(v) for v in by_metric])])
+                best = [values[chosen] for values in by_metric]
+                rows.append([f"{file}: {self.best.name}, the best on dev", *_shown(best)])
         return [[*row, ""] for row in rows]
 
     def lines(self) -> list[str]:
@@ -207,7 +225,13 @@ class FinetuneResult:
                 f"{spread['values']:.0f} {plural}: {spread['std']:.4f}"
             )
         seed_notes = [f"{s.name}: {note}" for s in self.seeds for note in s.measurement.notes]
-        return [*lines, *seed_notes, *self.notes]
+        further_notes = [
+            f"{s.name}, {file}: {note}"
+            for s in self.seeds
+            for file, measurement in s.further.items()
+            for note in measurement.notes
+        ]
+        return [*lines, *seed_notes, *further_notes, *self.notes]
 
     def table(self) -> str:
         """Scores by seed with mean, deviation, best and baseline, as text; after a search, the
@@ -219,14 +243,20 @@ class FinetuneResult:
 
     def report(self) -> dict[str, Any]:
         """As JSON-able data, for report.json."""
-        std = {m: self.std(m) for m in self.metrics}
         return {
             "task": self.task,
             "metrics": list(self.metrics),
             "dev_examples": self.dev_examples,
             "seeds": [seed.record() for seed in self.seeds],
             "mean": {m: self.mean(m) for m in self.metrics},
-            "std": {m: None if math.isnan(v) else v for m, v in std.items()},
+            "std": {m: _number(self.std(m)) for m in self.metrics},
+            "further": {
+                file: {
+                    "mean": {m: _mean(values) for m, values in scores.items()},
+                    "std": {m: _number(_std(values)) for m, values in scores.items()},
+                }
+                for file, scores in self.further.items()
+            },
             "best_seed": self.best.seed,
             "best": self.best.name,
             "collapsed": [s.name for s in self.collapsed],
@@ -364,6 +394,20 @@ class SearchResult:
 def setting_value(value: Any) -> str:
     """A value of an option as text: ``5e-05``, ``16``, ``true``."""
     return str(value).lower()
+
+
+def _mean(scores: Sequence[float]) -> float:
+    return statistics.fmean(scores)
+
+
+def _std(scores: Sequence[float]) -> float:
+    """Sample standard deviation; NaN for a single score."""
+    return statistics.stdev(scores) if len(scores) > 1 else math.nan
+
+
+def _number(value: float) -> float | None:
+    """For JSON, which has no NaN."""
+    return None if math.isnan(value) else value
 
 
 def _shown(scores: Sequence[float]) -> list[str]:

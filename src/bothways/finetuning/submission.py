@@ -28,7 +28,8 @@ def write_submission(
     """Write a task's files for the server, from the predictions of one seed.
 
     Args:
-        options: the task; ``submission`` names the files, for ``test`` and ``predict`` in turn.
+        options: the task; ``submission`` names the files, for ``test``, ``predict`` and
+            ``optional`` in turn.
         data: the folder of the task's files; test files that do not exist are skipped.
         seed: the seed whose predictions are written.
         folder: to write to.
@@ -39,7 +40,8 @@ def write_submission(
     Raises:
         RunError: the seed's folder lacks its predictions.
     """
-    predicted = {"test": options.test or "", **{part_name(name): name for name in options.predict}}
+    others = (*options.predict, *options.optional)
+    predicted = {"test": options.test or "", **{part_name(name): name for name in others}}
     written = []
     for name, (stem, file) in zip(options.submission, predicted.items(), strict=False):
         if not file or not (data / file).exists():

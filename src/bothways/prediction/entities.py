@@ -9,7 +9,7 @@ import re
 import string
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -62,6 +62,7 @@ class Tagged:
         probabilities: of each word's tag; a word that begins inside a piece of another word has
             that word's.
         entities: what the tags mark; empty for tags that mark none, such as parts of speech.
+        windows: in how many windows it was read; more than one if it is longer than ``length``.
     """
 
     text: str
@@ -70,6 +71,7 @@ class Tagged:
     tags: tuple[str, ...]
     probabilities: tuple[float, ...]
     entities: tuple[Entity, ...]
+    windows: int = 1
 
 
 def tag_text(
@@ -141,9 +143,11 @@ def tag_texts(
     outputs = outputs_of(loaded, task, file.examples, dtype=dtype)
     row_probabilities = softmax(outputs.astype(np.float64), axis=-1).max(-1)
     encoded, marks_entities = encoded_sentences(file), task.learned_scheme != "none"
+    windows = np.bincount(file.examples.owners)
     for s, (n, tags) in enumerate(zip(numbers, task.decode(file, outputs), strict=True)):
         rows = encoded.rows[s] + encoded.sentences[s].row_of_words(len(words[n]))
-        found[n] = _tagged(*split[n], words[n], tags, row_probabilities[rows], marks_entities)
+        tagged = _tagged(*split[n], words[n], tags, row_probabilities[rows], marks_entities)
+        found[n] = replace(tagged, windows=int(windows[s]))
     return found
 
 

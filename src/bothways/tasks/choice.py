@@ -119,6 +119,12 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         """Labels name choices in a file; the head has a single output."""
         return ()
 
+    def example_lengths(self, file: EncodedFile[ChoiceRows]) -> NDArray[np.int64]:
+        """The tokens of each context with its longest choice."""
+        sequences = np.diff(file.examples.bounds)
+        longest: NDArray[np.int64] = np.maximum.reduceat(sequences, file.examples.items[:-1])
+        return longest
+
     def encode(
         self, tokenizer: Tokenizer, rows: ChoiceRows, *, length: int
     ) -> EncodedFile[ChoiceRows]:

@@ -92,6 +92,8 @@ class Examples:
         cut: how many examples lost tokens to the length limit.
         targets: int64 or float32 [R], or int64 [N, C], as in :class:`TaskBatch`; None for
             unlabelled examples.
+        whole: tokens of each example as one sequence without a limit, int64 [examples], if some
+            have several items, which overlap.
     """
 
     tokens: NDArray[np.int32]
@@ -102,6 +104,7 @@ class Examples:
     owners: NDArray[np.int64]
     cut: int = 0
     targets: NDArray[Any] | None = None
+    whole: NDArray[np.int64] | None = None
 
     @staticmethod
     def of_sequences(
@@ -153,6 +156,10 @@ class Examples:
         """The targets of labelled examples."""
         assert self.targets is not None, "the examples are unlabelled"
         return self.targets
+
+    def with_whole_lengths(self, lengths: Sequence[int]) -> Examples:
+        """The same examples, which say how long each is as one sequence."""
+        return replace(self, whole=np.array(lengths, dtype=np.int64))
 
     def with_targets(self, targets: NDArray[Any]) -> Examples:
         """The same examples, labelled."""

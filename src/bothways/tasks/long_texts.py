@@ -56,6 +56,7 @@ def encode_windows(
     check_room(length, pair=b is not None)
     sequences = SequenceBuilder(tokenizer)
     owners: list[int] = []
+    whole: list[int] = []
     cut = 0
     for start in range(0, len(a), CHUNK):
         chunk = slice(start, start + CHUNK)
@@ -63,10 +64,12 @@ def encode_windows(
         for n, segments in enumerate(zip(*texts, strict=True), start):
             windows, complete = _windows(segments, length, stride)
             cut += not complete
+            whole.append(sum(map(len, segments)) + len(segments) + 1)
             for window in windows:
                 sequences.add(*window)
                 owners.append(n)
-    return sequences.examples(owners=np.array(owners, dtype=np.int64), cut=cut)
+    examples = sequences.examples(owners=np.array(owners, dtype=np.int64), cut=cut)
+    return examples.with_whole_lengths(whole)
 
 
 def _windows(text: Segments, length: int, stride: int | None) -> tuple[list[Segments], bool]:

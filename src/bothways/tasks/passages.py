@@ -81,6 +81,7 @@ def encode_questions(
     cut = sum(len(query) > options.query_length for query in queries)
     located = None if rows.answers is None else _LocatedAnswers(rows, passages, options)
     windows = _WindowBuilder(tokenizer)
+    whole = []
     for q, passage in enumerate(rows.passage_of):
         query = queries[q].ids[: options.query_length]
         room = length - len(query) - 3
@@ -92,7 +93,8 @@ def encode_questions(
             )
         answer = located.places[q] if located else None
         windows.add(q, query, passages[passage], room, options.stride, answer)
-    examples = windows.examples(cut)
+        whole.append(len(query) + len(passages[passage]) + 3)
+    examples = windows.examples(cut).with_whole_lengths(whole)
     if located is not None:
         examples = examples.with_targets(np.array(windows.targets, np.int64))
     notes = [*_notes(rows, examples, cut), *(located.notes() if located else ())]

@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from bothways.config import TaskOptions
+from bothways.config import SpanOptions, TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.files import write_json
 from bothways.tasks.answers import (
@@ -41,6 +41,8 @@ from bothways.tokenization.tokenizer import Tokenizer
 
 METRICS = ("f1", "exact_match")
 NO_ANSWER_METRICS = ("no_answer_precision", "no_answer_recall")
+# Options that only the choice among finished scores depends on, so a prediction may have its own.
+_CHOSEN_LAST = ("threshold", "n_best", "answer_length")
 # Candidates considered per answer kept: the same text often occurs in several places.
 _CANDIDATES_PER_ANSWER = 10
 # In the report: question words, characters between answers, and characters on both sides of them.
@@ -223,6 +225,9 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
 
     def _with_learned(self, options: TaskOptions) -> tuple[TaskOptions, tuple[str, ...]]:
         own, notes = self.options.spans, tuple[str, ...]()
+        given = {name: getattr(options.spans, name) for name in _CHOSEN_LAST}
+        unset = SpanOptions()
+        own = replace(own, **{n: v for n, v in given.items() if v != getattr(unset, n)})
         if options.spans.convention == "korean" != own.convention:
             notes = (
                 "answers are compared as in fine-tuning (convention squad); `bothways score "

@@ -331,7 +331,8 @@ class TaggingTask(Task[Sentences, Tags]):
         own = self.options.tagging
         # The scheme is the file's own, unless the model learned tags that mark no entities.
         scheme = "none" if own.scheme == "none" else layout.scheme
-        return replace(layout, learn=own.learn, write=own.write, context=own.context, scheme=scheme)
+        write = own.write if layout.write == "train" else layout.write
+        return replace(layout, learn=own.learn, write=write, context=own.context, scheme=scheme)
 
     def hints(self, tokenizer: Tokenizer, train: Sentences) -> list[str]:
         """If the words of entities mostly begin with capitals, and the vocabulary has none."""

@@ -237,9 +237,10 @@ class Task(ABC, Generic[R, P]):
         return None
 
     def example_lengths(self, file: EncodedFile[R]) -> NDArray[np.int64]:
-        """The tokens of each example, for the report's scores by length."""
-        owners, lengths = file.examples.owners, file.examples.lengths
-        return np.bincount(owners, weights=lengths, minlength=len(file.rows)).astype(np.int64)
+        """The tokens of each example, for the report's scores by length: of all of it, without
+        what windows repeat."""
+        examples = file.examples
+        return examples.lengths if examples.whole is None else examples.whole
 
     def new_model(self, shape: ModelConfig, *, seed: int, lstm: int = 0) -> Bert:
         """A newly initialised model with the head of this task.
