@@ -1,15 +1,19 @@
 #!/bin/sh
 # What to run on a machine with a GPU, the quick and telling things first: about ten minutes on an
 # H100. Results go to a folder; figures worth keeping go to benchmarks/ from there. Run it in the
-# repository's root; the package need not be installed, but what it depends on.
+# repository's root; the package need not be installed, but what it depends on (dependencies in
+# pyproject.toml; images with torch and transformers usually lack jsonargparse and sentencex).
 #
-#   sh scripts/gpu_check.sh OUT [PYTHON [PART ...]]     PART: tests profile base mini; default: all
+#   sh scripts/gpu_check.sh OUT [PYTHON [PART ...]]
+#
+# PART: tests profile base-128 base-512 mini; default: all of them. Compiling the peer takes minutes
+# in base-128 and base-512 each, twice with --memory.
 set -eu
 out=${1:?the folder for the results}
 python=${2:-python}
-[ $# -gt 2 ] && shift 2 && parts=$* || parts="tests profile base mini"
+[ $# -gt 2 ] && shift 2 && parts=$* || parts="tests profile base-128 base-512 mini"
 for part in $parts; do
-    case $part in tests | profile | base | mini) ;; *)
+    case $part in tests | profile | base-128 | base-512 | mini) ;; *)
         echo "no part is called $part" >&2
         exit 2
         ;;
@@ -42,9 +46,14 @@ for part in $parts; do
         bench profile-base-128 --size base --batch 256 --length 128 --profile
         bench profile-mini-128 --size mini --batch 256 --length 128 --profile
         ;;
-    base) # How fast, beside transformers (SDPA, autocast, compiled)?
+    base-128) # How fast, beside transformers (SDPA, autocast, compiled)?
         bench base-128 --size base --batch 256 --length 128 --memory \
             --contenders "bothways" "bothways plain" "transformers bf16" "transformers bf16 compile"
+        bench base-128-no-attention-dropout \
+            --size base --batch 256 --length 128 --attention_dropout 0 \
+            --contenders "bothways" "transformers bf16" "transformers bf16 compile"
+        ;;
+    base-512)
         bench base-512 --size base --batch 64 --length 512 --memory \
             --contenders "bothways" "bothways plain" "transformers bf16" "transformers bf16 compile"
         bench base-512-no-attention-dropout \

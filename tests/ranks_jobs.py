@@ -90,6 +90,9 @@ def jobs(folder: Path, corpus: Path) -> Iterator[Job]:
     yield Job("one", 1, pretrain("one"))
     yield Job("ddp", 2, pretrain("ddp"))
     yield Job("fsdp", 2, pretrain("fsdp", *fsdp))
+    half = "--precision", "bf16", "--recompute", "true"
+    yield Job("half", 1, pretrain("half", *half))
+    yield Job("half sharded", 2, pretrain("half-fsdp", *half, *fsdp))
     lamb = "--optimizer.name", "lamb", "--optimizer.lr", "1e-2"
     yield Job("lamb", 1, pretrain("lamb", *lamb))
     yield Job("lamb sharded", 2, pretrain("lamb-fsdp", *lamb, *fsdp))

@@ -24,6 +24,7 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
 from bothways.model.batch import IGNORE
 from bothways.model.flops import training_cost
+from bothways.training.device import Peak
 
 SMALL: dict[str, Any] = {
     "size": "tiny", "batch": 2, "length": 16, "vocab_size": 128, "rounds": 2, "threads": 1,
@@ -66,6 +67,11 @@ def test_bench_times_each_contender_and_writes_every_step(
     assert all(len(r["seconds"]) == 2 and r["peak_mib"] > 0 for r in record["results"])
     assert record["results"][0]["faster"] == 1
     assert "transformers" in record["versions"]
+    assert (record["device"], record["threads"]) == ("cpu", 1)
+    assert record["precision"] in ("bf16", "fp32")
+    assert record["peak_from"].keys() == record["matrix_flops_per_second"].keys()
+    assert record["real_tokens_a_step"] == 2 * 16
+    assert record["real_token_share"] == 1
     assert "transformers bf16" in capsys.readouterr().out
 
 
@@ -94,7 +100,7 @@ def test_ratios_are_of_rounds_and_shares_of_a_contenders_own_peak(
     names = ("bothways", "transformers fp32")
     seconds = {names[0]: [1.0, 1.0], names[1]: [2.0, 4.0]}
     monkeypatch.setattr(train, "_time", lambda *_: seconds)
-    monkeypatch.setattr(train, "find_peak", lambda _, dtype: SimpleNamespace(flops=peaks[dtype]))
+    monkeypatch.setattr(train, "find_peak", lambda _, dtype: Peak(peaks[dtype], "here"))
     ours, theirs = bench_train(BenchTrainConfig(**SMALL, precision="bf16", contenders=names))
     assert (ours.faster, theirs.faster) == (1, 3)
     assert ours.tokens_per_second == 2 * 16
@@ -132,6 +138,54 @@ def test_bench_on_a_corpus_counts_real_tokens(
     )
     assert result.tokens_per_second > 0
     assert "tokens per step" in capsys.readouterr().out
+
+
+def test_padding_counts_neither_as_tokens_nor_as_their_share(
+    tiny_corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "bench.json"
+    words = {**SMALL, "length": 24, "batch": 5}
+    bench_train(
+        BenchTrainConfig(**words, corpus=str(tiny_corpus), contenders=("bothways",), out=str(out)),
+        say=lambda _: None,
+    )
+    record = json.loads(out.read_text())
+    store = TokenStore.open(tiny_corpus)
+    steps = [part for step in real_batches(store, batch=5, length=24, count=4) for part in step]
+    rows = [padded(part).attention_mask for part in steps]
+    real, size = sum(int(row.sum()) for row in rows), sum(row.numel() for row in rows)
+    assert real < size
+    assert record["real_tokens_a_step"] == real / len(steps)
+    assert record["real_token_share"] == pytest.approx(real / size)
+
+
+def test_contenders_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a slower spell of the machine meets all of them."""
+    order: list[str] = []
+
+    def make_step(name: str, *_: Any) -> Any:
+        return lambda: order.append(name)
+
+    monkeypatch.setattr(train, "make_step", make_step)
+    names = ("bothways", "bothways plain")
+    bench_train(BenchTrainConfig(**{**SMALL, "rounds": 3}, contenders=names), say=lambda _: None)
+    uncounted = train._WARM_UP * len(names)
+    assert order[uncounted:] == [*[names[0]] * 2, *[names[1]] * 2] * 3
+
+
+def test_the_compiled_peer_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling takes minutes, so torch's compiler is stood in for."""
+    compiled = []
+
+    def stand_in(model: Any) -> Any:
+        compiled.append(type(model).__name__)
+        return model
+
+    monkeypatch.setattr(torch, "compile", stand_in)
+    names = ("bothways", "transformers bf16", "transformers bf16 compile")
+    results = bench_train(BenchTrainConfig(**SMALL, contenders=names), say=lambda _: None)
+    assert [result.name for result in results] == list(names)
+    assert compiled == ["BertForPreTraining"]
 
 
 def test_profile_names_operations(capsys: pytest.CaptureFixture[str]) -> None:

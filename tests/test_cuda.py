@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from bothways.config import (
     SizeOptions,
 )
 from bothways.errors import RunError
+from bothways.finetuning.finetune import finetune
 from bothways.model import encoder
 from bothways.model.batch import IGNORE, Inputs, PretrainingBatch, SelectedPositions, VarlenBounds
 from bothways.model.bert import Bert
@@ -40,6 +42,7 @@ from bothways.training.device import choose_device, find_peak, peak_memory_note
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.precision import choose_precision
 from bothways.training.trainer import Trainer
+from finetuning_examples import start_model, word_config, word_files
 from model_examples import BOTH_HEADS, random_inputs, randomise, small_bert, small_config
 from pretraining_examples import memory_store, pair_batches, random_documents, small_model
 
@@ -338,6 +341,20 @@ def test_a_loaded_model_answers_as_on_the_cpu(tiny_corpus: Path, tmp_path: Path)
     pairs = zip(gpu.fill_mask(text)[0], cpu.fill_mask(text)[0], strict=True)
     assert all(a.probability == pytest.approx(b.probability, abs=1e-4) for a, b in pairs)
     assert gpu.next_sentence(*texts) == pytest.approx(cpu.next_sentence(*texts), abs=1e-4)
+
+
+def test_fine_tuning_follows_the_cpu(tmp_path: Path) -> None:
+    """Steps of unequal size, rows of the table that are left out, and predictions."""
+    start, data, scores = start_model(tmp_path), word_files(tmp_path), {}
+    for name in ("cuda", "cpu"):
+        config = word_config(start, data, tmp_path / name)
+        config = replace(config, device=name, dropout=0.0, epochs=4)  # type: ignore[arg-type]
+        result = finetune(config)
+        scores[name] = result.mean()
+        found = load(result.best.model, device="cpu").predict(["w1 w7 w9", "w1 w2"]).values
+        scores[f"{name} probabilities"] = found.ravel().tolist()
+    assert scores["cuda"] == pytest.approx(scores["cpu"], abs=0.05)
+    assert scores["cuda probabilities"] == pytest.approx(scores["cpu probabilities"], abs=0.05)
 
 
 def test_what_is_known_of_the_card() -> None:

@@ -231,6 +231,25 @@ def test_the_backward_is_the_derivative(dropout: float) -> None:
     assert torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
 
 
+def test_recomputing_changes_no_bit(kernels: list[int]) -> None:
+    """The kernels draw from the device's generator, which a replay must set back, and forth."""
+    model = small_bert(small_config((3, 16, 2, 64, 97), dropout=0.2), **BOTH_HEADS).double().train()
+    inputs, places = random_inputs(97, RAGGED, limit=64), torch.tensor([1, 2, 40, 41, 44, 60])
+
+    def step(*, recompute: bool) -> tuple[Tensor, list[Tensor], Tensor]:
+        model.shared.recompute = recompute
+        loss, grads = loss_and_gradients(model, inputs, places)
+        return loss, grads, torch.rand(3)
+
+    loss, grads, later = step(recompute=False)
+    calls = len(kernels)
+    again, same, later_too = step(recompute=True)
+    assert len(kernels) == 3 * calls, "each layer once more"
+    assert torch.equal(loss, again)
+    assert torch.equal(later, later_too)
+    assert all(torch.equal(a, b) for a, b in zip(grads, same, strict=True))
+
+
 def test_weights_and_plain_kernels_are_tiled(kernels: list[int]) -> None:
     model = small_bert().double()
     inputs = random_inputs(97, RAGGED, limit=64)
@@ -277,6 +296,7 @@ def test_spans_own_the_tail_as_one_more_sequence() -> None:
 
 def test_where_the_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(varlen, "_capability", lambda _: (9, 0))
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
     config, bf16 = small_config((1, 16, 2, 64, 97)), torch.bfloat16
     assert why_not_varlen(config, bf16, GPU) is None
     assert "need an NVIDIA GPU" in str(why_not_varlen(config, bf16, torch.device("cpu")))
@@ -284,5 +304,7 @@ def test_where_the_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None
     for hidden in (12, 272):
         wrong = small_config((1, hidden, 1, 64, 97))
         assert f"not {hidden}" in str(why_not_varlen(wrong, bf16, GPU))
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: False)
+    assert "no FlashAttention" in str(why_not_varlen(config, bf16, GPU))
     monkeypatch.setattr(varlen, "_capability", lambda _: (7, 5))
     assert "Ampere" in str(why_not_varlen(config, bf16, GPU))

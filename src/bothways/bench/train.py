@@ -87,8 +87,8 @@ def bench_train(options: BenchTrainConfig, *, say: Callable[[str], None] = print
         step = make_step("bothways", config, steps, precision.name, device.torch)
         say(profile(step, on_gpu=device.torch.type == "cuda"))
         return []
-    peaks = {name: find_peak(device.torch, dtype).flops for name, dtype in DTYPES.items()}
-    say(", ".join(f"{n} matrix products: {r / 1e9:,.0f} GFLOP/s" for n, r in peaks.items()))
+    peaks = {name: find_peak(device.torch, dtype) for name, dtype in DTYPES.items()}
+    say(", ".join(f"{n} matrix products: {p.flops / 1e9:,.0f} GFLOP/s" for n, p in peaks.items()))
     # Memory first: on a GPU, this process holds what its contenders needed from the timing on.
     memory = {
         name: _peak_memory(options, name, say) if options.memory else None
@@ -107,14 +107,22 @@ def bench_train(options: BenchTrainConfig, *, say: Callable[[str], None] = print
                 seconds=step_seconds,
                 tokens_per_second=rate,
                 faster=statistics.median(t / o for t, o in zip(step_seconds, ours, strict=True)),
-                share_of_peak=rate * needed / peaks[kind],
+                share_of_peak=rate * needed / peaks[kind].flops,
                 peak_mib=memory[name],
             )
         )
     say(_table(results))
     if options.out:
-        measured = {"matrix_flops_per_second": peaks, "real_tokens_a_step": tokens}
-        _write(Path(options.out), options, results, {**measured, "real_token_share": share})
+        measured = {
+            "device": device.name,
+            "threads": threads,
+            "precision": precision.name,
+            "matrix_flops_per_second": {name: peak.flops for name, peak in peaks.items()},
+            "peak_from": {name: peak.source for name, peak in peaks.items()},
+            "real_tokens_a_step": tokens,
+            "real_token_share": share,
+        }
+        _write(Path(options.out), options, results, measured)
     return results
 
 

@@ -59,6 +59,8 @@ def why_not_varlen(config: ModelConfig, dtype: torch.dtype, device: torch.device
         )
     if _capability(device) < _MIN_CAPABILITY:
         return "FlashAttention's kernels need an Ampere card or a newer one"
+    if not torch.backends.cuda.is_flash_attention_available():
+        return "this build of torch has no FlashAttention"
     return None
 
 

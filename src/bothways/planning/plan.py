@@ -14,6 +14,7 @@ from torch import nn
 
 from bothways.bench.cases import full_batches
 from bothways.config import ModelConfig, Phase, PlanConfig, to_dict
+from bothways.console import print_note
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
 from bothways.files import write_json
@@ -31,8 +32,8 @@ from bothways.training.schedules import phase_steps, total_steps
 
 _SAMPLE = 512  # sequences of a corpus from which the lengths are estimated
 _PARTS = 2  # different micro-batches that are timed
-# Memory that matrix kernels and the allocator take besides the tensors, if shapes differ from step
-# to step; measured as 0.6 to 0.9 GiB from tiny to base (benchmarks/2026-11-21-plan.md).
+# Memory that matrix kernels and the allocator take besides the tensors, because shapes differ from
+# step to step; measured as 0.6 to 0.9 GiB from tiny to base (benchmarks/2026-11-21-plan.md).
 _SHAPES_OVERHEAD = 800 * 2**20
 _FORWARD = 1 / 3  # fraction of a training step's operations
 
@@ -154,9 +155,15 @@ def plan(config: PlanConfig) -> Forecast:
     """
     threads = set_threads(config.threads)
     if choose_device(config.device).torch.type != "cpu":
-        raise ConfigError(
-            "plan times this machine's processor; GPU runs cannot be estimated. Pass --device cpu "
-            "to plan for the processor."
+        if config.device != "auto":
+            raise ConfigError(
+                "plan times this machine's processor; the speed of a GPU cannot be estimated. Pass "
+                "--device cpu to plan for the processor."
+            )
+        print_note(
+            "speed and hours are those of the processor, not of the GPU, and so is the memory of "
+            "the process; parameters, operations, weights, gradients, moments and disk hold for "
+            "both"
         )
     precision = choose_precision(config.precision)
     process = _resident_bytes()
@@ -282,7 +289,6 @@ def _phase(
     sequences = probe_sequences(sizes.model, length=mean, targets=text.targets, most=micro_batch)
     cost = probe(config, sizes.model, text.micro_batch, text.batches_of(sequences), dtype)
     tokens = phase.batch * mean
-    overhead = 0 if config.corpus == "" else _SHAPES_OVERHEAD  # assumed lengths are all equal
     seconds = tokens * cost.token_seconds + cost.update_seconds
     return PhaseForecast(
         length=phase.length,
@@ -294,13 +300,13 @@ def _phase(
         step_seconds=seconds,
         activations=cost.activations,
         activations_recomputing=cost.activations_recomputing,
-        peak=_peak(sizes, phase, cost.activations, dtype) + overhead,
-        peak_recomputing=_peak(sizes, phase, cost.activations_recomputing, dtype) + overhead,
+        peak=_peak(sizes, phase, cost.activations, dtype),
+        peak_recomputing=_peak(sizes, phase, cost.activations_recomputing, dtype),
     )
 
 
 def _peak(sizes: _Sizes, phase: Phase, activations: float, dtype: torch.dtype) -> float:
-    """The largest memory of three moments, counted in tensors.
+    """The largest memory of three moments, counted in tensors, and what libraries take besides.
 
     Gradients exist from the end of the first micro-batch's backward pass to the update. So they
     coincide with a micro-batch's activations only if a step has several micro-batches.
@@ -313,7 +319,7 @@ def _peak(sizes: _Sizes, phase: Phase, activations: float, dtype: torch.dtype) -
     backward_ends = sizes.gradients + 2 * embedding  # input and output embedding, being added
     checkpoint = sizes.moments  # copied to be written
     largest = max(backward_starts, backward_ends, checkpoint)
-    return sizes.process + sizes.weights + sizes.moments + largest
+    return sizes.process + sizes.weights + sizes.moments + largest + _SHAPES_OVERHEAD
 
 
 def _resident_bytes() -> int:
