@@ -139,6 +139,7 @@ def test_peak_is_measured_elsewhere(name: str, monkeypatch: pytest.MonkeyPatch) 
 def test_what_is_said_of_attention_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     config, gpu = small_model().config, torch.device("cuda", 0)
     monkeypatch.setattr("bothways.model.varlen._capability", lambda _: (9, 0))
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
     assert describe_attention(config, CPU, torch.bfloat16) == ""
     assert "flat batches" in describe_attention(config, gpu, torch.bfloat16)
     assert "padded tiles" in describe_attention(config, gpu, torch.float32)

@@ -544,15 +544,33 @@ def test_divergence_is_named(config: FinetuneConfig) -> None:
         ({"tagging": TaggingOptions(word=1)}, "task.tagging is for kind tagging"),
         ({"kind": "tagging", "spans": SpanOptions(stride=9)}, "task.spans is for kind spans"),
         ({"kind": "spans", "text_b": "b"}, "task.text_b is given, but kind spans has no second"),
-        ({"kind": "tagging", "broken": "skip"}, "task.broken is for .* task.tagging has its own"),
-        ({"kind": "tagging", "columns": ("word", "tag")}, "task.columns is for files with named"),
-        ({"kind": "spans", "header": False}, "task.header is for files with named columns"),
-        ({"windows": WindowOptions(pooling="max")}, "add --task.long windows, or leave out"),
+        ({"kind": "tagging", "broken": "skip"}, "kind tagging has no files .*task.tagging has its"),
+        (
+            {"kind": "tagging", "columns": ("word", "tag")},
+            "task.columns is given, but kind tagging",
+        ),
+        ({"kind": "spans", "header": False}, "task.header is given, but kind spans has no files"),
+        ({"windows": WindowOptions(pooling="max")}, "texts are cut; add --task.long windows"),
+        (
+            {"kind": "spans", "windows": WindowOptions(stride=9)},
+            "kind spans has no windows to pool",
+        ),
     ],
 )
 def test_options_of_another_kind_are_not_ignored(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         TaskOptions(**options)
+
+
+def test_runs_that_recorded_options_without_effect_go_on(config: FinetuneConfig) -> None:
+    """As earlier versions recorded them; now they are refused."""
+    finetune(config)
+    run = Path(config.run) / "run.json"
+    record = json.loads(run.read_text())
+    assert not any(name.startswith("task.windows") for name in record["recipe"])
+    record["recipe"]["task.windows.pooling"] = "max"
+    run.write_text(json.dumps(record))
+    assert finetune(dataclasses.replace(config, seeds=(5,))).seeds[0].seed == 5
 
 
 def test_folders_with_options_of_another_kind_still_load(config: FinetuneConfig) -> None:

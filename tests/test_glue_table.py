@@ -129,6 +129,10 @@ def test_record_and_settings() -> None:
     assert "| 32 (RTE, MRPC); 48 (SQuAD 2.0) |" in mixed
     assert "| 128 (RTE, MRPC, NSMC); 384 (SQuAD 2.0) |" in mixed
     assert "dev (SQuAD 2.0)" in mixed
+    alone = "\n".join(settings([task_recipe("rte"), task_recipe("nsmc")], shape, "m"))
+    assert "| epochs | 3 | 3 (RTE) |" in alone, "nothing is published on NSMC"
+    unnamed = [FinetuneConfig(epochs=5), FinetuneConfig(epochs=1)]
+    assert "| epochs | 5 (task); 1 (task) |  |" in "\n".join(settings(unnamed, shape, "m"))
 
 
 def test_the_scores_of_other_models_have_columns_too() -> None:

@@ -322,7 +322,8 @@ class Model:
     def tokens_cut(self, a: str, b: str | None = None) -> int:
         """The number of tokens of a text or pair that are truncated to fit: of a context and a
         choice, into the length of fine-tuning; else into the encoder's positions."""
-        length = choose_length(self.loaded, None)
+        choices = self.loaded.about.get("kind") == "choice"
+        length = choose_length(self.loaded, None) if choices else self.bert.config.positions
         return self.tokenizer.encode(a, b, max_length=length).cut
 
     def _encode(self, a: str, b: str | None = None) -> Encoding:

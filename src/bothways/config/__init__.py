@@ -31,7 +31,6 @@ from bothways.config.fields import (
     to_dict_value,
 )
 from bothways.config.finetuning import (
-    COLUMN_OPTIONS,
     NARROW,
     OPTIONS_OF_KINDS,
     SEARCHED,
@@ -78,7 +77,6 @@ from bothways.config.training import OptimizerOptions
 from bothways.config.vocabulary import ExtendConfig, LearningOptions, VocabularyConfig
 
 __all__ = [
-    "COLUMN_OPTIONS",
     "LAYER_CHOICES",
     "NARROW",
     "OPTIONS_OF_KINDS",

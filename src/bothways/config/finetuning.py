@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, Field, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -163,13 +163,6 @@ class TaskOptions:
                 "task.submission needs one prediction per example; tagging gives many."
             )
 
-        windows = self.windows != WindowOptions()
-        if windows and self.long == "cut" and self.kind in ("classification", "regression"):
-            raise ConfigError(
-                "task.windows is given, but long texts are cut; add --task.long windows, or leave "
-                "out task.windows."
-            )
-
     def _refuse_options_of_another_kind(self) -> None:
         """Nothing that is given is silently ignored."""
         unset = {"choices": (), "tagging": TaggingOptions(), "spans": SpanOptions()}
@@ -181,15 +174,28 @@ class TaskOptions:
                 )
         if self.text_b is not None and self.kind in ("tagging", "spans"):
             raise ConfigError(f"task.text_b is given, but kind {self.kind} has no second column.")
-        if self.kind not in ("tagging", "spans"):
-            return
-        for name in COLUMN_OPTIONS:
-            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                hint = "; task.tagging has its own" if self.kind == "tagging" else ""
-                raise ConfigError(
-                    f"task.{name} is for files with named columns, which kind {self.kind} has not"
-                    f"{hint}. Leave it out."
-                )
+        for name in self.without_effect:
+            default = type(self).__dataclass_fields__[name]
+            if getattr(self, name) == _default(default):
+                continue
+            if name == "windows" and self.kind in ("classification", "regression"):
+                why = "long texts are cut; add --task.long windows"
+            elif name == "windows":
+                why = f"kind {self.kind} has no windows to pool"
+            else:
+                own = "; task.tagging has its own" if self.kind == "tagging" else ""
+                why = f"kind {self.kind} has no files with named columns{own}"
+            raise ConfigError(f"task.{name} is given, but {why}. Leave out task.{name}.")
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """Options that change nothing for this kind of task and its other options."""
+        names = COLUMN_OPTIONS if self.kind in ("tagging", "spans") else ()
+        return names if self.long == "windows" else (*names, "windows")
+
+
+def _default(item: Field[Any]) -> Any:
+    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 NARROW = 384

@@ -25,7 +25,12 @@ from bothways.errors import ConfigError, DivergenceError
 from bothways.features.cache import cached_layers, chosen_layers
 from bothways.files import write_json
 from bothways.finetuning.extra_files import file_digests
-from bothways.finetuning.run_setup import check_required, model_digest, open_run_with_precision
+from bothways.finetuning.run_setup import (
+    check_required,
+    model_digest,
+    open_run_with_precision,
+    recorded_without_effect,
+)
 from bothways.model.folder import LoadedModel, load_model
 from bothways.model.losses import class_loss
 from bothways.model.recurrent import FeatureTagger
@@ -223,6 +228,7 @@ def _open_run(
         inputs={**file_digests(config.task), "model": model_digest(loaded, weights=True)},
         numerics={"threads": set_threads(config.threads)},
         say=say,
+        without=recorded_without_effect(config.task),
     )
 
 

@@ -38,6 +38,7 @@ from bothways.finetuning.run_setup import (
     check_required,
     model_digest,
     open_run_with_precision,
+    recorded_without_effect,
 )
 from bothways.finetuning.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
 from bothways.finetuning.task_files import FinetuningData, load_data
@@ -216,7 +217,11 @@ def _open_run(
         inputs=inputs,
         numerics=numerics,
         say=say,
-        without=(*EXTRA_INPUTS, *(SEARCHED if searches else ())),
+        without=(
+            *EXTRA_INPUTS,
+            *(SEARCHED if searches else ()),
+            *recorded_without_effect(config.task),
+        ),
     )
     return OpenedRun(
         run.folder,

@@ -233,10 +233,10 @@ def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) 
     """
 
     def ours(value: Callable[[FinetuneConfig], Any]) -> str:
-        return _by_task({c.task.name: str(value(c)) for c in configs})
+        return _by_task([(c.task.name, str(value(c))) for c in configs])
 
     def published(name: str) -> str:
-        return _by_task({c.task.name: getattr(c.task.published, name) for c in configs})
+        return _by_task([(c.task.name, getattr(c.task.published, name)) for c in configs])
 
     rows = [
         (
@@ -265,14 +265,14 @@ def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) 
     return lines + [f"| {' | '.join(row)} |" for row in rows]
 
 
-def _by_task(values: dict[str, str]) -> str:
-    """A value that all tasks share; or each value with its tasks, those without one left out."""
+def _by_task(values: Sequence[tuple[str, str]]) -> str:
+    """The value that all tasks share; or each value with its tasks, those without one left out."""
     tasks: dict[str, list[str]] = {}
-    for task, value in values.items():
+    for task, value in values:
         tasks.setdefault(value, []).append(task)
-    tasks.pop("", None)
     if len(tasks) == 1:
         return next(iter(tasks))
+    tasks.pop("", None)
     return "; ".join(f"{value} ({', '.join(names)})" for value, names in tasks.items())
 
 

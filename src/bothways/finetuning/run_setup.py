@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bothways.config import FeaturesConfig, FinetuneConfig
+from bothways.config import FeaturesConfig, FinetuneConfig, TaskOptions
 from bothways.errors import ConfigError
 from bothways.model.folder import LoadedModel
 from bothways.training.device import Device
@@ -62,6 +62,14 @@ def check_required(config: FinetuneConfig | FeaturesConfig) -> None:
     ):
         if not value:
             raise ConfigError(f"{name} is missing: {meaning}.")
+
+
+def recorded_without_effect(task: TaskOptions) -> list[str]:
+    """Options that earlier versions recorded although they change nothing, by dotted name."""
+    names = [f"task.{name}" for name in task.without_effect if name != "windows"]
+    if "windows" in task.without_effect:
+        names += ["task.windows.stride", "task.windows.pooling"]
+    return names
 
 
 def model_digest(loaded: LoadedModel, *, weights: bool, head: bool = False) -> str:

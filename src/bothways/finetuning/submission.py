@@ -44,7 +44,7 @@ def write_submission(
     predicted = {"test": options.test or "", **{part_name(name): name for name in others}}
     written = []
     for name, (stem, file) in zip(options.submission, predicted.items(), strict=False):
-        if not file or not (data / file).exists():
+        if not file or not (data / file).exists() or folder / name in written:
             continue
         source = seed.folder / predictions_name(stem)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from bothways.config import COLUMN_OPTIONS, OPTIONS_OF_KINDS, TaskOptions, from_dict
+from bothways.config import OPTIONS_OF_KINDS, TaskOptions, from_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.model.folder import LoadedModel
 from bothways.tasks.choice import ChoiceTask
@@ -71,10 +71,10 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
         stored = dict(about.get("options") or {})
         for other in OPTIONS_OF_KINDS.keys() - {kind}:
             stored.pop(OPTIONS_OF_KINDS[other], None)
-        without_effect = ["text_b", *COLUMN_OPTIONS] if kind in ("tagging", "spans") else []
-        if stored.get("long", "cut") == "cut":
-            without_effect.append("windows")
-        for name in without_effect:
+        if kind in ("tagging", "spans"):
+            stored.pop("text_b", None)
+        unused = TaskOptions(kind=kind, long=stored.get("long", "cut")).without_effect  # type: ignore[arg-type]
+        for name in unused:
             stored.pop(name, None)
         options = from_dict(TaskOptions, {**stored, "kind": kind})
         return dataclasses.replace(options, labels=tuple(labels or ()))

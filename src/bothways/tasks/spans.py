@@ -41,8 +41,6 @@ from bothways.tokenization.tokenizer import Tokenizer
 
 METRICS = ("f1", "exact_match")
 NO_ANSWER_METRICS = ("no_answer_precision", "no_answer_recall")
-# Options that only the choice among finished scores depends on, so a prediction may have its own.
-_CHOSEN_LAST = ("threshold", "n_best", "answer_length")
 # Candidates considered per answer kept: the same text often occurs in several places.
 _CANDIDATES_PER_ANSWER = 10
 # In the report: question words, characters between answers, and characters on both sides of them.
@@ -225,14 +223,16 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
 
     def _with_learned(self, options: TaskOptions) -> tuple[TaskOptions, tuple[str, ...]]:
         own, notes = self.options.spans, tuple[str, ...]()
-        given = {name: getattr(options.spans, name) for name in _CHOSEN_LAST}
-        unset = SpanOptions()
-        own = replace(own, **{n: v for n, v in given.items() if v != getattr(unset, n)})
         if options.spans.convention == "korean" != own.convention:
             notes = (
                 "answers are compared as in fine-tuning (convention squad); `bothways score "
                 "--convention korean` compares saved predictions by character",
             )
+        unset = SpanOptions()
+        for name in ("stride", "query_length", "answer_length", "n_best", "threshold"):
+            given, learned = getattr(options.spans, name), getattr(own, name)
+            if given not in (learned, getattr(unset, name)):
+                notes += (f"{name} is {learned:g} as in fine-tuning, not {given:g}",)
         return replace(options, spans=own), notes
 
     def tuned(self, file: EncodedFile[Questions], predictions: list[RankedAnswers]) -> Self:
