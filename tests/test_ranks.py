@@ -132,8 +132,12 @@ def test_large_models_are_sharded_in_bf16_and_recompute(jobs: Outcomes, folder: 
     for name, value in one.items():
         assert value.dtype == other[name].dtype == torch.float32
         assert (value - other[name]).abs().max() < 5e-3, name
-    for theirs, ours in zip(records(folder / "half"), records(folder / "half-fsdp"), strict=True):
-        assert ours["mlm_loss"] == pytest.approx(theirs["mlm_loss"], rel=0.01)
+    losses = [
+        [r["mlm_loss"] for r in records(folder / run) if "mlm_loss" in r]
+        for run in ("half", "half-fsdp")
+    ]
+    assert losses[0]
+    assert losses[1] == pytest.approx(losses[0], rel=0.01)
 
 
 def test_the_trust_ratio_of_lamb_is_that_of_whole_matrices(jobs: Outcomes, folder: Path) -> None:
