@@ -201,6 +201,72 @@ def test_a_file_of_predictions(tmp_path: Path) -> None:
     assert "1 predictions are for ids that are not in data.json" in notes
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "one", "one two", "zero"]),  # predicted
+            st.sampled_from(["", "one", "two three"]),  # gold
+            st.integers(-2, 2),
+        ),
+        min_size=1,
+    ).filter(lambda questions: any(not gold for _, gold, _ in questions))
+)
+def test_the_best_scores_over_thresholds_step_by_step(
+    tmp_path_factory: pytest.TempPathFactory, questions: list[tuple[str, str, int]]
+) -> None:
+    folder, context = tmp_path_factory.mktemp("odds"), "one two three"
+    asked = [
+        question(str(q), "?", (gold, context.index(gold)))
+        if gold
+        else question(str(q), "?", impossible=True)
+        for q, (_, gold, _) in enumerate(questions)
+    ]
+    data = squad_file(folder / "data.json", [{"context": context, "qas": asked}])
+    answers, odds = folder / "answers.json", folder / "odds.json"
+    answers.write_text(json.dumps({str(q): text for q, (text, _, _) in enumerate(questions)}))
+    odds.write_text(json.dumps({str(q): value for q, (_, _, value) in enumerate(questions)}))
+    plain, _ = score_file(answers, data)
+    found, _ = score_file(answers, data, odds=odds)
+    assert {name: found[name] for name in plain} == plain
+    for name, part in (("exact", 0), ("f1", 1)):
+        best = sum_so_far = sum(not gold for _, gold, _ in questions)
+        threshold = 0.0
+        for text, gold, value in sorted(questions, key=lambda asked: asked[2]):
+            right = step_by_step_2_0(text, [gold])[part] if gold else -float(bool(text))
+            sum_so_far += right
+            if sum_so_far > best:
+                best, threshold = sum_so_far, value
+        assert found[f"best_{name}"] == pytest.approx(100 * best / len(questions))
+        assert found[f"best_{name}_thresh"] == threshold
+
+
+def test_odds_that_do_not_fit_the_predictions(tmp_path: Path) -> None:
+    qas = [question("a", "?", ("one", 0)), question("b", "?", impossible=True)]
+    data = squad_file(tmp_path / "data.json", [{"context": "one", "qas": qas}])
+    answers, odds = tmp_path / "answers.json", tmp_path / "odds.json"
+    answers.write_text('{"a": "one", "b": "one"}')
+    odds.write_text('{"a": -1, "b": 2.5, "another": 0}')
+    found, _ = score_file(answers, data, odds=odds)
+    assert (found["exact"], found["best_exact"], found["best_exact_thresh"]) == (50.0, 100.0, -1)
+    for content, message in (
+        ("[]", "not a JSON object of question ids and odds"),
+        ('{"a": "x", "b": 0}', "odds for 'a' are 'x'"),
+        ('{"a": true, "b": 0}', "odds for 'a' are 'True'"),
+        ('{"a": NaN, "b": 0}', "odds for 'a' are 'nan'"),
+        ('{"a": 0}', "no odds for 'b'"),
+    ):
+        odds.write_text(content)
+        with pytest.raises(InputError, match=message):
+            score_file(answers, data, odds=odds)
+    answers.write_text('{"a": "one"}')
+    odds.write_text('{"a": 0}')
+    found, _ = score_file(answers, data, odds=odds)
+    assert found["best_exact"] == 50.0, "a question without a prediction scores 0"
+    answered = squad_file(tmp_path / "answered.json", [{"context": "one", "qas": qas[:1]}])
+    with pytest.raises(InputError, match="every question has an answer"):
+        score_file(answers, answered, odds=odds)
+
+
 def test_korean_answers_scored_by_word_are_pointed_out(tmp_path: Path) -> None:
     asked = question("a", "?", ("서울", 0))
     data = squad_file(tmp_path / "data.json", [{"context": "서울 특별시", "qas": [asked]}])

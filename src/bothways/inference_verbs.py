@@ -201,7 +201,9 @@ def answer(config: AnswerConfig) -> list[str]:
 
 def score(config: ScoreConfig) -> str:
     """The scores for `bothways score`, as JSON."""
-    scores, notes = score_file(config.predictions, config.data, convention=config.convention)
+    scores, notes = score_file(
+        config.predictions, config.data, convention=config.convention, odds=config.odds
+    )
     for note in notes:
         print_note(note)
     return json.dumps(scores, indent=2)

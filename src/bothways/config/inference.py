@@ -132,6 +132,10 @@ class ScoreConfig:
     """JSON file that maps question ids to answers; an empty answer means no answer."""
     data: str
     """The questions with their reference answers (SQuAD's .json)."""
+    odds: str | None = None
+    """JSON file that maps question ids to the odds or probability of no answer, such as
+    answers_null_odds.json: adds the best scores over all thresholds on them and these thresholds
+    (SQuAD 2.0's --na-prob-file). The other scores are those of the answers as they are given."""
     convention: Literal["squad", "korean"] = "squad"
     """How answers are compared. squad: by word, ignoring English articles. korean: by character, as
     KorQuAD does."""

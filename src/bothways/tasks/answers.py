@@ -9,13 +9,14 @@ Q questions.
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,7 +134,11 @@ def mostly_korean(gold: Sequence[Sequence[str]]) -> bool:
 
 
 def score_file(
-    predictions: str | Path, data: str | Path, *, convention: Convention = "squad"
+    predictions: str | Path,
+    data: str | Path,
+    *,
+    convention: Convention = "squad",
+    odds: str | Path | None = None,
 ) -> tuple[dict[str, float], list[str]]:
     """Score a file of predictions, whatever system made it.
 
@@ -142,13 +147,16 @@ def score_file(
         data: the questions with their answers, in SQuAD's format. If some have no answer, the rules
             are those of 2.0.
         convention: see :func:`score_answers`.
+        odds: JSON, an object of question id to the odds, or the probability, of no answer.
 
     Returns:
         Scores in percent under the names of the official scripts, for 2.0 with the precision and
-        recall of giving no answer; and notes. A question without a prediction scores 0.
+        recall of giving no answer; and notes. A question without a prediction scores 0. With
+        ``odds`` also the best scores over all thresholds on them.
 
     Raises:
-        InputError: a file that cannot be read.
+        InputError: a file that cannot be read, no odds for a question, or odds for a file in which
+            every question has an answer.
     """
     rows = read_questions(data, labelled=True)
     answer_of = _read_predictions(Path(predictions))
@@ -170,8 +178,16 @@ def score_file(
     predicted = np.array([answer is not None for answer in answers])
     scores = AnswerScores(scores.exact * predicted, scores.f1 * predicted)
     if not v2:
+        if odds is not None:
+            raise InputError(
+                "every question has an answer, so odds of no answer have no use; leave out --odds.",
+                path=rows.path,
+            )
         return {"exact_match": _percent(scores.exact), "f1": _percent(scores.f1)}, notes
-    return _by_answerable(scores, answers, rows), notes
+    found = _by_answerable(scores, answers, rows)
+    if odds is not None:
+        found |= _over_thresholds(scores, answers, rows, _read_odds(Path(odds), rows, answers))
+    return found, notes
 
 
 def _by_answerable(
@@ -194,19 +210,65 @@ def _by_answerable(
     return percentages | {name: 100 * value for name, value in rates.items()}
 
 
+def _over_thresholds(
+    scores: AnswerScores, answers: Sequence[str | None], rows: Questions, odds: dict[str, float]
+) -> dict[str, float]:
+    """The highest score if answers are kept up to some odds, and the odds of the last one kept.
+
+    As the official script: questions of equal odds are in the order of the odds file, and the
+    first of several best thresholds counts.
+    """
+    unanswerable = np.array([not texts for texts in rows.gold])
+    predicted = np.array([answer is not None for answer in answers])
+    wrongly = np.array([bool(answer) for answer in answers])
+    position = {id: q for q, id in enumerate(rows.ids) if predicted[q]}
+    order = [position[id] for id in sorted(odds, key=odds.__getitem__) if id in position]
+    without_answers = float((unanswerable & predicted).sum())
+    found: dict[str, float] = {}
+    for name, values in (("exact", scores.exact), ("f1", scores.f1)):
+        gain = np.where(unanswerable, -1.0 * wrongly, values)[order]
+        sums = np.cumsum([without_answers, *gain])
+        kept = int(sums.argmax())
+        found[f"best_{name}"] = 100.0 * float(sums[kept]) / len(rows)
+        found[f"best_{name}_thresh"] = odds[rows.ids[order[kept - 1]]] if kept else 0.0
+    return found
+
+
 def _percent(values: Scores) -> float:
     return 100.0 * sum_in_order(values) / len(values)
 
 
 def _read_predictions(path: Path) -> dict[str, str]:
-    content = read_json_file(path)
-    if not isinstance(content, dict):
-        raise InputError("is not a JSON object of question ids and answers.", path=path)
+    content = _read_object(path, "answers")
     for id, answer in content.items():
         if not isinstance(answer, str):
             raise InputError(
                 f"the prediction for {id!r} is {str(answer)[:40]!r}; it must be a text.", path=path
             )
+    return content
+
+
+def _read_odds(path: Path, rows: Questions, answers: Sequence[str | None]) -> dict[str, float]:
+    content = _read_object(path, "odds")
+    for id, value in content.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            raise InputError(
+                f"the odds for {id!r} are {str(value)[:40]!r}; they must be a number.", path=path
+            )
+    for id, answer in zip(rows.ids, answers, strict=True):
+        if answer is not None and id not in content:
+            raise InputError(
+                f"has no odds for {id!r}, which has a prediction; give the file that was written "
+                "with the predictions.",
+                path=path,
+            )
+    return content
+
+
+def _read_object(path: Path, values: str) -> dict[str, Any]:
+    content = read_json_file(path)
+    if not isinstance(content, dict):
+        raise InputError(f"is not a JSON object of question ids and {values}.", path=path)
     return content
 
 
