@@ -208,7 +208,7 @@ def test_items_keep_their_sequences_and_the_tokens_that_are_read(order: list[int
     ]
     assert read == expected
     assert batch.targets.tolist() == [10 * p for p in expected]
-    counts = [int(found.rows[n + 1] - found.rows[n]) for n in order]
+    counts = [int(found.output_bounds[n + 1] - found.output_bounds[n]) for n in order]
     assert batch.bounds.tolist() == np.cumsum([0, *counts]).tolist()
     assert found.count_targets(indices) == sum(counts)
     assert found.lengths.tolist() == [14, 4, 25]
@@ -235,7 +235,7 @@ def test_outputs_come_back_in_the_order_of_the_rows(
         for n in range(len(found)):
             batch = found.batch(np.array([n]), max_positions=40)
             alone = model.task_logits(model.encoder(batch.inputs)[batch.read_positions])
-            rows = together[found.rows[n] : found.rows[n + 1]]
+            rows = together[found.output_bounds[n] : found.output_bounds[n + 1]]
             np.testing.assert_allclose(rows, alone.numpy(), atol=2e-6)
 
 

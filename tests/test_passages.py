@@ -54,7 +54,7 @@ def texts_at_targets(part: PassageFile) -> list[str]:
     """The characters at the target of each window; empty for [CLS] and for no target."""
     found = []
     passage = part.rows.passages[0]
-    for row, (start, end) in zip(part.examples.rows, part.examples.gold, strict=False):
+    for row, (start, end) in zip(part.examples.output_bounds, part.examples.gold, strict=False):
         there = slice(part.starts[row + start], part.ends[row + end]) if start > 0 else slice(0, 0)
         found.append(passage[there])
     return found

@@ -248,8 +248,8 @@ def test_tuning_finds_the_threshold() -> None:
     part = task.encode(small_tokenizer(VOCABULARY), rows, length=20)
     outputs = np.zeros((len(part.examples.read_positions), 2), np.float32)
     for n, null in enumerate((4.0, 8.0, 10.0)):
-        outputs[part.examples.rows[n]] = null / 2
-        outputs[part.examples.rows[n] + 3] = 2.5
+        outputs[part.examples.output_bounds[n]] = null / 2
+        outputs[part.examples.output_bounds[n] + 3] = 2.5
     assert [answered.null_odds for answered in task.decode(part, outputs)] == [-1.0, 3.0, 5.0]
     tuned = task.tuned(part, task.decode(part, outputs))
     assert tuned.options.spans.threshold == 4.0

@@ -58,7 +58,7 @@ def shown(tokenizer: Tokenizer, part: TaggedFile) -> list[tuple[str, str]]:
     examples, found = part.examples, []
     for n in range(len(examples)):
         start, end = examples.bounds[n : n + 2]
-        places = examples.read_positions[examples.rows[n] : examples.rows[n + 1]]
+        places = examples.read_positions[examples.output_bounds[n] : examples.output_bounds[n + 1]]
         pieces = [
             " ".join(tokenizer.piece(int(i)) for i in ids)
             for ids in (examples.tokens[start:end], examples.tokens[places])
@@ -110,7 +110,7 @@ def test_every_word_is_read_once_and_in_order(
     assert examples.lengths.max() <= length
     read = [TOKENIZER.piece(int(i)) for i in examples.tokens[examples.read_positions]]
     assert read == [word for own in words for word in own]
-    owners = np.repeat(examples.owners, np.diff(examples.rows))
+    owners = np.repeat(examples.owners, np.diff(examples.output_bounds))
     assert owners.tolist() == [s for s, own in enumerate(words) for _ in own]
 
 
@@ -130,7 +130,7 @@ def test_words_of_several_pieces_are_read_at_their_first(
     examples = encode_sentences(LETTERS, words, document_of, length=length).examples
     first_pieces = [LETTERS.encode_plain([word])[0][0] for own in words for word in own]
     assert examples.tokens[examples.read_positions].tolist() == first_pieces
-    window = np.repeat(np.arange(len(examples)), np.diff(examples.rows))
+    window = np.repeat(np.arange(len(examples)), np.diff(examples.output_bounds))
     assert (examples.bounds[window] < examples.read_positions).all()
     assert (examples.read_positions < examples.bounds[window + 1] - 1).all()
 

@@ -100,7 +100,7 @@ def _compute(
                 "a hidden state is not finite in 16 bits; the model's weights are damaged."
             )
         for n, rows in zip(indices, np.split(features, batch.bounds[1:-1]), strict=True):
-            array[examples.rows[n] : examples.rows[n + 1]] = rows
+            array[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
 
 
 def chosen_layers(choice: LayerChoice, layers: int) -> slice:

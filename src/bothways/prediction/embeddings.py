@@ -113,7 +113,9 @@ class _Windows:
         """int64 [windows + 1]; counting over all texts, window w embeds the pieces
         ``piece_bounds[w]`` to ``piece_bounds[w + 1] - 1``."""
         special_tokens = 1 + self.is_last
-        return np.cumsum([0, *(np.diff(self.examples.rows) - special_tokens)], dtype=np.int64)
+        return np.cumsum(
+            [0, *(np.diff(self.examples.output_bounds) - special_tokens)], dtype=np.int64
+        )
 
 
 def embed_texts(

@@ -128,7 +128,7 @@ def combine(kind: LossKind, outputs: Sequence[Outputs], examples: Examples) -> O
 def _average_items(logits: NDArray[np.float64], examples: Examples) -> NDArray[np.float64]:
     """Average over the rows of each item, for each output."""
     averaged = np.zeros(logits.shape[1:])
-    for start, end in zip(examples.rows[:-1], examples.rows[1:], strict=True):
+    for start, end in zip(examples.output_bounds[:-1], examples.output_bounds[1:], strict=True):
         averaged[start:end] = _average(logits[:, start:end], axis=1)
     return averaged
 

@@ -259,14 +259,14 @@ def predict_outputs(
             batch_outputs = read_outputs(model, batch.to(model.device), dtype).float().cpu().numpy()
             by_item = np.split(batch_outputs, batch.bounds[1:-1])
             for n, rows in zip(indices, by_item, strict=True):
-                outputs[examples.rows[n] : examples.rows[n + 1]] = rows
+                outputs[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
             done += len(indices)
             if progress is not None:
                 progress(done, len(examples))
     model.train(was_training)
     if not np.isfinite(outputs).all():
         row = int(np.flatnonzero(~np.isfinite(outputs).all(-1))[0])
-        n = int(examples.owners[np.searchsorted(examples.rows, row, side="right") - 1])
+        n = int(examples.owners[np.searchsorted(examples.output_bounds, row, side="right") - 1])
         raise NonFiniteError(
             f"the model's output for example {n + 1} is not finite; its weights are damaged, or "
             "training diverged (lower optimizer.lr)."

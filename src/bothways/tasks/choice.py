@@ -223,7 +223,7 @@ def _most_probable(predictions: Probabilities) -> NDArray[np.int64]:
 
 def choice_probabilities(examples: Examples, outputs: Outputs) -> Probabilities:
     """A softmax over the outputs [R, 1] of each example's choices."""
-    scores = np.split(outputs[:, 0].astype(np.float64), examples.rows[1:-1])
+    scores = np.split(outputs[:, 0].astype(np.float64), examples.output_bounds[1:-1])
     return [softmax(row) for row in scores]
 
 

@@ -137,8 +137,9 @@ class Examples:
         return np.diff(self.bounds[self.items])
 
     @cached_property
-    def rows(self) -> NDArray[np.int64]:
-        """int64 [N + 1]; item n is read at ``read_positions[rows[n]:rows[n + 1]]``."""
+    def output_bounds(self) -> NDArray[np.int64]:
+        """int64 [N + 1]; a model's outputs for item n are its rows ``output_bounds[n]`` to
+        ``output_bounds[n + 1]``, one for each of the item's ``read_positions``."""
         return np.searchsorted(self.read_positions, self.bounds[self.items]).astype(np.int64)
 
     @cached_property
@@ -176,8 +177,8 @@ class Examples:
 
     def batch(self, indices: NDArray[np.int64], *, max_positions: int) -> TaskBatch:
         """These items with the tokens that are read, and their targets if they have any."""
-        rows = arrays.ranges(self.rows[indices], self.rows[indices + 1])
-        counts = self.rows[indices + 1] - self.rows[indices]
+        starts, ends = self.output_bounds[indices], self.output_bounds[indices + 1]
+        rows, counts = arrays.ranges(starts, ends), ends - starts
         shift = np.cumsum([0, *self.lengths[indices][:-1]]) - self.bounds[self.items[indices]]
         at = self.read_positions[rows] + np.repeat(shift, counts)
         targets = np.zeros(0)
@@ -201,7 +202,7 @@ class Examples:
         """How many targets these items have; a step's loss is divided by this number."""
         if self.gold.ndim == 2:
             return len(indices)
-        return int((self.rows[indices + 1] - self.rows[indices]).sum())
+        return int((self.output_bounds[indices + 1] - self.output_bounds[indices]).sum())
 
 
 def encode_examples(
@@ -352,6 +353,6 @@ def cut_by_tokens(
     return parts
 
 
-def _flatten(rows: list[list[int]], dtype: Any) -> NDArray[Any]:
-    """The values of all rows, end to end."""
-    return np.fromiter((value for row in rows for value in row), dtype, sum(map(len, rows)))
+def _flatten(lists: list[list[int]], dtype: Any) -> NDArray[Any]:
+    """The values of all lists, end to end."""
+    return np.fromiter((value for values in lists for value in values), dtype, sum(map(len, lists)))

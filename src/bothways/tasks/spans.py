@@ -180,7 +180,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
         options = self.options.spans
         scores, tokens, null_scores = [], [], []
         for n in windows:
-            cls = int(file.examples.rows[n])
+            cls = int(file.examples.output_bounds[n])
             first, end = cls + file.passage_bounds[n]
             scores.append(
                 span_scores(outputs[first:end], file.best[first:end], options.answer_length)
