@@ -80,14 +80,14 @@ class FeatureFile:
 
     def inputs(self, sentences: NDArray[np.int64], layers: slice) -> tuple[torch.Tensor, list[int]]:
         """The words of these sentences, float32 [T, layers, H], and the sentences' lengths."""
-        rows = self.tagged.encoded.rows
-        states = [self.layers[rows[s] : rows[s + 1], layers] for s in sentences]
+        at = self.tagged.encoded.output_bounds
+        states = [self.layers[at[s] : at[s + 1], layers] for s in sentences]
         return torch.from_numpy(np.concatenate(states)).float(), [len(x) for x in states]
 
     def targets(self, sentences: NDArray[np.int64]) -> torch.Tensor:
         """The tags of the words of these sentences, int64 [T]."""
-        rows, gold = self.tagged.encoded.rows, self.tagged.examples.gold
-        return torch.from_numpy(np.concatenate([gold[rows[s] : rows[s + 1]] for s in sentences]))
+        at, gold = self.tagged.encoded.output_bounds, self.tagged.examples.gold
+        return torch.from_numpy(np.concatenate([gold[at[s] : at[s + 1]] for s in sentences]))
 
 
 @dataclass(frozen=True)
@@ -354,14 +354,14 @@ class TaggerTraining:
         """The outputs for all words of a file, float32 [R, C]; sentences of similar length are
         computed together."""
         self.model.eval()
-        rows = file.tagged.encoded.rows
-        outputs = np.zeros((int(rows[-1]), self.model.output.out_features), dtype=np.float32)
-        lengths = np.diff(rows)
+        at = file.tagged.encoded.output_bounds
+        outputs = np.zeros((int(at[-1]), self.model.output.out_features), dtype=np.float32)
+        lengths = np.diff(at)
         order = np.argsort(-lengths, kind="stable")
         cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // _PREDICT_WORDS)) + 1
         for sentences in np.split(order, cuts):
             x_TLH, sizes = file.inputs(sentences, self.layers)
             y_TC = self.model(x_TLH, sizes).numpy()
             for s, y in zip(sentences, np.split(y_TC, np.cumsum(sizes)[:-1]), strict=True):
-                outputs[rows[s] : rows[s + 1]] = y
+                outputs[at[s] : at[s + 1]] = y
         return outputs

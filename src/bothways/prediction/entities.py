@@ -145,7 +145,7 @@ def tag_texts(
     encoded, marks_entities = encoded_sentences(file), task.learned_scheme != "none"
     windows = np.bincount(file.examples.owners)
     for s, (n, tags) in enumerate(zip(numbers, task.decode(file, outputs), strict=True)):
-        rows = encoded.rows[s] + encoded.sentences[s].row_of_words(len(words[n]))
+        rows = encoded.output_bounds[s] + encoded.sentences[s].row_of_words(len(words[n]))
         tagged = _tagged(*split[n], words[n], tags, row_probabilities[rows], marks_entities)
         found[n] = replace(tagged, windows=int(windows[s]))
     return found

@@ -213,7 +213,7 @@ class TaggingTask(Task[Sentences, Tags]):
         scheme = self.written_scheme if file.rows.scheme in (None, "none") else file.rows.scheme
         predictions = []
         for s, (sentence, words) in enumerate(zip(encoded.sentences, file.rows.words, strict=True)):
-            rows = slice(*encoded.rows[s : s + 2])
+            rows = slice(*encoded.output_bounds[s : s + 2])
             row_tags = [self.labels[i] for i in best[rows]]
             predictions.append(
                 _tags_of_words(row_tags, sentence, len(words), scheme, self.learned_scheme)

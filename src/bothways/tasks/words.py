@@ -71,8 +71,9 @@ class EncodedSentences:
     long: int
 
     @cached_property
-    def rows(self) -> Indices:
-        """int64 [S + 1]; sentence s has the rows ``rows[s]:rows[s + 1]``."""
+    def output_bounds(self) -> Indices:
+        """int64 [S + 1]; a model's outputs for sentence s are its rows ``output_bounds[s]`` to
+        ``output_bounds[s + 1]``."""
         return bounds([len(s.first_piece) for s in self.sentences])
 
 
