@@ -183,8 +183,8 @@ def _record(seed: SeedResult) -> dict[str, Any]:
         "dev": seed.measurement.scores,
         "collapsed": seed.measurement.collapsed,
         "notes": list(seed.measurement.notes),
-        "further": {Path(name).name: more.scores for name, more in seed.further.items()},
-        "further_notes": {Path(name).name: more.notes for name, more in seed.further.items()},
+        "further": {name: more.scores for name, more in seed.further.items()},
+        "further_notes": {name: more.notes for name, more in seed.further.items()},
         "seconds": round(seed.seconds, 1),
     }
 
@@ -214,10 +214,11 @@ def _over_folds(runs: dict[str, Any], starts: list[str]) -> list[str]:
     cells, counts = [], set()
     for start in starts:
         folds = [runs.get(f"codah-{fold}", {}).get(start) for fold in range(5)]
-        if not all(folds):
+        if not all(fold and fold["seeds"] for fold in folds):
             cells.append("")
             continue
-        by_fold = [_values(fold, "test.tsv", "accuracy") for fold in folds]
+        (part,) = folds[0]["seeds"][0]["further"]
+        by_fold = [_values(fold, part, "accuracy") for fold in folds]
         common = min(map(len, by_fold))  # seeds are 0, 1, ...; some folds may have more
         counts.add(common)
         cells.append(_mean([statistics.fmean(v[s] for v in by_fold) for s in range(common)]))

@@ -24,7 +24,7 @@ class SeedResult:
         measurement: scores on dev after the last epoch.
         folder: where model and predictions are.
         seconds: for initialising, training and measuring.
-        further: scores on the files of ``task.measure``, by the file's name.
+        further: scores on the files of ``task.measure``, by the file's name without its ending.
         order: separate seed of the data order, if there is one.
         head: separate seed of the new weights, if there is one.
     """
