@@ -26,6 +26,7 @@ from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.prediction.predict import evaluate_file, predict_choices, predict_outputs
 from bothways.tasks.catalogue import task_recipe as declared
 from bothways.tasks.choice import ChoiceRows, ChoiceTask, encode_choices
+from bothways.tasks.kinds import has_head_for
 from bothways.tasks.task import EncodedFile
 from model_examples import small_bert, small_config, small_tokenizer
 
@@ -248,6 +249,14 @@ def test_a_model_is_measured_on_files_that_spell_choices_otherwise(
     scores = evaluate_file(loaded, path, options=replace(LISTS, labels=("A", "B"))).scores
     (probabilities,), _ = predict_choices(loaded, ["w1"], [["w2", "w3"]])
     assert scores["accuracy"] == (2 / 3, 1 / 3)[int(probabilities.argmax())]
+
+
+def test_the_head_stays_where_choices_have_other_names(loaded: LoadedModel, tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    for options in (LISTS, replace(LISTS, labels=("A", "B"))):
+        label = '"A"' if options.labels else "0"
+        text = f'{{"context": "w1", "choices": ["w2", "w3"], "label": {label}}}'
+        assert has_head_for(loaded, ChoiceTask.define(options, read(path, text, options)))
 
 
 def test_the_longer_is_cut_first_and_reported(tmp_path: Path) -> None:

@@ -122,7 +122,11 @@ def test_running_text_is_not_taken_for_columns(tmp_path: Path) -> None:
     for content in ("Mary Shelley lived in London .\n", "Mary Shelley lived .\n\nIn London .\n"):
         with pytest.raises(InputError, match=message):
             read(tmp_path, content, labelled=False)
-    assert read(tmp_path, "London B-LOC\n\nYes O\n", labelled=False).words == [["London"], ["Yes"]]
+    for content in ("Mary Shelley\n", "She wrote novels\n\nHe wrote poems\n"):
+        with pytest.raises(InputError, match=message):
+            read(tmp_path, content, labelled=False)
+    for content in ("London B-LOC\n\nYes O\n", "London NNP\n\nYes UH\n"):
+        assert read(tmp_path, content, labelled=False).words == [["London"], ["Yes"]]
 
 
 def test_a_huge_sentence(tmp_path: Path) -> None:

@@ -98,6 +98,10 @@ def test_a_run_folder_stands_for_its_seeds(
     loaded = load_ensemble([run])
     assert isinstance(loaded, Ensemble)
     assert loaded.others == (folders[1],)
+    again = load_ensemble([folders[0], run, folders[1].parent / "." / "model"])
+    assert isinstance(again, Ensemble)
+    assert again.others == (folders[1],)  # each counts once
+    assert not isinstance(load_ensemble([folders[0], folders[0]]), Ensemble)
     dev = config.task.dev
     task, part = encode_file(loaded, dev, labelled=True)
     found = outputs_of(loaded, task, part.examples, dtype=torch.float32)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -217,11 +219,37 @@ def test_a_precision_given_for_a_run_that_is_continued(
     assert "fp32: as when this run began" in capsys.readouterr().out
 
 
-def test_a_damaged_record_is_no_finished_seed(config: FinetuneConfig) -> None:
+def test_a_damaged_record_is_no_finished_seed(
+    config: FinetuneConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = finetune(config)
     path = Path(config.run) / "seed-0" / "metrics.json"
     path.write_text(path.read_text()[:50])
+    capsys.readouterr()
     assert finetune(config).scores == first.scores
+    shown = capsys.readouterr().out
+    assert f"{path} is damaged (" in shown
+    assert "seed 0 is trained again" in shown
+
+
+def test_a_record_that_cannot_be_read_is_not_trained_over(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finetune(config)
+    path = Path(config.run) / "seed-0" / "metrics.json"
+    before = (path.parent / "model" / "model.safetensors").read_bytes()
+    read_text = Path.read_text
+
+    def failing(self: Path, *args: Any, **options: Any) -> str:
+        if self == path:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return read_text(self, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", failing)
+        with pytest.raises(RunError, match=r"metrics.json cannot be read \(Permission denied\)"):
+            finetune(config)
+    assert (path.parent / "model" / "model.safetensors").read_bytes() == before
 
 
 def test_another_recipe_is_refused_with_the_difference(

@@ -81,6 +81,12 @@ def test_undefined_correlations_are_zero_and_noted(
     assert found.collapsed == ("predictions" in why)
 
 
+def test_large_scores_that_differ_are_no_constant() -> None:
+    gold = np.array([1e7, 1e7 + 1, 1e7 + 2], np.float32)
+    found = measure_scores(BOTH, np.array([1.0, 2.0, 3.0], np.float32), gold)
+    assert found.scores == {"pearson": pytest.approx(1), "spearman": pytest.approx(1)}
+
+
 def test_usual_metrics() -> None:
     assert choose_metrics("classification", (), 2) == ALL
     assert choose_metrics("classification", (), 3) == ("accuracy",)

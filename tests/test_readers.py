@@ -313,6 +313,8 @@ def test_csv_of_spreadsheets_with_decimal_commas(tmp_path: Path) -> None:
     rows = read_rows(path, TaskOptions(), labelled=True)
     assert rows.a == ['Käse, "alt";\nSenf', "1,5 Brote"]
     assert (rows.labels, rows.lines) == (["gut", "schlecht"], [2, 4])
+    path.write_text('"sentence";label;"a, b"\nx;1;y\n')
+    assert read_rows(path, TaskOptions(), labelled=True).a == ["x"]
     path.write_text("label;sentence\na;b;c\n")
     with pytest.raises(InputError, match=r"x\.csv:2: has 3 semicolon-separated"):
         read_rows(path, TaskOptions(), labelled=True)

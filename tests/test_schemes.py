@@ -138,6 +138,7 @@ def test_the_scheme_of_a_file_is_that_which_it_breaks_least() -> None:
     assert find_scheme([["DT", "NN"], ["NNP"]]) == "none"
     assert find_scheme([["B", "I", "O"]]) == "iob2"
     assert find_scheme([["O", "S-A"]]) == "bioes"
+    assert find_scheme([["U-A", "O"]]) == find_scheme([["O", "U-"]]) == "bioes"
     assert find_scheme([["B-A", "BPER"]]) == "iob2"
 
 

@@ -44,6 +44,15 @@ def test_all_answers_of_a_window(pieces: int, longest: int, seed: int) -> None:
     assert top == sorted(expected.values(), reverse=True)[:5]
 
 
+@given(st.integers(1, 300), st.integers(1, 200), st.integers(0, 10_000))
+def test_of_equal_scores_the_first(size: int, count: int, seed: int) -> None:
+    scores = np.random.default_rng(seed).choice([-np.inf, 0.0, 1.0, 2.0], (size, 3))
+    rows, columns = best_spans(scores, count)
+    finite = [i for i, score in enumerate(scores.ravel()) if np.isfinite(score)]
+    expected = sorted(finite, key=lambda i: -scores.ravel()[i])[:count]
+    assert (rows * 3 + columns).tolist() == expected
+
+
 def rows_of(passage: str, *golds: str) -> Questions:
     gold = tuple(GoldAnswer(text, passage.index(text)) for text in golds)
     return Questions(Path("q.json"), [passage], ["q"], ["w1"], [0], [gold] if golds else None)

@@ -430,6 +430,10 @@ def test_settings_of_fine_tuning_stay_and_others_are_told(tuned: FinetuneConfig)
     assert task.options.spans == own
     assert any(f"n_best is {own.n_best} as in fine-tuning, not 2" in note for note in notes)
     assert any("as in fine-tuning, not -3.5" in note for note in notes)
+    for no_answer, noted in ((own.no_answer, False), (not own.no_answer, True), (None, False)):
+        asked = TaskOptions(kind="spans", spans=SpanOptions(no_answer=no_answer))
+        notes = task_for_file(loaded, asked)[1]
+        assert ("no_answer is false as in fine-tuning" in notes) == noted
 
 
 @pytest.mark.parametrize("table", [False, True])

@@ -138,7 +138,7 @@ class TaskOptions:
     and count them."""
     submission: tuple[str, ...] = free(())
     """File names that an evaluation server expects for the predictions of test, predict and
-    optional."""
+    optional, in this order; the first is test's and unused without one."""
     reference: tuple[Reference, ...] = free(())
     """Published results, shown in tables for comparison."""
     published: PublishedOptions = field(default_factory=PublishedOptions, metadata={"kind": "free"})

@@ -172,12 +172,27 @@ def _clear_folder(folder: Path, checkpoint: Checkpoint, run_seeds: RunSeeds) -> 
 
 
 def read_seed(folder: Path, run_seeds: RunSeeds, fingerprint: str) -> SeedResult | None:
-    """The result of a seed; None if it is not finished, or was trained by another recipe."""
+    """The result of a seed; None if it is not finished, or was trained by another recipe.
+
+    A damaged record is reported, and the seed counts as not finished.
+
+    Raises:
+        RunError: there is a record, but the disk or its permissions keep it from being read.
+    """
+    path = folder / SCORES
     try:
-        record = json.loads((folder / SCORES).read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
         result = SeedResult.from_record(record, folder)
         same = record["fingerprint"] == fingerprint and result.run_seeds == run_seeds
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be read ({error.strerror}), so it is not known whether the seed is "
+            "finished. Make it readable, or remove it to train the seed again."
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        print(f"{path} is damaged ({error}); {run_seeds.name} is trained again", flush=True)
         return None
     return result if same else None
 

@@ -60,12 +60,14 @@ def load_ensemble(folders: Sequence[str | Path]) -> LoadedModel:
 
     Args:
         folders: model folders with task heads, or run folders of `bothways finetune`, which stand
-            for the models of all their seeds (after a search: of the chosen setting).
+            for the models of all their seeds (after a search: of the chosen setting). A model that
+            is named twice counts once.
 
     Raises:
         ModelError: a folder cannot be loaded, or they differ in tokenizer, task, labels or length.
     """
-    paths = [path for folder in folders for path in model_folders(model_folder(folder))]
+    named = [path for folder in folders for path in model_folders(model_folder(folder))]
+    paths = list({path.resolve(): path for path in reversed(named)}.values())[::-1]
     first = load_model(paths[0])
     if len(paths) == 1:
         return first

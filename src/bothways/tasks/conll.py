@@ -122,7 +122,7 @@ def read_sentences(path: Path, options: TaggingOptions, *, labelled: bool) -> Se
     if not collected.words:
         raise InputError("has no sentences; it needs one word per line.", path=path)
     has_tags = _column_numbers(columns, options)[1] is not None
-    if not labelled and columns > 1 and _looks_like_text(collected):
+    if not labelled and _looks_like_text(collected, columns):
         raise InputError(f"{_RUNNING_TEXT}.", path=path)
     sentences = Sentences(
         path,
@@ -136,11 +136,15 @@ def read_sentences(path: Path, options: TaggingOptions, *, labelled: bool) -> Se
     return _with_scheme(sentences, options) if labelled else sentences
 
 
-def _looks_like_text(collected: _SentenceCollector) -> bool:
-    """Whether lines of several words were taken for words with further columns."""
+def _looks_like_text(collected: _SentenceCollector, columns: int) -> bool:
+    """Whether lines of several words were taken for words with further columns.
+
+    Several lines of two columns are sentences of one word, such as ``Yes UH``.
+    """
     last_column = {tag for tags in collected.tags for tag in tags}
     single = all(len(words) == 1 for words in collected.words)
-    return single and not any(tag == "O" or "-" in tag for tag in last_column)
+    tagged = any(tag == "O" or "-" in tag for tag in last_column)
+    return single and not tagged and columns > (1 if len(collected.words) == 1 else 2)
 
 
 def _content_lines(path: Path, options: TaggingOptions) -> Iterator[tuple[int, str]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import re
 from collections.abc import Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -50,11 +51,12 @@ def csv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBr
 def csv_delimiter(lines: Sequence[Line], *, header: bool, width: int) -> str:
     """A comma, or a semicolon, which spreadsheets write where numbers have decimal commas.
 
-    With a header, a semicolon if line 1 has some and no comma. Without one, if it divides the first
-    records into equally many columns, at least ``width``, and a comma does not.
+    With a header, a semicolon if line 1 has some and no comma, quoted names aside. Without one, if
+    it divides the first records into equally many columns, at least ``width``, and a comma does
+    not.
     """
     if header:
-        _, first = lines[0]
+        first = re.sub('"[^"]*"', "", lines[0][1])
         return ";" if ";" in first and "," not in first else ","
     return ";" if _divides(lines, ";", width) and not _divides(lines, ",", width) else ","
 

@@ -86,8 +86,12 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
 
 
 def has_head_for(loaded: LoadedModel, task: Task[Any, Any]) -> bool:
-    """Whether a model folder has a head for a task of the same kind with the same labels."""
+    """Whether a model folder has a head for a task of the same kind with the same labels.
+
+    Labels of choices only name them in a file, so they may differ.
+    """
     if not loaded.model.task_outputs or loaded.about.get("kind") != task.options.kind:
         return False
     stored = task_of(loaded)
-    return (stored.options.labels, stored.outputs) == (task.options.labels, task.outputs)
+    same_labels = task.loss == "place" or stored.options.labels == task.options.labels
+    return same_labels and stored.outputs == task.outputs

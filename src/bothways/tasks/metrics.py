@@ -128,7 +128,7 @@ def measure_scores(metrics: Sequence[str], predicted: Values, gold: Values) -> M
         reason = "fewer than two examples"
     elif collapsed:
         reason = "all predictions are the same"
-    elif _constant(gold):
+    elif np.ptp(gold) == 0:
         reason = "all scores in the data are the same"
     else:
         return Measurement({name: _REGRESSION[name](predicted, gold) for name in metrics})

@@ -135,7 +135,7 @@ def _allowed(previous: tuple[str, str], current: tuple[str, str], scheme: Scheme
 def find_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     """The scheme of a file: the one that its tags break least often.
 
-    Tags without a B-, I-, E- or S- among them have none. A file without entities is IOB2.
+    Tags without a prefix among them have none. A file without entities is IOB2.
     """
     seen: set[str] = set()
     breaking: Counter[Scheme] = Counter()
@@ -143,7 +143,7 @@ def find_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
         seen.update(tags)
         breaking["iob2"] += len(scheme_violations(tags, "iob2"))
         breaking["iob1"] += len(scheme_violations(tags, "iob1"))
-    has_prefixes = any(tag[1:2] == "-" and tag[0] in _PREFIXES for tag in seen)
+    has_prefixes = any("-" in tag and parse_tag(tag)[0] != OUTSIDE for tag in seen)
     if not has_prefixes and not seen <= {OUTSIDE, *_PREFIXES}:
         return "none"
     if any(parse_tag(tag)[0] in ("E", "S") for tag in seen):

@@ -233,6 +233,8 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             given, learned = getattr(options.spans, name), getattr(own, name)
             if given not in (learned, getattr(unset, name)):
                 notes += (f"{name} is {learned:g} as in fine-tuning, not {given:g}",)
+        if options.spans.no_answer not in (None, own.no_answer):
+            notes += (f"no_answer is {str(own.no_answer).lower()} as in fine-tuning",)
         return replace(options, spans=own), notes
 
     def tuned(self, file: EncodedFile[Questions], predictions: list[RankedAnswers]) -> Self:
@@ -443,9 +445,13 @@ def best_spans(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows and columns of the highest finite scores, best first; of equal scores the first."""
     flat = scores_PL.ravel()
-    count = min(count, len(flat))
-    best = np.sort(np.argpartition(flat, len(flat) - count)[len(flat) - count :])
-    best = best[np.isfinite(flat[best])]
+    finite = np.flatnonzero(np.isfinite(flat))
+    if count < len(finite):
+        lowest = np.partition(flat[finite], -count)[-count]
+        above, equal = np.flatnonzero(flat > lowest), np.flatnonzero(flat == lowest)
+        best = np.sort(np.concatenate([above, equal[: count - len(above)]]))
+    else:
+        best = finite
     best = best[np.argsort(-flat[best], kind="stable")]
     rows, columns = np.divmod(best, scores_PL.shape[1])
     return rows, columns

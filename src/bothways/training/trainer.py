@@ -171,5 +171,5 @@ class Trainer(Generic[M]):
 def _diverged(step: int, gradient: str) -> DivergenceError:
     return DivergenceError(
         f"step {step + 1}: the gradient is {gradient}; training diverged. Lower the learning rate "
-        "(optimizer.lr; of `glue` and `features`, --lr) or lengthen the warm-up, in a new folder."
+        "(optimizer.lr; of `glue`, --lr) or lengthen the warm-up, in a new folder."
     )
