@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,7 @@ from bothways.api import Model, load
 from bothways.errors import ConfigError, LengthError
 from bothways.model.folder import save_model
 from bothways.prediction.embeddings import embed_texts
+from bothways.tokenization import Tokenizer
 from model_examples import POSITIONS, small_bert, small_config, small_tokenizer
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
@@ -217,6 +220,34 @@ def test_what_is_not_computed_after_the_encoder_is_said(
     argv = ["embed", str(path), "w1", "--pooling", "mean", "--out", str(tmp_path / "v.npz")]
     assert cli.main(argv) == 0
     assert "further layers (Dense), which are not computed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cased", [False, True])
+def test_what_sentence_transformers_does_to_texts_is_said(
+    cased: bool, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(shutil.copytree(folder, tmp_path / "model"))
+    (path / "bothways.json").unlink()
+    (path / "modules.json").write_text('[{"type": "models.Transformer", "path": "0_Transformer"}]')
+    (path / "0_Transformer").mkdir()
+    config = '{"max_seq_length": 20, "do_lower_case": true}'
+    (path / "0_Transformer/sentence_bert_config.json").write_text(config)
+    prompts: dict[str, Any] = {"prompts": {"query": "w3 ", "none": ""}, "default_prompt_name": None}
+    (path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    if not cased:
+        assert load(path).embed(["w1"]).shape == (1, 32)  # the tokenizer lower-cases anyway
+        prompts["default_prompt_name"] = "query"
+        (path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+        message = "each text has the prompt 'w3 ' before it"
+    else:
+        pieces = small_tokenizer(VOCABULARY).pieces
+        Tokenizer.from_pieces(pieces, lowercase=False).save(path)
+        message = r"texts are lower-cased \(do_lower_case\)"
+    with pytest.raises(ConfigError, match=message):
+        load(path).embed(["w1"])
+    argv = ["embed", str(path), "w1", "--pooling", "mean", "--out", str(tmp_path / "v.npz")]
+    assert cli.main(argv) == 0
+    assert re.search(f"note: with sentence-transformers {message}", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import tokenizers
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from bothways.cli import main
 from bothways.config import ExtendConfig, ModelConfig
@@ -168,6 +169,21 @@ def test_a_model_folder_is_extended_and_transformers_loads_it(
         ours = loaded.model.masked_lm_logits(hidden[at])[:, : OLD.vocab_size + 3]
         expected = network(torch.tensor([encoding.tokens])).prediction_logits[0]
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_that_the_source_lacks_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_model(tmp_path / "old", Bert(CONFIG, **BOTH_HEADS), OLD)
+    path = tmp_path / "old/model.safetensors"
+    weights = {k: v for k, v in load_file(path).items() if "pooler" not in k and "cls.seq" not in k}
+    save_file({**weights, "crf.transitions": torch.zeros(2)}, path, {"format": "pt"})
+    (tmp_path / "words.txt").write_text("stent\n")
+    argv = ["vocab", "extend", "--source", str(tmp_path / "old"), "--out", str(tmp_path / "new")]
+    assert main([*argv, "--words", str(tmp_path / "words.txt")]) == 0
+    shown = capsys.readouterr().err
+    assert "note: left out, not used here: crf.transitions" in shown
+    assert "note: missing from the source, newly initialised: encoder.pooler.weight" in shown
 
 
 def test_a_vocabulary_folder_is_extended(tmp_path: Path) -> None:

@@ -89,6 +89,19 @@ def test_copies_and_constants_are_dropped_and_the_rest_is_named() -> None:
     assert state["encoder.embeddings.tokens.weight"].dtype == torch.float32
 
 
+def test_of_two_output_biases_the_decoders_is_used() -> None:
+    """As transformers does."""
+    given = _foreign()
+    expected = given["cls.predictions.bias"] + 1
+    given["cls.predictions.decoder.bias"] = expected
+    for bias, named in ((given["cls.predictions.bias"], ["cls.predictions.bias"]), (None, [])):
+        if bias is None:
+            del given["cls.predictions.bias"]
+        state, unused = from_hugging_face(given, CONFIG, where="file")
+        assert unused == named
+        assert torch.equal(state["masked_lm.bias"][: len(expected)], expected)
+
+
 def test_an_untied_output_embedding_is_refused() -> None:
     given = _foreign()
     given["cls.predictions.decoder.weight"] = given["bert.embeddings.word_embeddings.weight"] + 1

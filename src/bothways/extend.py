@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import ExtendConfig
+from bothways.console import print_note
 from bothways.errors import ConfigError, InputError
 from bothways.files import new_folder
 from bothways.record_files import INPUT_SUFFIXES, ParagraphReader
@@ -98,6 +99,8 @@ def _extend_model(source: Path, out: Path, extended: ExtendedVocabulary) -> None
     from bothways.model.growth import grow_vocabulary
 
     loaded = load_model(source)
+    for note in loaded.differences():
+        print_note(note)
     model = grow_vocabulary(loaded.model, extended.parts)
     about = {**loaded.about, "vocabulary_extended_by": len(extended.words)}
     save_model(out, model, extended.tokenizer, about)

@@ -162,7 +162,9 @@ def sync_files(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def explain_disk_errors(path: Path) -> Iterator[None]:
+def explain_disk_errors(
+    path: Path, remedy: str = "free some space or choose another folder"
+) -> Iterator[None]:
     """Turn an :class:`OSError` met while writing ``path`` into a :class:`DiskError`."""
     try:
         yield
@@ -173,7 +175,7 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
             free = f" ({shutil.disk_usage(existing).free / 2**20:,.0f} MiB free there)"
         raise DiskError(
             f"{path}: cannot be written: {error.strerror or error}{free}. The previous content is "
-            "intact; free some space or choose another folder, then run the same command again."
+            f"intact; {remedy}, then run the same command again."
         ) from error
 
 

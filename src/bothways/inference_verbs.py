@@ -239,6 +239,8 @@ def embed(config: EmbedConfig) -> str:
             f"the model folder has further layers ({', '.join(left_out)}), which are not computed: "
             "the vectors are not those of sentence-transformers"
         )
+    if settings := model.loaded.about.get("settings_left_out"):
+        print_note(f"with sentence-transformers {' and '.join(settings)}; not so here")
     limit = config.length or model.bert.config.positions
     _note_cut(embeddings.cut, len(texts), limit)
     if embeddings.long:
@@ -281,10 +283,8 @@ def convert(config: ConvertConfig) -> str:
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     about["converted_from"] = source.resolve().name
     save_model(out, loaded.model, loaded.tokenizer, about)
-    if loaded.unused:
-        print_note(f"left out, not used here: {', '.join(loaded.unused)}")
-    if loaded.fresh:
-        print_note(f"missing from the source, newly initialised: {', '.join(loaded.fresh)}")
+    for note in loaded.differences():
+        print_note(note)
     return f"model: {out}"
 
 

@@ -70,6 +70,14 @@ class LoadedModel:
     fresh: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    def differences(self) -> list[str]:
+        """What the model lacks of the file, and has beyond it, as sentences."""
+        told = {
+            "left out, not used here": self.unused,
+            "missing from the source, newly initialised": self.fresh,
+        }
+        return [f"{what}: {', '.join(names)}" for what, names in told.items() if names]
+
 
 def save_model(
     folder: str | Path, model: Bert, tokenizer: Tokenizer, about: dict[str, Any] | None = None
@@ -156,7 +164,7 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     if (folder / ABOUT).exists():
         about = read_json(folder / ABOUT, "without it, the folder loads as one made elsewhere")
     else:
-        about = read_sentence_modules(folder)
+        about = read_sentence_modules(folder, lowercase=tokenizer.lowercase)
     if model.task_outputs:
         theirs_about = _task_from_config(values, model, str(folder / CONFIG))
         if "kind" in about:

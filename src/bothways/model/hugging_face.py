@@ -54,9 +54,11 @@ _LSTM_WEIGHTS = tuple(
 )
 # Two heads have the same name on disk; the architecture tells which one it is.
 TAGGING = "BertForTokenClassification"
-# Copies of other weights, or constants, in files made elsewhere.
-_REDUNDANT = ("embeddings.position_ids", "cls.predictions.decoder.bias")
+# A constant in files made elsewhere.
+_REDUNDANT = "embeddings.position_ids"
 _TIED = "cls.predictions.decoder.weight"
+_BIAS = "cls.predictions.bias"
+_BIAS_OF_DECODER = "cls.predictions.decoder.bias"
 WORDS = "embeddings.word_embeddings.weight"
 
 
@@ -118,7 +120,9 @@ def from_hugging_face(
         tagging: ``classifier`` is a head on single tokens.
 
     Returns:
-        The converted weights, and the names that we do not use.
+        The converted weights, and the names that we do not use. Of two output biases of the masked
+        LM the decoder's is used, as in transformers, and the other is among those names if it
+        differs.
 
     Raises:
         ModelError: an output embedding that is not tied, a vocabulary of another size,
@@ -127,6 +131,7 @@ def from_hugging_face(
     remaining = {_modern_name(name): value for name, value in theirs.items()}
     _refuse_untied(remaining, where)
     remaining = {k: v for k, v in remaining.items() if k != _TIED and not k.endswith(_REDUNDANT)}
+    left_out = _choose_bias(remaining)
     out: dict[str, Tensor] = {}
     lstm = has_lstm(remaining)
     absent = () if lstm else ("classifier.",) if tagging else ("tagger.",)
@@ -139,7 +144,16 @@ def from_hugging_face(
         out[ours] = value
     if lstm and not any(name.startswith(_ON_LSTM) for name in out):
         raise ModelError(f"{where}: holds a BiLSTM but no head on top of it; it is incomplete.")
-    return out, sorted(remaining)
+    return out, sorted([*remaining, *left_out])
+
+
+def _choose_bias(weights: dict[str, Tensor]) -> list[str]:
+    """Keep one output bias of the masked LM; the name of the other if it differs."""
+    used = weights.pop(_BIAS_OF_DECODER, None)
+    if used is None:
+        return []
+    other, weights[_BIAS] = weights.get(_BIAS), used
+    return [] if other is None or torch.equal(other.float(), used.float()) else [_BIAS]
 
 
 def _stack(parts: list[Tensor], names: tuple[str, ...], where: str) -> Tensor:

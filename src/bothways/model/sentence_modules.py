@@ -8,23 +8,27 @@ from typing import Any
 
 _MODULES = "modules.json"
 _POOLING = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-_KNOWN = ("Transformer", "Pooling", "Normalize")
 
 
-def read_sentence_modules(folder: Path) -> dict[str, Any]:
+def read_sentence_modules(folder: Path, *, lowercase: bool) -> dict[str, Any]:
     """Entries for ``about``; empty for a folder of another library.
+
+    Args:
+        folder: of the model.
+        lowercase: whether its tokenizer lower-cases text.
 
     Returns:
         ``pooling``: ``mean``, ``cls``, or what the folder says that bothways does not have.
         ``normalize``: true if vectors are scaled to unit length.
         ``modules_left_out``: the types of layers after pooling, if there are any; they are not
         computed here.
+        ``settings_left_out``: what else would be done with texts and is not done here.
     """
     modules = _read(folder / _MODULES)
     if not isinstance(modules, list):
         return {}
     about: dict[str, Any] = {}
-    left_out = []
+    left_out, settings_left_out = [], _default_prompt(folder)
     for module in (module for module in modules if isinstance(module, dict)):
         kind = str(module.get("type", "")).rpartition(".")[2]
         if kind == "Pooling":
@@ -36,9 +40,25 @@ def read_sentence_modules(folder: Path) -> dict[str, Any]:
                 about["pooling"] = f"in {path}, which cannot be read"
         elif kind == "Normalize":
             about["normalize"] = True
-        elif kind not in _KNOWN:
+        elif kind == "Transformer":
+            settings = _read(folder / str(module.get("path", "")) / "sentence_bert_config.json")
+            if isinstance(settings, dict) and settings.get("do_lower_case") and not lowercase:
+                settings_left_out.append("texts are lower-cased (do_lower_case)")
+        else:
             left_out.append(kind)
-    return {**about, "modules_left_out": left_out} if left_out else about
+    for name, values in (("modules", left_out), ("settings", settings_left_out)):
+        if values:
+            about[f"{name}_left_out"] = values
+    return about
+
+
+def _default_prompt(folder: Path) -> list[str]:
+    settings = _read(folder / "config_sentence_transformers.json")
+    if not isinstance(settings, dict) or not (name := settings.get("default_prompt_name")):
+        return []
+    prompts = settings.get("prompts")
+    prompt = prompts.get(name) if isinstance(prompts, dict) else None
+    return [f"each text has the prompt {prompt!r} before it"] if prompt else []
 
 
 def _pooling(settings: dict[str, Any]) -> dict[str, str]:

@@ -83,8 +83,8 @@ def _phase_table(forecast: Forecast) -> Table:
 
 def _notes(forecast: Forecast) -> list[str]:
     notes = [
-        "peak memory includes tensors and libraries; with a corpus, whose sequences differ in "
-        "length, also 800 MiB for matrix kernels and the allocator, a measured value"
+        "peak memory includes tensors, libraries and, a measured value, 800 MiB for matrix kernels "
+        "and the allocator"
     ]
     if forecast.steps is None:
         notes.append(

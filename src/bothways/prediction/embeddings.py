@@ -186,6 +186,11 @@ def _own_pooling(loaded: LoadedModel) -> Pooling:
             f"the model folder has layers after pooling ({', '.join(left_out)}), which bothways "
             "does not compute; set pooling to mean or cls for vectors without them."
         )
+    if settings := loaded.about.get("settings_left_out"):
+        raise ConfigError(
+            f"with sentence-transformers {' and '.join(settings)}, which bothways does not do; set "
+            "pooling to mean or cls for vectors of the texts as they are, or give texts so changed."
+        )
     if own in _POOLED:
         return _POOLED[own]
     raise ConfigError(

@@ -139,8 +139,9 @@ def _pretraining_recipe(loaded: LoadedModel) -> PretrainConfig:
     """The kind of pairs that a model was pre-trained with; if its folder does not record it, the
     paper's, or single segments for a model without a next-sentence head. Masks are the original's
     whatever it was trained with, so that models compare."""
-    default = "single" if loaded.model.next_sentence is None else "next"
-    pairs = PairOptions(kind=loaded.about.get("pairs", default))
+    pairs = PairOptions(kind=loaded.about.get("pairs", "next"))
+    if pairs.kind in ("next", "order") and loaded.model.next_sentence is None:
+        pairs = PairOptions(kind="single")
     ltr = loaded.model.config.left_to_right
     masking = MaskOptions(kind="left_to_right") if ltr else MaskOptions()
     return PretrainConfig(pairs=pairs, masking=masking)

@@ -175,7 +175,7 @@ class _Pretraining:
             parallel=config.parallel,
             frozen_rows=primed_rows(model.encoder, "encoder"),
         )
-        self.evaluate_every = config.evaluate.every or max(1, self.steps // EVALUATIONS)
+        self.evaluate_every = config.evaluate.every or -(-self.steps // EVALUATIONS)
         self.log_every = config.log_every or max(1, self.steps // _RECORDS)
         self.stop_requested = False
 

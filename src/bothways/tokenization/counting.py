@@ -92,7 +92,7 @@ class StringCounts:
         self._files.append(path)
         schema = pa.schema([("string", pa.large_string()), ("count", pa.int64())])
         with (
-            explain_disk_errors(path),
+            explain_disk_errors(path, "free some space, or name another folder in TMPDIR"),
             pa.OSFile(str(path), "wb") as sink,
             pa.ipc.new_file(sink, schema) as writer,
         ):
