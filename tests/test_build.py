@@ -198,6 +198,7 @@ def test_the_report_counts_what_is_there(config: Config) -> None:
     assert report["train"]["sentences"] == store.sentences == 5
     assert report["train"]["tokens"] == store.tokens == 15
     assert report["unknown_rate"] == pytest.approx(1 / 15)
+    assert report["special_tokens"] == 0
     assert report["single_sentence_documents"] == {"joined": 1, "dropped": 0}
     assert report["single_sentence_note"] is None
     assert report["empty_sentences_dropped"] == 1
@@ -213,7 +214,7 @@ def test_the_report_counts_what_is_there(config: Config) -> None:
 def test_counts_are_those_of_all_units_shards_and_splits(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "".join(f"a b\nc ξ\n\nd e f\n\u200b\ng {'ξ ' * n}\n\n" for n in range(12))
+    text = "".join(f"a b\nc ξ [SEP]\n\nd e f\n\u200b\ng {'ξ ' * n}\n\n" for n in range(12))
     options = config(text, heldout=0.4, sentences="line", shard_tokens=20)
     whole = build_corpus(options)
     monkeypatch.setattr(sources, "UNIT_BYTES", 30)
@@ -229,6 +230,8 @@ def test_counts_are_those_of_all_units_shards_and_splits(
         unknown += int((ids == store.tokenizer.unk_id).sum())
         assert again[split]["tokens"] == len(ids) > 0
     assert again["unknown_rate"] == whole["unknown_rate"] == pytest.approx(unknown / tokens)
+    assert again["special_tokens"] == whole["special_tokens"] == 12
+    assert "[MASK] and [PAD] occur 12 times" in (Path(options.out) / "report.html").read_text()
 
 
 def test_the_language_is_that_of_the_options(

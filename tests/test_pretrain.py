@@ -34,7 +34,12 @@ from bothways.pretraining import clock
 from bothways.pretraining import pretrain as module
 from bothways.pretraining import record as recording
 from bothways.pretraining.batches import PhaseBatches
-from bothways.pretraining.evaluation import evaluate_pretraining, evaluation_batches
+from bothways.pretraining.evaluation import (
+    count_heldout,
+    evaluate_pretraining,
+    evaluation_batches,
+    heldout_batches,
+)
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.pretraining.record import Window, draw_curves, log_window
 from bothways.pretraining.utilization import Utilization
@@ -399,6 +404,24 @@ def test_a_clock_in_minutes_is_decided_once(
     monkeypatch.setattr(clock, "_probe", lambda *_: pytest.fail("probed twice"))
     with after_step(3, stop), pytest.raises(StoppedError):
         pretrain(config)
+
+
+def test_time_is_kept_for_the_sequences_that_are_held_out(
+    make: Make, tiny_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "_probe", lambda *_: 0.05)
+    store, steps = TokenStore.open(tiny_corpus), {}
+    for asked in (20, 1000, 100_000):
+        evaluate = EvaluateOptions(sequences=asked)
+        config = make(
+            tmp_path / str(asked), clock=ClockOptions(minutes=1.0), evaluate=evaluate
+        )
+        batches = heldout_batches(config, store, print)
+        assert count_heldout(config, store) == sum(b.inputs.bounds.numel() - 1 for b in batches)
+        with after_step(1, stop), pytest.raises(StoppedError):
+            pretrain(config)
+        steps[asked] = read_run(tmp_path / str(asked))["resolved"]["steps"]
+    assert steps[20] > steps[1000] == steps[100_000], "the corpus holds out fewer than 1,000"
 
 
 def test_evaluations_take_at_most_half_of_the_minutes() -> None:

@@ -103,8 +103,9 @@ def build_corpus(
 
     Returns:
         The report, which is also in corpus.json: sizes and length quantiles of ``train`` and
-        ``heldout``; ``unknown_rate``, the share of ids that are [UNK]; what became of documents
-        of one sentence; repeats, broken lines, scripts, ``histograms``; ``heldout_note`` if the
+        ``heldout``; ``unknown_rate``, the share of ids that are [UNK]; ``special_tokens``, how
+        often the text itself has [CLS], [SEP], [MASK] or [PAD]; what became of documents of one
+        sentence; repeats, broken lines, scripts, ``histograms``; ``heldout_note`` if the
         held-out split cannot be used for evaluation; ``seconds`` and ``mb_per_second`` of this call
         (MB of text, 10**6 bytes).
 
@@ -325,6 +326,7 @@ def _assemble(
         "text_mb": text_mb,
         **{split: writers[split].summary() for split in SPLITS},
         "unknown_rate": sum(writer.unknown for writer in writers.values()) / tokens,
+        "special_tokens": sum(writer.special for writer in writers.values()),
         "single_sentence_documents": {"joined": counts.joined, "dropped": counts.dropped},
         "single_sentence_note": single_sentence_note(counts.read, counts.joined),
         "short_documents_dropped": counts.short,
@@ -359,6 +361,7 @@ class _SplitWriter:
         shards: written so far.
         sentences, documents: their lengths in tokens.
         unknown: number of ids that are [UNK].
+        special: number of ids that are another special token.
     """
 
     def __init__(
@@ -371,7 +374,7 @@ class _SplitWriter:
     ):
         self.shards: list[Shard] = []
         self.sentences, self.documents = Lengths(), Lengths()
-        self.unknown = 0
+        self.unknown = self.special = 0
         self._folder, self._split, self._tokenizer = folder, split, tokenizer
         self._options = options_fingerprint(options)
         self._shard_tokens = shard_tokens
@@ -420,6 +423,8 @@ class _SplitWriter:
         self.sentences.add(sentence_tokens)
         self.documents.add(np.array(self._document_tokens))
         self.unknown += int((ids == self._tokenizer.unk_id).sum())
+        for special in set(self._tokenizer.special_ids.tolist()) - {self._tokenizer.unk_id}:
+            self.special += int((ids == special).sum())
         self.shards.append(
             write_shard(
                 self._folder / f"{self._split}-{len(self.shards):05}.arrow",

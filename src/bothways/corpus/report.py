@@ -152,6 +152,8 @@ def write_page(path: Path, report: Mapping[str, Any]) -> None:
         f"{heldout['tokens']:,} tokens held out; {report['text_mb']:,.1f} MB of text; "
         f"{report['unknown_rate']:.3%} of the tokens are [UNK]."
     )
+    if special := report["special_tokens"]:
+        head += f" The words [CLS], [SEP], [MASK] and [PAD] occur {special:,} times in the text."
     lengths = [
         bars(f"{what.capitalize()} by length in tokens", _bins(rows))
         for what in ("sentences", "documents")

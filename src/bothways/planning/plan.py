@@ -23,6 +23,7 @@ from bothways.model.flops import mean_operations
 from bothways.planning.probe import probe, probe_sequences
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.clock import EVALUATIONS, reserve_evaluations
+from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.start import load_start, new_model
 from bothways.training.device import choose_device
 from bothways.training.precision import ChosenPrecision, choose_precision
@@ -182,7 +183,8 @@ def plan(config: PlanConfig) -> Forecast:
         corpus=config.corpus or None,
         phases=phases,
     )
-    forecast = _with_clock(config, forecast, texts)
+    heldout = count_heldout(config, store) if store else config.evaluate.sequences
+    forecast = _with_clock(config, forecast, texts, heldout)
     if config.json:
         record = {"config": to_dict(config), "versions": versions(), **to_dict(forecast)}
         write_json(Path(config.json), record)
@@ -333,13 +335,18 @@ def _resident_bytes() -> int:
 # --------------------------------------------------------------------------------------- the clock
 
 
-def _with_clock(config: PlanConfig, forecast: Forecast, texts: Sequence[_SampleText]) -> Forecast:
-    """Adds steps, tokens, epochs and hours, if the recipe sets the length of the training."""
+def _with_clock(
+    config: PlanConfig, forecast: Forecast, texts: Sequence[_SampleText], heldout: int
+) -> Forecast:
+    """Adds steps, tokens, epochs and hours, if the recipe sets the length of the training.
+
+    ``heldout``: sequences of an evaluation.
+    """
     clock, phases = config.clock, forecast.phases
     if clock.steps is None and clock.tokens is None and clock.minutes is None:
         return forecast
     first = phases[0]
-    one = config.evaluate.sequences * first.step_seconds / first.batch * _FORWARD
+    one = heldout * first.step_seconds / first.batch * _FORWARD
     seconds = [p.step_seconds for p in phases]
     if clock.minutes is not None:
         clock, seconds = reserve_evaluations(clock, seconds, config.evaluate.every, one)

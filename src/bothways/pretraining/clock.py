@@ -13,9 +13,11 @@ from typing import Any
 import torch
 
 from bothways.config import ClockOptions, PretrainConfig
+from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.pretraining.batches import PhaseBatches, prefetch
+from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.objective import pretraining_loss
 from bothways.training.device import synchronize
 from bothways.training.precision import DTYPES, choose_precision
@@ -29,19 +31,24 @@ _PROBE_SECONDS, _MOST_PROBED = 3.0, 200  # of each phase; micro-batches
 
 
 def resolve_clock(
-    config: PretrainConfig, model: Bert, sources: Sequence[PhaseBatches], ranks: Ranks
+    config: PretrainConfig,
+    store: TokenStore,
+    model: Bert,
+    sources: Sequence[PhaseBatches],
+    ranks: Ranks,
 ) -> dict[str, Any]:
     """Precision and steps, for run.json.
 
     Rank 0 measures and decides; all processes must call this.
     """
     precision = ranks.run_on_rank0(lambda: choose_precision(config.precision, model.device))
-    steps = _count_steps(config, model, sources, DTYPES[precision.name], ranks)
+    steps = _count_steps(config, store, model, sources, DTYPES[precision.name], ranks)
     return {"precision": precision.name, "reason": precision.reason, "steps": steps}
 
 
 def _count_steps(
     config: PretrainConfig,
+    store: TokenStore,
     model: Bert,
     sources: Sequence[PhaseBatches],
     dtype: torch.dtype,
@@ -58,7 +65,8 @@ def _count_steps(
             [_probe(config, model, source, dtype, ranks) for source in sources]
         )
         # Evaluations are forward passes: per sequence, about a third of a training step's work.
-        evaluation = config.evaluate.sequences / phases[0].batch * seconds[0] / 3
+        evaluation = ranks.run_on_rank0(lambda: count_heldout(config, store)) * seconds[0]
+        evaluation /= phases[0].batch * 3
         clock, seconds = reserve_evaluations(clock, seconds, config.evaluate.every, evaluation)
     return total_steps(clock, phases, step_tokens=tokens, step_seconds=seconds)
 

@@ -25,26 +25,37 @@ _EVALUATION_LENGTH = 128
 
 def heldout_batches(config: PretrainConfig, store: TokenStore, say: Any) -> list[PretrainingBatch]:
     """The held-out micro-batches of a run, the same for every run on this corpus."""
+    heldout = _heldout_store(config, store)
+    if problem := store_problem(heldout, config.pairs.kind):
+        say(f"no held-out evaluation: {problem}")
+        return []
+    first = config.phases[0]
+    micro_batch = min(_MICRO_BATCH, first.micro_batch)
+    return evaluation_batches(
+        heldout, first.length, config.evaluate.sequences, config, micro_batch=micro_batch
+    )
+
+
+def count_heldout(config: PretrainConfig, store: TokenStore) -> int:
+    """How many sequences :func:`heldout_batches` gives."""
+    heldout = _heldout_store(config, store)
+    if store_problem(heldout, config.pairs.kind):
+        return 0
+    source = _source(heldout, config.phases[0].length, config, _MICRO_BATCH)
+    return min(config.evaluate.sequences, len(source.instances(0)))
+
+
+def _heldout_store(config: PretrainConfig, store: TokenStore) -> TokenStore:
     folder = config.evaluate.corpus or store.folder
-    heldout, kind = TokenStore.open(folder, "heldout"), config.pairs.kind
-    if store_problem(heldout, kind) and heldout.fingerprint != store.fingerprint:
+    heldout = TokenStore.open(folder, "heldout")
+    if store_problem(heldout, config.pairs.kind) and heldout.fingerprint != store.fingerprint:
         heldout = TokenStore.open(folder)  # another corpus is read whole if nothing is held out
     if heldout.tokenizer.fingerprint != store.tokenizer.fingerprint:
         raise StoreError(
             f"{folder} was built with another vocabulary than {store.folder}; build it again with "
             f"--tokenizer {store.folder}."
         )
-    if problem := store_problem(heldout, kind):
-        say(f"no held-out evaluation: {problem}")
-        return []
-    first = config.phases[0]
-    return evaluation_batches(
-        heldout,
-        first.length,
-        config.evaluate.sequences,
-        config,
-        micro_batch=min(_MICRO_BATCH, first.micro_batch),
-    )
+    return heldout
 
 
 def measure_store(
@@ -78,14 +89,20 @@ def evaluation_batches(
 
     The size of the micro-batches changes results by rounding only.
     """
-    source = PhaseBatches(
+    return _source(store, length, config, micro_batch).first(sequences)
+
+
+def _source(
+    store: TokenStore, length: int, config: PretrainConfig, micro_batch: int
+) -> PhaseBatches:
+    return PhaseBatches(
         store,
         Phase(length=length, batch=micro_batch, micro_batch=micro_batch),
         pairs=config.pairs,
         masking=config.masking,
         seed=_SEED,
     )
-    return source.first(sequences)
+
 
 
 def evaluate_pretraining(

@@ -118,7 +118,7 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
         config,
         verb="pretrain",
         inputs=inputs,
-        resolve=lambda: {**resolve_clock(config, model, sources, ranks), **numerics},
+        resolve=lambda: {**resolve_clock(config, store, model, sources, ranks), **numerics},
         ranks=ranks,
         without=SHAPE_OPTIONS if config.start else (),
     )
