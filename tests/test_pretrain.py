@@ -413,9 +413,7 @@ def test_time_is_kept_for_the_sequences_that_are_held_out(
     store, steps = TokenStore.open(tiny_corpus), {}
     for asked in (20, 1000, 100_000):
         evaluate = EvaluateOptions(sequences=asked)
-        config = make(
-            tmp_path / str(asked), clock=ClockOptions(minutes=1.0), evaluate=evaluate
-        )
+        config = make(tmp_path / str(asked), clock=ClockOptions(minutes=1.0), evaluate=evaluate)
         batches = heldout_batches(config, store, print)
         assert count_heldout(config, store) == sum(b.inputs.bounds.numel() - 1 for b in batches)
         with after_step(1, stop), pytest.raises(StoppedError):

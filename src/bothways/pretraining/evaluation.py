@@ -104,7 +104,6 @@ def _source(
     )
 
 
-
 def evaluate_pretraining(
     loaded: LoadedModel, corpus: str | Path, *, sequences: int = _EVALUATION_SEQUENCES
 ) -> str:

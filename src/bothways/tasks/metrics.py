@@ -14,8 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from bothways.errors import ConfigError
 
@@ -144,10 +142,14 @@ def _constant(values: Values) -> bool:
 
 
 def _accuracy(predicted: Values, gold: Values, classes: int) -> float:  # noqa: ARG001
+    from sklearn.metrics import accuracy_score  # slow import, not needed to predict
+
     return float(accuracy_score(gold, predicted))
 
 
 def _f1(predicted: Values, gold: Values, classes: int) -> float:
+    from sklearn.metrics import f1_score  # slow import
+
     if classes == 2:
         return float(f1_score(gold, predicted, labels=[0, 1], pos_label=1, zero_division=0))
     labels = list(range(classes))
@@ -155,14 +157,20 @@ def _f1(predicted: Values, gold: Values, classes: int) -> float:
 
 
 def _matthews(predicted: Values, gold: Values, classes: int) -> float:  # noqa: ARG001
+    from sklearn.metrics import matthews_corrcoef  # slow import
+
     return float(matthews_corrcoef(gold, predicted))
 
 
 def _pearson(predicted: Values, gold: Values) -> float:
+    from scipy.stats import pearsonr  # slow import
+
     return float(pearsonr(predicted.astype(np.float64), gold.astype(np.float64)).statistic)
 
 
 def _spearman(predicted: Values, gold: Values) -> float:
+    from scipy.stats import spearmanr  # slow import
+
     return float(spearmanr(predicted.astype(np.float64), gold.astype(np.float64)).statistic)
 
 
