@@ -63,7 +63,8 @@ def load(folder: str | Path, *others: str | Path, device: DeviceName = "auto") -
 
     Args:
         folder: a model folder, or the name of a bundled model; or a run folder of
-            :func:`bothways.finetune`, for the ensemble of the models of all seeds.
+            :func:`bothways.finetune`, for the ensemble of the seeds that its last call named
+            (after a search: of the chosen setting).
         others: further models of an ensemble, whose task predictions are averaged
             (:mod:`bothways.prediction.ensemble`). For everything else the first model is used.
         device: ``auto`` uses a GPU if torch finds one.
