@@ -6,7 +6,7 @@
 # make check       lint, format, types
 #
 # Everything is installed into .venv, with the versions of constraints.txt, on first use.
-# Another interpreter (3.11 or newer): make demo PYTHON=python3.13
+# Another interpreter (3.11 or newer): make demo PYTHON=python3.13 (before .venv exists)
 #
 # torch is installed first and alone, so that no other package pulls another build of it. On Linux
 # the registry's default build brings several GB of CUDA libraries. For the CPU build, take the index
@@ -19,6 +19,16 @@ ARGS ?=
 TESTERS ?= 2
 
 PIP := .venv/bin/pip --disable-pip-version-check --quiet
+
+# The interpreter is chosen when .venv is made; another one later would be ignored without a word.
+version = $(shell $(1) -c 'import sys; print(sys.version_info[:2])')
+ifneq ($(origin PYTHON),file)
+ifneq ($(wildcard .venv/bin/python),)
+ifneq ($(call version,$(PYTHON)),$(call version,.venv/bin/python))
+$(error .venv was made with another Python than $(PYTHON); remove .venv to set it up again)
+endif
+endif
+endif
 
 .PHONY: help demo reproduce test test-all check
 

@@ -26,8 +26,12 @@ export PYTHONPATH="$(pwd)/src${PYTHONPATH:+:$PYTHONPATH}"
 bench() { # name, options of bench train
     name=$1
     shift
+    case " $* " in
+    *" --profile "*) ;;
+    *) set -- --out "$out/$name.json" "$@" ;;
+    esac
     {
-        "$python" -m bothways bench train --device cuda --rounds 9 --out "$out/$name.json" "$@" ||
+        "$python" -m bothways bench train --device cuda --rounds 9 "$@" ||
             echo "bench $name failed; going on" | tee -a "$out/failed"
     } 2>&1 | tee "$out/$name.txt"
 }

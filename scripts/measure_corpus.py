@@ -6,8 +6,10 @@
 Runs `bothways corpus build` on your files in a separate process and prints one line of JSON:
 seconds, processor seconds and peak memory of the whole process tree (resident sets added up, so
 shared pages count several times), megabytes per second, and a digest of the shards. With
-``--kills N`` the build is killed with SIGKILL N times and continued by the same command; the digest
-must be that of an uninterrupted build. Linux only (memory is read from /proc).
+``--kills N`` the build is killed with SIGKILL N times, each time after writing 2 MB more, and
+continued by the same command; then the text is built once more without interruption, and the exit
+status is 1 if the digests differ or the text was too short for N kills. Linux only (memory is read
+from /proc).
 """
 
 from __future__ import annotations
@@ -44,8 +46,12 @@ def main() -> None:
         words += ["--cluster", chosen.cluster] if chosen.cluster else []
         started = time.perf_counter()
         peak = 0
+        kills = 0
         for kill in range(chosen.kills, -1, -1):
-            peak = max(peak, _run(words, out, kill))
+            used_memory, killed = _run(words, out, kill)
+            peak, kills = max(peak, used_memory), kills + killed
+            if not killed:
+                break
         seconds = time.perf_counter() - started
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         report = json.loads((out / "corpus.json").read_text(encoding="utf-8"))["report"]
@@ -60,7 +66,14 @@ def main() -> None:
             "tokens": report["train"]["tokens"] + report["heldout"]["tokens"],
             "digest": digest(out),
         }
+        if chosen.kills:
+            whole = Path(folder, "uninterrupted")
+            words[words.index(str(out))] = str(whole)
+            _run(words, whole, 0)
+            result |= {"kills": kills, "uninterrupted_digest": digest(whole)}
         print(json.dumps(result))
+        if kills < chosen.kills or digest(out) != result.get("uninterrupted_digest", digest(out)):
+            sys.exit(1)
 
 
 def digest(corpus: Path) -> str:
@@ -71,11 +84,11 @@ def digest(corpus: Path) -> str:
     return found.hexdigest()[:16]
 
 
-def _run(words: list[str], out: Path, kills_left: int) -> int:
+def _run(words: list[str], out: Path, kills_left: int) -> tuple[int, bool]:
     """Run the build: to its end, or with kills left, until more of it is done, and kill it.
 
     Returns:
-        Peak memory of the process tree in bytes.
+        Peak memory of the process tree in bytes, and whether it was killed.
     """
     log = out.with_name(f".units-{out.name}") / "units.log"
     before = log.stat().st_size if log.exists() else 0
@@ -87,11 +100,11 @@ def _run(words: list[str], out: Path, kills_left: int) -> int:
         if kills_left and grown > 2_000_000:
             os.killpg(process.pid, signal.SIGKILL)  # the group: workers die with it
             process.wait()
-            return peak
+            return peak, True
         time.sleep(0.05)
     if process.returncode:
         sys.exit(f"the build ended with status {process.returncode}")
-    return peak
+    return peak, False
 
 
 def _memory(root: int) -> int:

@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="model folder of a pre-training run")
     parser.add_argument("out", type=Path, help="folder to write")
-    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--dropout", type=float, help="default: the model's own, or 0.1 for 0")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work) / "model"
@@ -42,11 +42,15 @@ def main() -> None:
     print(f"{options.out}, {card}: {(options.out / WEIGHTS).stat().st_size / 1e6:.1f} MB")
 
 
-def _package(source: Path, folder: Path, dropout: float) -> None:
+def _package(source: Path, folder: Path, dropout: float | None) -> None:
     loaded = load_model(source)
     model = loaded.model
-    config = dataclasses.replace(model.config, dropout=dropout, attention_dropout=dropout)
-    model.config = config
+    own = model.config
+    model.config = dataclasses.replace(
+        own,
+        dropout=own.dropout or 0.1 if dropout is None else dropout,
+        attention_dropout=own.attention_dropout or 0.1 if dropout is None else dropout,
+    )
     about = {name: value for name, value in loaded.about.items() if name != "format"}
     save_model(folder, model, loaded.tokenizer, about)
     weights = {

@@ -21,6 +21,7 @@ from typing import Any
 
 from bothways.config import FinetuneConfig, SplitConfig
 from bothways.files import new_folder, sha256, write_json, write_text
+from bothways.finetuning.extra_files import file_digests
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.results import SeedResult
 from bothways.finetuning.run_setup import model_digest
@@ -108,6 +109,9 @@ def _add(
     if entry["setting"] != setting:
         raise SystemExit(f"{task}, {start}: was measured with {entry['setting']}, not {setting}")
     done = {run["seed"] for run in entry["seeds"]}
+    data = file_digests(recipe.task)
+    if entry.setdefault("data", data) != data:
+        raise SystemExit(f"{task}, {start}: was measured on other files; move scores.json away")
     if not (seeds := tuple(seed for seed in range(options.seeds) if seed not in done)):
         return False
     result = finetune(
@@ -121,10 +125,9 @@ def _add(
             threads=options.threads,
         )
     )
-    records = [*entry["seeds"], *map(_record, result.seeds)]
+    records = [*entry["seeds"], *({**_record(s), "versions": versions()} for s in result.seeds)]
     entry["seeds"] = sorted(records, key=lambda record: record["seed"])
     entry["baseline"] = result.baseline
-    entry["versions"] = versions()
     return True
 
 

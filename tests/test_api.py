@@ -24,7 +24,7 @@ from bothways.api import Model, load
 from bothways.config import CorpusConfig
 from bothways.corpus.build import build_corpus
 from bothways.corpus.store import TokenStore
-from bothways.errors import InputError, LengthError, ModelError, StoreError
+from bothways.errors import InputError, LengthError, ModelError, NonFiniteError, StoreError
 from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.pretraining.evaluation import evaluate_pretraining
 from bothways.tokenization.pieces import SPECIAL_PIECES
@@ -564,3 +564,13 @@ def test_convert_says_what_it_left_out_and_drew(
     _, err = run("convert", tmp_path / "m", tmp_path / "new", capsys=capsys)
     assert "note: left out, not used here: ema.weight\n" in err
     assert "note: missing from the source, newly initialised: encoder.pooler.weight" in err
+
+
+def test_outputs_that_are_not_finite_are_refused(folders: Path) -> None:
+    model = load(folders / "pretrained")
+    with torch.no_grad():
+        model.bert.encoder.layers[-1].norm.weight[0] = torch.nan
+    with pytest.raises(NonFiniteError, match="the model's output is not finite"):
+        model.fill_mask("w1 [MASK]")
+    with pytest.raises(NonFiniteError, match="the model's output is not finite"):
+        model.next_sentence("w1", "w2")

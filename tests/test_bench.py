@@ -198,6 +198,12 @@ def test_profile_names_operations(capsys: pytest.CaptureFixture[str]) -> None:
     assert "outside torch: random numbers" in shown
 
 
+def test_a_profile_is_no_measurement() -> None:
+    for other in ({"out": "figures.json"}, {"memory": True}):
+        with pytest.raises(ConfigError, match="leave out and memory out"):
+            BenchTrainConfig(**SMALL, profile=True, **other)
+
+
 def test_an_unknown_contender_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="unknown contender 'keras'; choose from bothways"):
         bench_train(BenchTrainConfig(**SMALL, contenders=("keras",)))

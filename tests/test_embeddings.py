@@ -16,7 +16,7 @@ import transformers
 
 from bothways import cli
 from bothways.api import Model, load
-from bothways.errors import ConfigError, LengthError
+from bothways.errors import ConfigError, LengthError, NonFiniteError
 from bothways.model.folder import save_model
 from bothways.prediction.embeddings import embed_texts
 from bothways.tokenization import Tokenizer
@@ -275,3 +275,25 @@ def test_pooling_that_is_not_known_is_not_replaced_by_the_mean(
     with pytest.raises(ConfigError, match=message):
         load(path).embed(["w1"])
     assert load(path).embed(["w1"], pooling="mean").shape == (1, 32)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "tokens"])
+def test_vectors_that_are_not_finite_are_refused(folder: Path, pooling: Any) -> None:
+    loaded = load(folder).loaded
+    with torch.no_grad():
+        loaded.model.encoder.embeddings.tokens.weight[loaded.tokenizer.encode("w7").tokens[1]] = (
+            torch.nan
+        )
+    sound = embed_texts(loaded, ["w1", LONG.replace("w7 ", "")], pooling=pooling)
+    assert sound.long == 1
+    with pytest.raises(NonFiniteError, match="the vector of text 3 is not finite"):
+        embed_texts(loaded, ["w1", LONG.replace("w7 ", ""), LONG], pooling=pooling)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("pooling", "max"), ("combine", "max"), ("long", "Cut")]
+)
+def test_misspelt_choices_are_refused(model: Model, option: str, value: str) -> None:
+    given: Any = {option: value}
+    with pytest.raises(ConfigError, match=f"{option} is '{value}'; choose from "):
+        embed_texts(model.loaded, ["w1"], **given)

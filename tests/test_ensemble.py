@@ -102,6 +102,11 @@ def test_a_run_folder_stands_for_its_seeds(
     assert isinstance(again, Ensemble)
     assert again.others == (folders[1],)  # each counts once
     assert not isinstance(load_ensemble([folders[0], folders[0]]), Ensemble)
+    turned = load_ensemble([folders[1], run])  # the first that is named speaks for all
+    assert isinstance(turned, Ensemble)
+    assert turned.others == (folders[0],)
+    texts = ["w7 w9 w11", "w20 w21"]
+    np.testing.assert_array_equal(load(folders[1], run).embed(texts), load(folders[1]).embed(texts))
     dev = config.task.dev
     task, part = encode_file(loaded, dev, labelled=True)
     found = outputs_of(loaded, task, part.examples, dtype=torch.float32)
@@ -112,7 +117,6 @@ def test_a_run_folder_stands_for_its_seeds(
     np.testing.assert_allclose(log_softmax(found, axis=-1), expected, atol=1e-5)
     assert evaluate_file(loaded, dev).scores == task.measure(part, task.decode(part, found)).scores
 
-    texts = ["w7 w9 w11", "w20 w21"]
     both = load(*folders).predict(texts).values
     np.testing.assert_allclose(both, np.mean([load(f).predict(texts).values for f in folders], 0))
     capsys.readouterr()
@@ -202,6 +206,10 @@ def test_an_unfinished_run_names_the_remedy(run: Path, tmp_path: Path) -> None:
     (tmp_path / "run" / "run.json").write_text((run / "run.json").read_text())
     with pytest.raises(ModelError, match="finish the fine-tuning run"):
         load_ensemble([tmp_path / "run"])
+    for models in (5, "seed-0/model", []):
+        (tmp_path / "run" / "report.json").write_text(json.dumps({"models": models}))
+        with pytest.raises(ModelError, match=r"report\.json names no models; name a model folder"):
+            load_ensemble([tmp_path / "run"])
     assert (
         task_of(load_ensemble([run])).options == task_of(load_model(run / "seed-0/model")).options
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,33 @@ def test_all_rows_of_the_table_in_one_run(
     monkeypatch.undo()
     with pytest.raises(RunError, match="hidden: 16 in the folder, 8 requested"):
         tag_by_features(dataclasses.replace(config, hidden=8))
+
+
+def test_what_a_run_folder_holds_besides_is_said(
+    config: FeaturesConfig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brief = dataclasses.replace(config, epochs=1, layers=("embeddings", "last"))
+    tag_by_features(brief)
+    scores = Path(config.run) / "last/seed-0/metrics.json"
+    whole = scores.read_bytes()
+    scores.write_bytes(whole[: len(whole) // 2])
+    capsys.readouterr()
+    last = dataclasses.replace(brief, layers=("last",))
+    tag_by_features(last)
+    shown = capsys.readouterr().out
+    assert "finished earlier and not part of this result: embeddings/seed-0; to include" in shown
+    assert "last/seed-0/metrics.json is damaged" in shown
+    assert json.loads(scores.read_text())["dev"] == json.loads(whole)["dev"]
+    read_text = Path.read_text
+
+    def failing(self: Path, *args: Any, **options: Any) -> str:
+        if self == scores:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return read_text(self, *args, **options)
+
+    monkeypatch.setattr(Path, "read_text", failing)
+    with pytest.raises(RunError, match=r"metrics.json cannot be read \(Permission denied\)"):
+        tag_by_features(last)
 
 
 def test_another_precision_is_taken_and_told(
@@ -219,6 +248,8 @@ def test_what_is_refused(config: FeaturesConfig, tmp_path: Path) -> None:
         tag_by_features(dataclasses.replace(config, model=""))
     with pytest.raises(ConfigError, match="feature extraction supports only tagging"):
         dataclasses.replace(config, task=TaskOptions())
+    with pytest.raises(ConfigError, match=r"optimizer\.lr is 0; features needs a rate"):
+        dataclasses.replace(config, optimizer=OptimizerOptions(lr=0.0))
     with pytest.raises(ConfigError, match=r"layers is \[last, last\]"):
         dataclasses.replace(config, layers=("last", "last"))
 

@@ -282,3 +282,8 @@ def test_names_that_are_not_utf8_can_be_recorded(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"files": [name]})
     assert json.loads((tmp_path / "a.json").read_text()) == {"files": [name]}
     assert digest([name]) != digest(["caf\u00e9.txt"])
+
+
+def test_names_that_are_not_utf8_are_escaped(tmp_path: Path) -> None:
+    write_text(tmp_path / "page", "of te\udcff.tsv")
+    assert (tmp_path / "page").read_text() == "of te\\udcff.tsv"

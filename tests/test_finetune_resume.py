@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -250,6 +251,44 @@ def test_a_record_that_cannot_be_read_is_not_trained_over(
         with pytest.raises(RunError, match=r"metrics.json cannot be read \(Permission denied\)"):
             finetune(config)
     assert (path.parent / "model" / "model.safetensors").read_bytes() == before
+
+
+def test_a_checkpoint_that_cannot_be_read_is_kept(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always = dataclasses.replace(config, checkpoint_minutes=0.0)
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "save_model", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(always)
+    kept = Path(config.run) / "seed-0" / "checkpoint"
+    before = {path.name: path.read_bytes() for path in kept.iterdir()}
+
+    def failing(_: Path) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bothways.training.checkpoint.sha256", failing)
+        with pytest.raises(RunError, match=r"cannot be read \(Input/output error\)"):
+            finetune(always)
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
+
+
+@pytest.mark.parametrize("content", ["null", "[]", "3"])
+def test_a_record_of_something_else_is_told(
+    config: FinetuneConfig, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    finetune(config)
+    path = Path(config.run) / "seed-0" / "metrics.json"
+    path.write_text(content)
+    capsys.readouterr()
+    finetune(config)
+    assert "metrics.json is damaged" in capsys.readouterr().out
+    assert json.loads(path.read_text())["seed"] == 0
 
 
 def test_another_recipe_is_refused_with_the_difference(

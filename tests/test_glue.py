@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from sklearn.metrics import accuracy_score, f1_score
 
 from bothways import cli
 from bothways.config import FinetuneConfig, GlueConfig, SearchOptions, TaskOptions
-from bothways.errors import ConfigError, DivergenceError, InputError, ModelError
+from bothways.errors import ConfigError, DivergenceError, InputError, ModelError, RunError
 from bothways.finetuning import glue as module
 from bothways.finetuning import jobs
 from bothways.finetuning.extra_files import file_digests
@@ -32,6 +33,7 @@ from bothways.prediction.predict import (
 )
 from bothways.tasks.catalogue import recipe_of, task_recipe
 from bothways.tasks.labels import match_labels
+from bothways.training.runfolder import LOCK
 from model_examples import small_bert, small_config, small_tokenizer
 
 VOCABULARY = 97
@@ -302,6 +304,17 @@ def test_a_task_that_diverges_does_not_hold_up_the_others(
     assert "- cola is left out: step 3: the gradient is nan" in result.lines
     with pytest.raises(DivergenceError):
         glue(dataclasses.replace(config, tasks=("cola",), run=str(tmp_path / "alone")))
+
+
+def test_two_commands_do_not_share_a_folder(data: Path, start: Path, tmp_path: Path) -> None:
+    config = config_of(data, start, tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    with (
+        FileLock((tmp_path / "run" / LOCK).absolute(), is_singleton=False),
+        pytest.raises(RunError, match=r"another process is using .*run; two would"),
+    ):
+        glue(config)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [LOCK]
 
 
 def test_finished_tasks_that_are_not_named_are_named(

@@ -46,6 +46,22 @@ def test_continuing_drops_what_is_done_again(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / METRICS)[-1]["loss"] == 2.0
 
 
+def test_a_damaged_line_costs_only_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Monitor(tmp_path, 10, "test") as watch:
+        for step in range(8):
+            watch.record(step, {"loss": 1.0})
+    lines = (tmp_path / METRICS).read_text().splitlines()
+    lines[2], lines[4], lines[5] = "\0" * 20, "[4]", '{"loss": 1.0}'
+    (tmp_path / METRICS).write_text("\n".join([*lines, '{"step": 8, "lo']))
+    assert steps(tmp_path) == [0, 1, 3, 6, 7]
+    with Monitor(tmp_path, 10, "test", done=7):
+        pass
+    assert "3 damaged lines are left out" in capsys.readouterr().out.replace("\n", "")
+    assert steps(tmp_path) == [0, 1, 3, 6, 7]
+
+
 def test_starting_again_drops_everything(tmp_path: Path) -> None:
     with Monitor(tmp_path, 10, "test") as watch:
         watch.record(0, {"loss": 1.0})

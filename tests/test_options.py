@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import pytest
 import yaml
@@ -17,12 +17,15 @@ from bothways import options
 from bothways.config import (
     ConvertConfig,
     CorpusConfig,
+    FeaturesConfig,
     FinetuneConfig,
+    GlueConfig,
     PredictConfig,
     PretrainConfig,
     VocabularyConfig,
 )
 from bothways.config.field_types import option_types, required_fields
+from bothways.config.fields import _choices
 from bothways.errors import ConfigError
 from bothways.options import UsageError
 
@@ -383,3 +386,27 @@ def test_values_out_of_range_are_named(
     recipe.write_text("seed: 1\n")
     with pytest.raises(ConfigError, match=named):
         options.load_recipe(PretrainConfig, recipe, override)
+
+
+CLASSES = [kind for kind in vars(configs).values() if is_dataclass(kind)]
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_choices_hold_in_python_as_on_the_command_line(kind: Any) -> None:
+    required = {f.name: "x" for f in fields(kind) if f.default is f.default_factory}
+    limited = _choices(kind)
+    assert limited.keys() == {
+        n for n, hint in get_type_hints(kind).items() if "Literal" in str(hint)
+    }
+    for name in limited:
+        with pytest.raises(ConfigError, match=f"^{name} is 'neither'; choose from "):
+            kind(**{**required, name: "neither"})
+
+
+def test_choices_of_several_values_and_none() -> None:
+    assert FeaturesConfig(layers=("last", "sum-all")).layers == ("last", "sum-all")
+    with pytest.raises(ConfigError, match=r"^layers is 'lst'; choose from embeddings, second-to"):
+        FeaturesConfig(layers=("last", "lst"))  # type: ignore[arg-type]
+    assert GlueConfig(data="d", run="r", precision=None).precision is None
+    with pytest.raises(ConfigError, match=r"^precision is 'fp16'; choose from auto, bf16, fp32\.$"):
+        GlueConfig(data="d", run="r", precision="fp16")  # type: ignore[arg-type]

@@ -155,6 +155,8 @@ def test_what_pre_training_would_refuse_is_refused(tiny_corpus: Path, tmp_path: 
         plan(config(corpus=str(tiny_corpus), start=str(tmp_path / "m")))
     with pytest.raises(ConfigError, match="positions of"):
         plan(config(start=str(tmp_path / "m"), phases=(Phase(length=512, share=1.0),)))
+    with pytest.raises(ConfigError, match="snapshots: step 50 is beyond this run's 20 steps"):
+        plan(config(clock=ClockOptions(steps=20), snapshots=(5, 50)))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import json
 import sys
@@ -12,7 +13,10 @@ from typing import Any
 
 import pytest
 
-from bothways.model.folder import LoadedModel
+from bothways.config import FinetuneConfig
+from bothways.finetuning.results import FinetuneResult, SeedResult
+from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.tasks.metrics import Measurement
 from model_examples import SHAPES, small_bert, small_config, small_tokenizer
 
 
@@ -70,6 +74,49 @@ def test_the_score_over_folds_is_the_mean_of_their_tests_by_seed(script: ModuleT
     assert last == "| codah, mean of the folds' tests, accuracy | 2 | 47.0 ± 7.1 | |"
     runs["codah-3"] = fold()  # begun
     assert "mean of the folds" not in "".join(script.table({"runs": runs}))
+
+
+@pytest.mark.parametrize("script", ["score_model"], indirect=True)
+def test_seeds_measured_on_other_files_are_refused(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(config: FinetuneConfig) -> FinetuneResult:
+        seeds = [SeedResult(n, Measurement({"accuracy": 0.5}), tmp_path, 1.0) for n in config.seeds]
+        return FinetuneResult(
+            tmp_path, "WNLI", ("accuracy",), tuple(seeds), {"accuracy": 0.4}, 2, (), config.setting
+        )
+
+    monkeypatch.setattr(script, "finetune", train)
+    save_model(tmp_path / "model", small_bert(small_config(SHAPES[0])), small_tokenizer(97))
+    (tmp_path / "WNLI").mkdir()
+    for part in ("train", "dev"):
+        rows = "index\tsentence1\tsentence2\tlabel\n0\tOne.\tTwo.\t0\n"
+        (tmp_path / "WNLI" / f"{part}.tsv").write_text(rows)
+    words = [tmp_path / "model", "--glue", tmp_path, "--out", tmp_path / "scores"]
+    words += ["--tasks", "wnli", "--starts", "model", "--work", tmp_path / "work"]
+    call(script, *words, "--seeds", 1)
+    call(script, *words, "--seeds", 2)
+    found = json.loads((tmp_path / "scores" / "scores.json").read_text())
+    runs = found["runs"]["wnli"]["model"]["seeds"]
+    assert [run["seed"] for run in runs] == [0, 1]
+    assert all("torch" in run["versions"] for run in runs)
+    (tmp_path / "WNLI" / "dev.tsv").write_text(rows + "1\tOne.\tThree.\t1\n")
+    with pytest.raises(SystemExit, match="wnli, model: was measured on other files; move"):
+        call(script, *words, "--seeds", 3)
+
+
+@pytest.mark.parametrize("script", ["package_model"], indirect=True)
+@pytest.mark.parametrize(
+    ("own", "words", "expected"), [(0.0, [], 0.1), (0.2, [], 0.2), (0.2, ["--dropout", 0], 0.0)]
+)
+def test_a_package_keeps_its_dropout(
+    script: ModuleType, tmp_path: Path, own: float, words: list[Any], expected: float
+) -> None:
+    shape = dataclasses.replace(small_config(SHAPES[0]), dropout=own, attention_dropout=own)
+    save_model(tmp_path / "model", small_bert(shape), small_tokenizer(SHAPES[0][4]))
+    call(script, tmp_path / "model", tmp_path / "out", *words)
+    packed = load_model(tmp_path / "out").model.config
+    assert (packed.dropout, packed.attention_dropout) == (expected, expected)
 
 
 @pytest.mark.parametrize("script", ["compare_kernels"], indirect=True)

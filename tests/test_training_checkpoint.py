@@ -15,6 +15,7 @@ import torch
 from safetensors import SafetensorError
 
 from bothways.config import OptimizerOptions
+from bothways.doctor import _diagnose_checkpoint
 from bothways.errors import DiskError, RunError
 from bothways.model.bert import Bert
 from bothways.model.folder import load_model
@@ -193,6 +194,23 @@ def test_a_damaged_newest_is_named_and_passed_over(
     assert len(training.said) == 1
     assert "skipping checkpoint step-8, which is damaged" in training.said[0]
     assert name in training.said[0]
+
+
+@pytest.mark.parametrize("name", ["training.json", "training.safetensors"])
+def test_one_that_cannot_be_read_may_be_intact(
+    damaged: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Path.open
+
+    def failing(self: Path, *args: Any, **options: Any) -> Any:
+        if self == damaged / "step-8" / name:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(self, *args, **options)
+
+    monkeypatch.setattr(Path, "open", failing)
+    with pytest.raises(RunError, match=rf"step-8/{name} cannot be read \(Input/output error\)"):
+        Training(damaged).restore()
+    assert "cannot be read" in _diagnose_checkpoint(damaged / "step-8")[0]
 
 
 def test_any_changed_byte_of_the_manifest_is_seen(damaged: Path) -> None:

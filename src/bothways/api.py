@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bothways.config import (
     DeviceName,
 )
-from bothways.errors import InputError, ModelError
+from bothways.errors import InputError, ModelError, NonFiniteError
 from bothways.model.batch import Inputs, SelectedPositions, collate
 from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel
@@ -78,6 +78,11 @@ def load(folder: str | Path, *others: str | Path, device: DeviceName = "auto") -
     return to_device(load_ensemble([folder, *others]), device)
 
 
+def _check_finite(logits: torch.Tensor) -> None:
+    if not logits.isfinite().all():
+        raise NonFiniteError("the model's output is not finite; its weights are damaged.")
+
+
 class Model:
     """An encoder with its tokenizer and the heads of its folder.
 
@@ -107,6 +112,7 @@ class Model:
         Raises:
             ModelError: the model has no masked-LM head, or is a left-to-right model.
             InputError: the text has no [MASK], or one beyond the maximum sequence length.
+            NonFiniteError: the model's output is not finite.
         """
         if self.bert.masked_lm is None:
             raise ModelError(
@@ -125,6 +131,7 @@ class Model:
             selected = SelectedPositions.of(inputs, torch.tensor(positions))
             (x_MH,) = self.bert.encoder.hidden_at(inputs, selected)
             logits_MV = self.bert.masked_lm_logits(x_MH).cpu()
+            _check_finite(logits_MV[:, : self.tokenizer.vocab_size])  # padded columns are -inf
             logits_MV[:, torch.from_numpy(self.tokenizer.special_ids)] = -torch.inf
             candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
             best = logits_MV.softmax(-1).topk(min(top, candidates), dim=-1)
@@ -172,6 +179,7 @@ class Model:
 
         Raises:
             ModelError: the model has no next-sentence head.
+            NonFiniteError: the model's output is not finite.
         """
         if self.bert.next_sentence is None:
             why = "this model has no next-sentence head"
@@ -187,6 +195,7 @@ class Model:
             first_tokens = SelectedPositions.of(inputs, inputs.starts)
             (x_BH,) = self.bert.encoder.hidden_at(inputs, first_tokens)
             logits_BC = self.bert.next_sentence_logits(x_BH)
+            _check_finite(logits_BC)
         return float(logits_BC.softmax(-1)[0, 0])
 
     def predict(self, a: Sequence[str], b: Sequence[str] | None = None) -> Prediction:

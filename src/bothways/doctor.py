@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bothways.corpus.store import MANIFEST, verify_store
-from bothways.errors import BothwaysError
+from bothways.errors import BothwaysError, RunError
 from bothways.files import PARTIAL
 from bothways.model.folder import ABOUT, CONFIG, load_model
 from bothways.pretraining.snapshots import SNAPSHOTS
@@ -97,5 +97,8 @@ def _diagnose_run(folder: Path) -> list[str]:
 
 
 def _diagnose_checkpoint(folder: Path) -> list[str]:
-    problems = verify_checkpoint(folder)
+    try:
+        problems = verify_checkpoint(folder)
+    except RunError as error:
+        return [str(error)]
     return problems if problems or not (folder / CONFIG).exists() else _diagnose_model(folder)

@@ -61,8 +61,9 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """:func:`write_bytes` for UTF-8 text."""
-    write_bytes(path, text.encode("utf-8"))
+    """:func:`write_bytes` for UTF-8 text; file names that are not UTF-8 are escaped, as by
+    :func:`write_json`."""
+    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -27,6 +27,7 @@ from bothways.config.fields import (
     numerics,
     recipe_fields,
     require,
+    require_choice,
     to_dict,
     to_dict_value,
 )
@@ -138,6 +139,7 @@ __all__ = [
     "numerics",
     "recipe_fields",
     "require",
+    "require_choice",
     "to_dict",
     "to_dict_value",
 ]

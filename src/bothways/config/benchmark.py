@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bothways.config.compute import DeviceName, Precision
+from bothways.config.fields import Options
 from bothways.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class BenchTrainConfig:
+class BenchTrainConfig(Options):
     """Time bothways' pre-training step against that of transformers, in the same run.
 
     Both use the same batches, dropout, exact GELU, AdamW and gradient clipping.
@@ -49,6 +50,7 @@ class BenchTrainConfig:
     """JSON file to write every measured step to."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("batch", "rounds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
@@ -60,5 +62,10 @@ class BenchTrainConfig:
             )
         if self.vocab_size < 64:
             raise ConfigError(f"vocab_size is {self.vocab_size}; it must be at least 64.")
+        if self.profile and (self.out or self.memory):
+            raise ConfigError(
+                "profile prints where the time of one step goes, and measures nothing else; leave "
+                "out and memory out."
+            )
         if not self.contenders:
             raise ConfigError("contenders is empty; name at least one.")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.config.fields import free, require
+from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class CorpusConfig:
+class CorpusConfig(Options):
     """Tokenize text files into a corpus folder of memory-mapped Arrow shards. To resume an
     interrupted build, run the same command again."""
 
@@ -61,6 +61,7 @@ class CorpusConfig:
     processes; requires the extra `cluster`. Does not affect the result."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.heldout < 1:
             raise ConfigError(f"heldout is {self.heldout}; it must be in [0, 1).")
         if self.workers != -1:

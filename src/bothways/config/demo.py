@@ -15,7 +15,7 @@ class DemoConfig:
     """Folder to write everything to."""
     minutes: float = 7.0
     """Target duration of the whole demonstration in minutes; below 5 it is exceeded, because
-    fine-tuning alone takes longer."""
+    fine-tuning takes three minutes whatever is given."""
     seeds: int = 3
     """Fine-tuning runs per starting point: pre-trained here, random weights, and the bundled
     model."""

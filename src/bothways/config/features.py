@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from bothways.config.compute import Precision
-from bothways.config.fields import free, numerics, require
+from bothways.config.fields import Options, free, numerics, require
 from bothways.config.finetuning import TaskOptions
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
@@ -27,7 +27,7 @@ LAYER_CHOICES: tuple[LayerChoice, ...] = (
 
 
 @dataclass(frozen=True)
-class FeaturesConfig:
+class FeaturesConfig(Options):
     """Train a two-layer BiLSTM tagger on features from a frozen encoder (Devlin et al. 2019,
     section 5.3). The features are computed once."""
 
@@ -70,9 +70,12 @@ class FeaturesConfig:
     """CPU threads; 0: one per core."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("hidden", "epochs", "batch"):
             require(name, getattr(self, name), 1)
         require("dropout", self.dropout, 0, 1 - 1e-9)
+        if self.optimizer.lr == 0:
+            raise ConfigError("optimizer.lr is 0; features needs a rate, such as 1e-3.")
         if self.task.kind != "tagging":
             raise ConfigError(
                 f"task.kind is {self.task.kind!r}; feature extraction supports only tagging."

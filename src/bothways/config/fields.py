@@ -3,18 +3,68 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
 import os
+import types
 import typing
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from bothways.errors import ConfigError
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Base of the option classes: a value that is not among the choices of its field is refused,
+    from Python as on the command line.
+
+    Raises:
+        ConfigError: naming the option, its value and the choices.
+    """
+
+    def __post_init__(self) -> None:
+        kind: Any = type(self)
+        for name, choices in _choices(kind).items():
+            value = getattr(self, name)
+            for item in value if isinstance(value, tuple) else (value,):
+                require_choice(name, item, choices)
+
+
+@functools.cache
+def _choices(options: Any) -> dict[str, tuple[Any, ...]]:
+    """The values that each field with a limited choice may have."""
+    kinds = typing.get_type_hints(options)
+    found = {item.name: _literals(kinds[item.name]) for item in dataclasses.fields(options)}
+    return {name: values for name, values in found.items() if values}
+
+
+def _literals(kind: Any) -> tuple[Any, ...]:
+    """The values of a Literal, also within a tuple, or with None; empty for other types."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return inner
+    if origin is tuple:
+        return _literals(inner[0])
+    if origin in (types.UnionType, typing.Union) and (values := _literals(inner[0])):
+        return (*values, None)
+    return ()
+
+
+def require_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Refuse a value that is not among the choices.
+
+    Raises:
+        ConfigError: naming the option, its value and the choices.
+    """
+    if value not in choices:
+        known = ", ".join(str(choice) for choice in choices if choice is not None)
+        raise ConfigError(f"{name} is {value!r}; choose from {known}.")
 
 
 def require(name: str, value: float, minimum: float, maximum: float = math.inf) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bothways.config.compute import DeviceName, Precision
-from bothways.config.fields import free, numerics, require
+from bothways.config.fields import Options, free, numerics, require
 from bothways.config.spans import SpanOptions
 from bothways.config.tagging import TaggingOptions
 from bothways.config.training import OptimizerOptions
@@ -34,7 +34,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class WindowOptions:
+class WindowOptions(Options):
     """Windows over long texts (classification and regression with task.long windows)."""
 
     stride: int | None = None
@@ -44,6 +44,7 @@ class WindowOptions:
     the first window's alone."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.stride is not None:
             require("task.windows.stride", self.stride, 1)
 
@@ -84,7 +85,7 @@ COLUMN_OPTIONS = ("text_a", "label", "header", "columns", "broken")
 
 
 @dataclass(frozen=True)
-class TaskOptions:
+class TaskOptions(Options):
     """A task: its data files, their columns, and what to predict."""
 
     name: str = "task"
@@ -153,6 +154,7 @@ class TaskOptions:
     """Extractive question answering (kind spans)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.long == "windows" and self.kind not in ("classification", "regression"):
             raise ConfigError(
                 f"task.long windows is for classification and regression, not for {self.kind}."
@@ -211,7 +213,7 @@ PAPER_GRID: dict[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class SearchOptions:
+class SearchOptions(Options):
     """Grid search: settings to try, in all combinations, and how dev selects one."""
 
     paper: bool = False
@@ -234,6 +236,7 @@ class SearchOptions:
     run, as in the paper. Both are reported."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.paper and self.default:
             raise ConfigError("search.paper and search.default are both given; leave one out.")
         for name in ("lr", "batch", "epochs", "bias_correction"):
@@ -311,7 +314,7 @@ class RunSeeds:
 
 
 @dataclass(frozen=True)
-class FinetuneConfig:
+class FinetuneConfig(Options):
     """Fine-tune an encoder on a task (Devlin et al. 2019, section 4)."""
 
     task: TaskOptions = field(default_factory=TaskOptions)
@@ -378,6 +381,7 @@ class FinetuneConfig:
     third more computation; the result is bit-identical."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.length:
             object.__setattr__(self, "length", 384 if self.task.kind == "spans" else 128)
         if self.search.default:
@@ -455,7 +459,7 @@ def _exists(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class GlueConfig:
+class GlueConfig(Options):
     """Fine-tune on several declared tasks, one after another, and tabulate the results."""
 
     data: str

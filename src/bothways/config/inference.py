@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bothways.config.compute import DeviceName, Precision
-from bothways.config.fields import require
+from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
 from bothways.shipped import DEFAULT
 
 
 @dataclass(frozen=True)
-class FillMaskConfig:
+class FillMaskConfig(Options):
     """Predict the tokens hidden by [MASK]."""
 
     model: str = DEFAULT
@@ -26,6 +26,7 @@ class FillMaskConfig:
     """Device; auto uses a GPU if torch finds one."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require("top", self.top, 1)
         if "[MASK]" in self.model or self.model == "-":  # no model was named: this is a text
             object.__setattr__(self, "texts", (self.model, *self.texts))
@@ -33,7 +34,7 @@ class FillMaskConfig:
 
 
 @dataclass(frozen=True)
-class NextSentenceConfig:
+class NextSentenceConfig(Options):
     """Predict whether one text follows another."""
 
     model: str
@@ -47,7 +48,7 @@ class NextSentenceConfig:
 
 
 @dataclass(frozen=True)
-class ChooseConfig:
+class ChooseConfig(Options):
     """Predict which of several texts continues another."""
 
     model: str
@@ -61,12 +62,12 @@ class ChooseConfig:
 
 
 @dataclass(frozen=True)
-class PredictConfig:
+class PredictConfig(Options):
     """Label texts with a fine-tuned model."""
 
     model: str
     """Model folder, as written by `bothways finetune`; or its run folder, to average the models of
-    all seeds."""
+    the seeds that its last command named (after a search: of the chosen setting)."""
     texts: tuple[str, ...] = ()
     """Texts to label; '-' or none, without --file: lines of standard input."""
     text_b: str | None = None
@@ -93,6 +94,7 @@ class PredictConfig:
     """Write only index and prediction, the format of GLUE's evaluation server."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _refuse_texts_and_file(self.texts, self.file)
         if self.file is None and (self.task is not None or self.submission):
             raise ConfigError("task and submission need --file.")
@@ -101,7 +103,7 @@ class PredictConfig:
 
 
 @dataclass(frozen=True)
-class AnswerConfig:
+class AnswerConfig(Options):
     """Answer a question with a span of a text."""
 
     model: str
@@ -118,13 +120,14 @@ class AnswerConfig:
     """Device; auto uses a GPU if torch finds one."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.context is None) == (self.file is None):
             raise ConfigError("give the text that contains the answer: --context or --file.")
         require("top", self.top, 1)
 
 
 @dataclass(frozen=True)
-class ScoreConfig:
+class ScoreConfig(Options):
     """Score a prediction file, from any system: exact match and F1 as defined by SQuAD 1.1,
     SQuAD 2.0 and KorQuAD."""
 
@@ -142,7 +145,7 @@ class ScoreConfig:
 
 
 @dataclass(frozen=True)
-class EmbedConfig:
+class EmbedConfig(Options):
     """Compute vectors of texts or of their tokens."""
 
     model: str
@@ -175,16 +178,18 @@ class EmbedConfig:
     """Device; auto uses a GPU if torch finds one."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _refuse_texts_and_file(self.texts, self.file)
 
 
 @dataclass(frozen=True)
-class EvaluateConfig:
+class EvaluateConfig(Options):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained one on a corpus."""
 
     model: str
     """Model folder, as written by `bothways finetune` or `bothways pretrain`; or a run folder of
-    finetune, to average the models of all seeds."""
+    finetune, to average the models of the seeds that its last command named (after a search: of
+    the chosen setting)."""
     file: str
     """Labelled file with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json; CoNLL columns
     for tagging); questions with answers (SQuAD's .json); or a corpus folder, whose held-out split

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from bothways.config.fields import Options
 from bothways.errors import ConfigError
 
 # Layers, hidden size, heads. tiny to medium: Turc et al. 2019; base, large: Devlin et al. 2019.
@@ -83,7 +84,7 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
-class SizeOptions:
+class SizeOptions(Options):
     """The size of a new encoder."""
 
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bothways.config.compute import DeviceName, Precision
-from bothways.config.fields import free, numerics, require
+from bothways.config.fields import Options, free, numerics, require
 from bothways.config.model import DROPOUT, ModelConfig, SizeOptions
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
@@ -62,7 +62,7 @@ MaskKind = Literal["pieces", "words", "left_to_right"]
 
 
 @dataclass(frozen=True)
-class PairOptions:
+class PairOptions(Options):
     """The segments of a sequence, and the second loss on pairs of them, if any."""
 
     kind: PairKind = "next"
@@ -76,12 +76,13 @@ class PairOptions:
     """Fraction of pairs whose second segment comes from another document (next)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require("pairs.short", self.short, 0, 1)
         require("pairs.random_next", self.random_next, 0, 1)
 
 
 @dataclass(frozen=True)
-class MaskOptions:
+class MaskOptions(Options):
     """Which tokens are prediction targets, and what the encoder sees in their place."""
 
     rate: float = 0.15
@@ -103,6 +104,7 @@ class MaskOptions:
     every epoch afresh."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.rate < 1:
             raise ConfigError(f"masking.rate is {self.rate}; it must be in (0, 1).")
         if self.mask < 0 or self.random < 0 or self.mask + self.random > 1 + 1e-9:
@@ -149,7 +151,7 @@ class CheckpointOptions:
 
 
 @dataclass(frozen=True)
-class PretrainConfig:
+class PretrainConfig(Options):
     """Pre-train an encoder with masked LM and next sentence prediction (Devlin et al. 2019, section
     3.1), or with variants of them."""
 
@@ -207,6 +209,7 @@ class PretrainConfig:
     """Steps between records in metrics.jsonl; 0: two hundred records over the run."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.phases:
             raise ConfigError("phases is empty; give at least one, such as [{length: 128}].")
         total = sum(phase.share for phase in self.phases)
@@ -237,7 +240,7 @@ class PretrainConfig:
 
 
 @dataclass(frozen=True)
-class ShowConfig:
+class ShowConfig(Options):
     """Print training instances as pre-training would see them."""
 
     folder: str
@@ -258,6 +261,7 @@ class ShowConfig:
     """Random seed; with the seed of a run, these are the instances of its first phase."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require("instances", self.instances, 1)
         require("start", self.start, 0)
         require("length", self.length, 8)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bothways.config.compute import DeviceName, Precision
-from bothways.config.fields import require
+from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class ReproduceConfig:
+class ReproduceConfig(Options):
     """Reproduce one of the paper's ablations (Devlin et al. 2019, section 5 and appendix C) or a
     further comparison: table5, table6, table7, table8, figure5, vocabulary, masks, whole-words,
     masking-rate, bias-correction. Writes a table of the paper's figures and ours as Markdown, JSON
@@ -68,6 +68,7 @@ class ReproduceConfig:
     """Run a single step of the plan, by name."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require("jobs", self.jobs, 1)
         require("threads", self.threads, 0)
         if self.steps is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.config.fields import require
+from bothways.config.fields import Options, require
 
 
 @dataclass(frozen=True)
-class SpanOptions:
+class SpanOptions(Options):
     """Extractive question answering: the answer is a span of the passage (SQuAD 1.1 and 2.0)."""
 
     stride: int = 128
@@ -37,5 +37,6 @@ class SpanOptions:
     KorQuAD does."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("stride", "query_length", "answer_length", "n_best"):
             require(f"task.spans.{name}", getattr(self, name), 1)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bothways.config.fields import Options
+
 Scheme = Literal["iob1", "iob2", "bioes", "none"]
 
 
 @dataclass(frozen=True)
-class TaggingOptions:
+class TaggingOptions(Options):
     """CoNLL files: one word per line, a blank line after each sentence."""
 
     word: int = 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.config.fields import require
+from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class OptimizerOptions:
+class OptimizerOptions(Options):
     """BERT's Adam: decoupled weight decay, linear warm-up and decay, clipped gradients."""
 
     name: Literal["adam", "lamb"] = "adam"
@@ -37,6 +37,7 @@ class OptimizerOptions:
     """Gradient clipping: maximum global norm."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require("optimizer.lr", self.lr, 0)
         require("optimizer.warmup", self.warmup, 0, 1)
         require("optimizer.beta1", self.beta1, 0, 1 - 1e-9)

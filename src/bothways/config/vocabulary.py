@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.config.fields import free, require
+from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class LearningOptions:
+class LearningOptions(Options):
     """How a vocabulary is learned, whatever the text."""
 
     size: int = 30522
@@ -38,6 +38,7 @@ class LearningOptions:
     """Counting processes; -1: one per core. Does not affect the result."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require("size", self.size, 1)
         for name in ("min_count", "min_pair_count"):
             require(name, getattr(self, name), 1)
@@ -78,7 +79,7 @@ class VocabularyConfig(LearningOptions):
 
 
 @dataclass(frozen=True)
-class ExtendConfig:
+class ExtendConfig(Options):
     """Add whole words to a WordPiece vocabulary, and embeddings for them to its model."""
 
     source: str
@@ -108,6 +109,7 @@ class ExtendConfig:
     """Counting processes; -1: one per core. Does not affect the result."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.words is None and not self.files:
             raise ConfigError("nothing to add: give --words, --files, or both.")
         require("most", self.most, 1)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bothways.config import FeaturesConfig, LayerChoice, digest
 from bothways.console import line_printer, table_text
-from bothways.errors import ConfigError, DivergenceError
+from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.features.cache import cached_layers, chosen_layers
 from bothways.files import write_json
 from bothways.finetuning.extra_files import file_digests
@@ -156,6 +156,11 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     key = fingerprint
     if precision.name != run.resolved["precision"]:
         key = f"{fingerprint}-{precision.name}"
+    if others := _left_out(config, folder):
+        say(
+            f"finished earlier and not part of this result: {', '.join(others)}; to include them, "
+            "name them too (--layers, --seeds)"
+        )
     files = _add_features(tagged, loaded, folder / "features", key, precision.dtype, say)
     metric = task.metrics[0]
     dev: dict[str, list[float]] = {choice: [] for choice in config.layers}
@@ -163,7 +168,7 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     for choice in config.layers:
         for seed in config.seeds:
             seed_folder = folder / choice / f"seed-{seed}"
-            scores = _read_scores(seed_folder, fingerprint)
+            scores = _read_scores(seed_folder, fingerprint, say)
             if scores is None:
                 training = TaggerTraining(
                     config, task, files, choice, layers[choice], seed, seed_folder
@@ -232,13 +237,36 @@ def _open_run(
     )
 
 
-def _read_scores(folder: Path, fingerprint: str) -> dict[str, dict[str, float]] | None:
-    """Scores of a choice and seed that is finished; None if it is not."""
+def _read_scores(
+    folder: Path, fingerprint: str, say: Callable[[str], None]
+) -> dict[str, dict[str, float]] | None:
+    """Scores of a choice and seed that is finished; None if it is not.
+
+    Raises:
+        RunError: they are there, but the disk or its permissions keep them from being read.
+    """
+    path = folder / _SCORES
     try:
-        record: dict[str, Any] = json.loads((folder / _SCORES).read_text(encoding="utf-8"))
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return record if record["fingerprint"] == fingerprint else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be read ({error.strerror}), so it is not known whether the tagger is "
+            "finished. Make it readable, or remove it to train the tagger again."
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        say(f"{path} is damaged ({error}); trained again")
+        return None
+
+
+def _left_out(config: FeaturesConfig, folder: Path) -> list[str]:
+    """Choices and seeds that are finished in the run folder, but not named by this command."""
+    asked = {f"{choice}/seed-{seed}" for choice in config.layers for seed in config.seeds}
+    finished = sorted(folder.glob(f"*/seed-*/{_SCORES}"))
+    names = [path.parent.relative_to(folder).as_posix() for path in finished]
+    return [name for name in names if name not in asked]
 
 
 class TaggerTraining:

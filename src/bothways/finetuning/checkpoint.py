@@ -60,7 +60,11 @@ class Checkpoint:
         self._seconds_before = 0.0
 
     def problem(self) -> str:
-        """Why training cannot continue from the checkpoint; empty if it can or there is none."""
+        """Why training cannot continue from the checkpoint; empty if it can or there is none.
+
+        Raises:
+            RunError: it cannot be read, so it may be intact.
+        """
         if not self.exists():
             return ""
         if damage := verify_checkpoint(self._path):

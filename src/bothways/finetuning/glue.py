@@ -16,7 +16,7 @@ from typing import Any
 from bothways.config import FinetuneConfig, GlueConfig, ModelConfig
 from bothways.console import line_printer
 from bothways.errors import ConfigError, DivergenceError, InputError
-from bothways.files import write_json, write_text
+from bothways.files import explain_disk_errors, write_json, write_text
 from bothways.finetuning.finetune import prepare
 from bothways.finetuning.glue_table import Row, markdown, record, rows_of, settings
 from bothways.finetuning.jobs import SeedRunner
@@ -26,6 +26,7 @@ from bothways.finetuning.submission import write_submission
 from bothways.model.folder import load_model
 from bothways.shipped import DEFAULT
 from bothways.tasks.catalogue import GLUE, declared, task_files, task_recipe
+from bothways.training.runfolder import RunLock
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,10 @@ def glue(config: GlueConfig) -> GlueResult:
     start = time.monotonic()
     say = line_printer()
     tasks, notes = _choose_tasks(config)
+    folder = Path(config.run)
+    with explain_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    _lock = RunLock(folder)  # held until this returns
     notes += _finished_earlier(config, tasks)
     for note in notes:
         say(note)

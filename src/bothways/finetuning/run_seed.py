@@ -191,7 +191,7 @@ def read_seed(folder: Path, run_seeds: RunSeeds, fingerprint: str) -> SeedResult
             f"{path} cannot be read ({error.strerror}), so it is not known whether the seed is "
             "finished. Make it readable, or remove it to train the seed again."
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         print(f"{path} is damaged ({error}); {run_seeds.name} is trained again", flush=True)
         return None
     return result if same else None

@@ -24,6 +24,7 @@ from bothways.planning.probe import probe, probe_sequences
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.clock import EVALUATIONS, reserve_evaluations
 from bothways.pretraining.evaluation import count_heldout
+from bothways.pretraining.snapshots import check_snapshots
 from bothways.pretraining.start import load_start, new_model
 from bothways.training.device import choose_device
 from bothways.training.precision import ChosenPrecision, choose_precision
@@ -356,6 +357,7 @@ def _with_clock(
         step_tokens=[p.batch * p.sequence_tokens for p in phases],
         step_seconds=seconds,
     )
+    check_snapshots(Path(config.run), config.snapshots, done=0, total=steps)
     evaluations = steps // config.evaluate.every if config.evaluate.every else EVALUATIONS
     planned = []
     for phase, text, count in zip(phases, texts, phase_steps(config.phases, steps), strict=True):

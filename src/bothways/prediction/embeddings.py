@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bothways.config import require_choice
 from bothways.console import ShowProgress
-from bothways.errors import ConfigError, InputError
+from bothways.errors import ConfigError, InputError, NonFiniteError
 from bothways.files import write_bytes, write_text
 from bothways.model.batch import Inputs
 from bothways.model.bert import Bert
@@ -148,13 +149,20 @@ def embed_texts(
         progress: called with the windows done and in all.
 
     Raises:
-        ConfigError: a layer that the encoder does not have, ``cls`` for a left-to-right model, or
-            no ``pooling`` for a folder that pools, or goes on after pooling, in a way that is not
-            known here.
+        ConfigError: a value that is not among the choices, a layer that the encoder does not have,
+            ``cls`` for a left-to-right model, or no ``pooling`` for a folder that pools, or goes on
+            after pooling, in a way that is not known here.
+        NonFiniteError: a vector is not finite.
         LengthError: ``length`` is beyond the encoder's positions, or leaves no room for text.
         InputError: something that is not a text, or a single text instead of a list.
     """
     check_texts(texts)
+    for name, value, choices in (
+        ("combine", combine, Combine),
+        ("pooling", pooling or "mean", Pooling),
+        ("long", long, Long),
+    ):
+        require_choice(name, value, get_args(choices))
     model = loaded.model
     pooling = pooling or _own_pooling(loaded)
     if pooling == "cls" and model.config.left_to_right:
@@ -168,6 +176,7 @@ def embed_texts(
     check_room(length, pair=False)
     windows = _encode_windows(loaded.tokenizer, texts, length, long, keep=pooling == "tokens")
     vectors = _embed_windows(model, windows, chosen, combine, pooling, progress)
+    _check_finite(vectors, windows, pooling)
     if normalize is None:  # a folder of sentence-transformers speaks of a text's vector
         normalize = bool(loaded.about.get("normalize")) and pooling != "tokens"
     if normalize:
@@ -280,6 +289,18 @@ def _embed_windows(
         if progress is not None:
             progress(done, len(examples))
     return vectors
+
+
+def _check_finite(vectors: Vector, windows: _Windows, pooling: Pooling) -> None:
+    rows = np.flatnonzero(~np.isfinite(vectors).all(-1))
+    if len(rows):
+        text = int(rows[0])
+        if pooling == "tokens":
+            window = np.searchsorted(windows.piece_bounds, text, side="right") - 1
+            text = int(windows.examples.owners[window])
+        raise NonFiniteError(
+            f"the vector of text {text + 1} is not finite; the model's weights are damaged."
+        )
 
 
 def _layer_states(model: Bert, inputs: Inputs, layers: list[int], combine: Combine) -> Tensor:

@@ -67,7 +67,10 @@ def load_ensemble(folders: Sequence[str | Path]) -> LoadedModel:
         ModelError: a folder cannot be loaded, or they differ in tokenizer, task, labels or length.
     """
     named = [path for folder in folders for path in model_folders(model_folder(folder))]
-    paths = list({path.resolve(): path for path in reversed(named)}.values())[::-1]
+    paths: list[Path] = []
+    for path in named:
+        if not any(path.resolve() == known.resolve() for known in paths):
+            paths.append(path)
     first = load_model(paths[0])
     if len(paths) == 1:
         return first
@@ -102,7 +105,7 @@ def model_folders(folder: Path) -> list[Path]:
         return [folder]  # load_model says where it is
     remedy = "name a model folder, or finish the fine-tuning run (the same command continues it)"
     models = read_json(folder / _REPORT, remedy).get("models")
-    if not models:
+    if not (models and isinstance(models, list)):
         raise ModelError(f"{folder / _REPORT} names no models; {remedy}.")
     return [folder / str(name) for name in models]
 

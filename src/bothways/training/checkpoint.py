@@ -121,12 +121,20 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def verify_checkpoint(path: Path) -> list[str]:
-    """The problems of a checkpoint, in words; empty if it is intact."""
+    """The problems of a checkpoint, in words; empty if it is intact.
+
+    Raises:
+        RunError: a file is there, but the disk or its permissions keep it from being read.
+    """
     try:
         manifest = json.loads((path / STATE).read_text(encoding="utf-8"))
         recorded = manifest.pop("digest")
         expected = dict(manifest["sha256"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except FileNotFoundError:
+        return [f"{path / STATE} is missing"]
+    except OSError as error:
+        raise _unreadable(path / STATE, error) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         return [f"{path / STATE} cannot be read ({error!r})"]
     problems = []
     if digest(manifest) != recorded:
@@ -139,8 +147,15 @@ def verify_checkpoint(path: Path) -> list[str]:
         except FileNotFoundError:
             problems.append(f"{file} is missing")
         except OSError as error:
-            problems.append(f"{file} cannot be read ({error.strerror})")
+            raise _unreadable(file, error) from None
     return problems
+
+
+def _unreadable(file: Path, error: OSError) -> RunError:
+    return RunError(
+        f"{file} cannot be read ({error.strerror}), so it is not known whether the checkpoint is "
+        f"intact. Make it readable, or remove {file.parent} to do without it."
+    )
 
 
 def restore_newest(
@@ -159,7 +174,7 @@ def restore_newest(
         What was restored; None if there are no checkpoints.
 
     Raises:
-        RunError: there are checkpoints, but none is intact.
+        RunError: there are checkpoints, but none is intact, or one cannot be read.
     """
     read: dict[str, Tensor] = {}
     expected = {name: tensor.shape for name, tensor in trained_tensors(model, optimizer)}

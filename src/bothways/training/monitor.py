@@ -142,10 +142,13 @@ class Monitor:
         return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
 
     def _cut_records(self, done: int) -> None:
-        """Drop records after the step that a continued run starts from, and a truncated last line.
+        """Drop records after the step that a continued run starts from, and lines that are damaged.
         A run that starts from the beginning drops all: it measures step 0 again."""
         if self._path.exists():
-            records = [r for r in read_metrics(self._path) if done and r["step"] <= done]
+            found, damaged = _read_records(self._path)
+            if damaged and done:
+                self.say(f"{self._path}: {damaged} damaged lines are left out")
+            records = [r for r in found if done and r["step"] <= done]
             write_text(self._path, "".join(json.dumps(r) + "\n" for r in records))
 
 
@@ -169,15 +172,22 @@ class SilentMonitor(Monitor):
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a metrics file; a last line truncated by a kill is left out."""
-    records: list[dict[str, Any]] = []
-    if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                records.append(json.loads(line))
-            except ValueError:
-                break
-    return records
+    """The records of a metrics file; damaged lines are left out, such as a last one truncated by a
+    kill."""
+    return _read_records(path)[0] if path.exists() else []
+
+
+def _read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The records of a metrics file, and the number of damaged lines besides a truncated last."""
+    *lines, last = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    records, damaged = [], 0
+    for line in [*lines, last] if last else lines:
+        try:
+            record = json.loads(line)
+            records.append({**record, "step": int(record["step"])})
+        except (ValueError, TypeError, KeyError):
+            damaged += line is not last
+    return records, damaged
 
 
 def _plain(value: float) -> float | None:
