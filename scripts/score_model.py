@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from bothways.config import FinetuneConfig, SplitConfig
+from bothways.errors import BothwaysError
 from bothways.files import new_folder, sha256, write_json, write_text
-from bothways.finetuning.extra_files import file_digests
+from bothways.finetuning.extra_files import check_files, file_digests
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.results import SeedResult
 from bothways.finetuning.run_setup import model_digest
@@ -103,6 +104,7 @@ def _add(
 ) -> bool:
     """Train the seeds of a start that its runs lack, and add them; whether there were any."""
     recipe = _recipe(task, options)
+    check_files(recipe.task)
     settings = recipe.for_width(loaded.model.config.hidden).setting
     setting = {**settings, "dropout": recipe.dropout, "length": recipe.length}
     entry = runs.setdefault(start, {"setting": setting, "seeds": []})
@@ -247,4 +249,7 @@ def _mean(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BothwaysError as error:
+        raise SystemExit(f"error: {error}") from None

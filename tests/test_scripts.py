@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bothways.config import FinetuneConfig
+from bothways.errors import InputError
 from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.tasks.metrics import Measurement
@@ -102,6 +103,9 @@ def test_seeds_measured_on_other_files_are_refused(
     assert all("torch" in run["versions"] for run in runs)
     (tmp_path / "WNLI" / "dev.tsv").write_text(rows + "1\tOne.\tThree.\t1\n")
     with pytest.raises(SystemExit, match="wnli, model: was measured on other files; move"):
+        call(script, *words, "--seeds", 3)
+    (tmp_path / "WNLI" / "dev.tsv").unlink()
+    with pytest.raises(InputError, match=r"no such file \(task\.dev"):
         call(script, *words, "--seeds", 3)
 
 
