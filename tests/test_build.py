@@ -458,6 +458,12 @@ def test_a_file_name_that_is_not_utf_8_is_reported(config: Config, tmp_path: Pat
     assert "\\udcb3.txt" in (Path(options.out) / "report.html").read_text(encoding="utf-8")
 
 
+def test_a_folder_whose_name_is_not_utf_8(config: Config, tmp_path: Path) -> None:
+    build_corpus(plain := config())
+    build_corpus(odd := config(out=str(tmp_path / os.fsdecode(b"donn\xe9es"))))
+    assert all_documents(plain.out) == all_documents(odd.out)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -92,6 +92,16 @@ def test_saving_twice_writes_the_same_bytes(tmp_path: Path) -> None:
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
 
 
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    model = small_bert(**BOTH_HEADS)
+    folder = _saved(tmp_path / os.fsdecode(b"mod\xe8le"), model)
+    theirs = load_model(folder).model.state_dict()
+    assert all(torch.equal(value, theirs[name]) for name, value in model.state_dict().items())
+    (folder / "model.safetensors").write_bytes(b"\x08")
+    with pytest.raises(ModelError, match="is damaged or truncated"):
+        load_model(folder)
+
+
 def test_one_pretraining_head_alone_comes_back_alone(tmp_path: Path) -> None:
     model = small_bert(**BOTH_HEADS)
     model.next_sentence = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -370,7 +371,8 @@ def _bounds_over(lengths: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
 
 def _map_shard(path: Path) -> _MappedShard:
     """Map a shard known to be intact: Arrow does not check the structure itself."""
-    mapped = pa.memory_map(str(path)).read_buffer()
+    with path.open("rb") as opened:  # by Python: Arrow opens only names in UTF-8
+        mapped = pa.py_buffer(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
     file = pa.ipc.open_file(mapped)
     documents = file.get_batch(0).column(_COLUMN)
     sentences = documents.values

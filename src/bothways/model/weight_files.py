@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load, load_file
 from torch import Tensor
 
 from bothways.errors import ModelError
@@ -73,12 +73,23 @@ def _listed(index: Path) -> list[str]:
     return names
 
 
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by their names; safetensors itself opens only paths in UTF-8."""
+    tensors: dict[str, Tensor]
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        tensors = load(path.read_bytes())
+    else:
+        tensors = load_file(path)
+    return tensors
+
+
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
-        weights: dict[str, Tensor] = load_file(path)
+        return read_safetensors(path)
     except (SafetensorError, OSError, RuntimeError, ValueError, KeyError) as error:
         raise _damaged(path, error) from None
-    return weights
 
 
 def _read_bin(path: Path) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from bothways.config import digest
@@ -25,6 +25,7 @@ from bothways.errors import BothwaysError, RunError
 from bothways.files import PARTIAL, explain_disk_errors, new_folder, sha256, write_json
 from bothways.model.bert import Bert
 from bothways.model.folder import load_model, write_model_files
+from bothways.model.weight_files import read_safetensors
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.fsdp import fill, gather, parameters, whole_model
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
@@ -111,7 +112,7 @@ def read_state(path: Path) -> tuple[Restored, dict[str, Tensor]]:
     """Read what :func:`write_state` wrote; check it first with :func:`verify_checkpoint`."""
     manifest = json.loads((path / STATE).read_text(encoding="utf-8"))
     restored = Restored(int(manifest["step"]), dict(manifest["extra"]), path)
-    return restored, load_file(path / _MOMENTS)
+    return restored, read_safetensors(path / _MOMENTS)
 
 
 def checkpoints(folder: Path) -> list[Path]:
