@@ -23,7 +23,7 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.model.flops import training_cost
 from bothways.model.heads import ClassifierHead, TokenHead
-from bothways.model.varlen import describe_attention
+from bothways.model.varlen import describe_kernels
 from bothways.pretraining.batches import prefetch
 from bothways.pretraining.heldout import measure
 from bothways.pretraining.objective import pretraining_loss
@@ -140,11 +140,14 @@ def test_what_is_said_of_attention_and_memory(monkeypatch: pytest.MonkeyPatch) -
     config, gpu = small_model().config, torch.device("cuda", 0)
     monkeypatch.setattr("bothways.model.varlen._capability", lambda _: (9, 0))
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
-    assert describe_attention(config, CPU, torch.bfloat16) == ""
-    assert "flat batches" in describe_attention(config, gpu, torch.bfloat16)
-    assert "padded tiles" in describe_attention(config, gpu, torch.float32)
-    assert "plain kernels" in describe_attention(config, gpu, torch.bfloat16, fast=False)
+    assert describe_kernels(config, CPU, torch.bfloat16) == ""
+    assert "flat batches" in describe_kernels(config, gpu, torch.bfloat16)
+    assert "padded tiles" in describe_kernels(config, gpu, torch.float32)
+    assert "plain kernels" in describe_kernels(config, gpu, torch.bfloat16, fast=False)
     assert peak_memory_note(CPU) == ""
+    monkeypatch.setattr("bothways.model.varlen.why_not_compiled", lambda: "no Numba")
+    assert "slower (no Numba)" in describe_kernels(config, CPU, torch.float32)
+    assert describe_kernels(config, CPU, torch.float32, fast=False) == ""
 
 
 @pytest.mark.parametrize(("native", "name"), [(True, "bf16"), (False, "fp32")])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,12 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bothways.model.attention import Attention, _Attend, _AttendFrom
+from bothways.model import compiled
+from bothways.model.attention import Attention
 from bothways.model.batch import IGNORE, SelectedPositions
 from bothways.model.bert import Bert
+from bothways.model.dropout import Draw
+from bothways.model.layers import Layer
 from bothways.model.losses import class_loss, fused_cross_entropy, masked_lm_loss
 from bothways.model.shared import Shared
 from bothways.model.tiles import make_tiles
+from bothways.randomness import element_words
 from model_examples import BOTH_HEADS, SHAPES, random_inputs, randomise, small_bert, small_config
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
@@ -133,26 +139,140 @@ def test_selected_positions_come_in_the_requested_order() -> None:
         torch.testing.assert_close(rows, [whole[first], whole[second]])
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("heads", [1, 2])
-def test_hand_written_backwards_are_the_derivatives(masked: bool, heads: int) -> None:
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("left_to_right", [False, True])
+def test_a_layer_has_the_gradients_of_its_plain_form(dropout: float, left_to_right: bool) -> None:
+    """Of all positions; of selected ones (not left to right), some sequences having none."""
+    config = small_config((1, 16, 2, 50, 97), dropout=dropout, left_to_right=left_to_right)
+    encoder = small_bert(config).double().train().encoder
+    inputs = random_inputs(97, RAGGED, limit=64)
+    tiles = make_tiles(inputs, torch.float64, causal=left_to_right)
+    selected = SelectedPositions.of(inputs, torch.tensor([0, 3, 50, 1, 149]))
+    layer = cast("Layer", encoder.layers[0])
+    x_TH = torch.randn(len(inputs.tokens), 16, dtype=torch.float64, requires_grad=True)
 
-    b, L, D, Q = 2, 3, 2, 2
-    bias = torch.zeros(b, 1, 1, L, dtype=torch.float64)
-    bias[1, ..., 2] = -math.inf
-    for queries, function, leaves in (
-        (L, _Attend.apply, (random(b, L, 3, heads, D),)),
-        (Q, _AttendFrom.apply, (random(b, Q, 1, heads, D), random(b, L, 2, heads, D))),
-    ):
-        mask = (torch.rand(b * heads, queries, L) > 0.3).double() if masked else None
+    def every() -> Tensor:
+        return layer(x_TH, tiles)[: inputs.bounds[-1]]
 
-        def own(*x: Tensor, f: Any = function, m: Tensor | None = mask) -> Tensor:
-            out: Tensor = f(*x, bias, m, 1 / 0.7)
-            return out
+    def some() -> Tensor:
+        return layer.forward_at(x_TH, selected.positions, tiles.select(inputs, selected))[:5]
 
-        assert torch.autograd.gradcheck(own, leaves)
+    for compute in (every,) if left_to_right else (every, some):
+        found = []
+        for fast in (False, True):
+            encoder.shared.fast = fast
+            encoder.shared.dropout.reseed(3)
+            out = compute()
+            upstream = torch.linspace(-1, 1, out.numel(), dtype=torch.float64).view_as(out)
+            leaves = [x_TH, *layer.parameters()]
+            found.append((out, *torch.autograd.grad((out * upstream).sum(), leaves)))
+        torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_second_backward_pass_has_the_same_gradients() -> None:
+    """The arrays of the first have gone back to the pool."""
+    model = small_bert(small_config((2, 16, 2, 64, 97), dropout=0.3)).double().train()
+    parameters = [p for n, p in model.encoder.named_parameters() if "pooler" not in n]
+    x_TH = model.encoder(random_inputs(97, RAGGED, limit=64), dtype=torch.float64)
+    loss = x_TH.square().sum()
+    first = torch.autograd.grad(loss, parameters, retain_graph=True)
+    model.encoder(random_inputs(97, [9, 30], limit=64), dtype=torch.float64)
+    torch.testing.assert_close(torch.autograd.grad(loss, parameters), first, rtol=0, atol=0)
+
+
+def test_several_graphs_may_share_a_pool() -> None:
+    model = small_bert().double()
+    batches = [random_inputs(97, lengths, limit=64) for lengths in (RAGGED, [5, 9], RAGGED[::-1])]
+    weight = model.encoder.layers[0].expand.weight
+    alone = []
+    for batch in batches:
+        loss = model.encoder(batch, dtype=torch.float64).square().sum()
+        alone.append(torch.autograd.grad(loss, weight)[0])
+    losses = [model.encoder(b, dtype=torch.float64).square().sum() for b in batches]
+    together = [torch.autograd.grad(loss, weight)[0] for loss in losses]
+    torch.testing.assert_close(together, alone, rtol=0, atol=0)
+
+
+def test_without_numba_training_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = small_bert().train(), random_inputs(97, RAGGED, limit=64)
+    outs = []
+    for reason in (None, "no Numba"):
+        monkeypatch.setattr(compiled, "why_not_compiled", lambda reason=reason: reason)
+        model.shared.dropout.reseed(3)
+        outs.append(model.encoder(inputs))
+        layer = outs[-1].grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+        assert ("_Layer" in str(outs[-1].grad_fn)) == (reason is None), layer
+    total = int(inputs.bounds[-1])
+    torch.testing.assert_close(outs[1][:total], outs[0][:total], rtol=1e-4, atol=1e-4)
+
+
+# ------------------------------------------------------------------------------------------- loops
+
+
+def test_loops_do_not_depend_on_the_number_of_threads() -> None:
+    R, H = 1000, 24
+    x, branch, upstream = (torch.randn(R, H) for _ in range(3))
+    bias, weight, shift = (torch.randn(H) for _ in range(3))
+    norm = compiled.Norm(bias, weight, shift, 1e-12, Draw(2**30, 4 / 3, (5, 9)))
+    threads, found = torch.get_num_threads(), []
+    try:
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            pool, out = compiled.Pool(), torch.empty_like(x)
+            saved = compiled.add_norm(pool, x, branch, norm, out)
+            d_x, d_branch, sums = compiled.add_norm_backward(pool, upstream, saved, norm)
+            found.append((out, d_x, d_branch, *sums))
+    finally:
+        torch.set_num_threads(threads)
+    for one, two in zip(*found, strict=True):
+        assert torch.equal(one, two)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=70))
+def test_loops_round_to_bf16_as_the_library_does(bits: list[int]) -> None:
+    """All numbers, infinities and NaNs, times a third."""
+    x = torch.tensor([bits], dtype=torch.int32).to(torch.uint16).view(torch.bfloat16)
+    scale = np.float32(1 / 3)
+    own = compiled.dropped(x, Draw(0, float(scale), (0, 0)))
+    torch.testing.assert_close(
+        own, (x.float() * float(scale)).bfloat16(), rtol=0, atol=0, equal_nan=True
+    )
+
+
+def test_words_look_random() -> None:
+    """Halves, neighbours, and masks under keys that differ in one bit."""
+    size = 2**20
+    error = 5 / math.sqrt(size)
+    first = element_words(size, 1, 2) >> 31
+    others = [element_words(size, *keys) >> 31 for keys in ((2, 2), (1, 3), (1, 2 + 2**31))]
+    assert abs(first.mean() - 0.5) < error
+    for other in (*others, np.roll(first, 1), np.roll(first, 256)):
+        assert abs((first == other).mean() - 0.5) < error
+    counts = np.bincount(element_words(size, 7, 8) >> 24, minlength=256)
+    assert ((counts - size / 256) ** 2 / (size / 256)).sum() < 370  # chi-square, 255: p of 1e-6
+
+
+def test_a_pool_uses_memory_again() -> None:
+    pool = compiled.Pool()
+    first = pool.take(torch.float32, 100, 100)
+    second = pool.take(torch.float32, 100, 100)
+    assert first.data_ptr() != second.data_ptr()
+    pool.give(first)
+    again = pool.take(torch.bfloat16, 3, 70)
+    assert again.data_ptr() != first.data_ptr()  # much too large for it
+    assert pool.take(torch.bfloat16, 150, 100).data_ptr() == first.data_ptr()
+    assert copy.deepcopy(pool).take(torch.float32, 100, 100).data_ptr() != second.data_ptr()
+
+
+@pytest.mark.parametrize("size", [1, 2**14, 2**14 + 5])
+def test_loops_and_numpy_draw_the_same_words(size: int) -> None:
+    x = torch.ones(1, size, dtype=torch.float64)
+    keys = 0x89ABCDEF, 0xFEDCBA98
+    for p in (0.0, 0.1, 0.5, 0.999):
+        draw = Draw(int(p * 2**32), 1.0, keys)
+        kept = element_words(size, *keys) >= np.uint32(draw.threshold)
+        assert (compiled.dropped(x, draw)[0].numpy() == kept).all()
 
 
 # ----------------------------------------------------------------------------------- cross-entropy
@@ -173,26 +293,37 @@ def test_fused_cross_entropy_is_the_plain_one(
     weight, bias = torch.randn(64, 6), torch.randn(64)
     bias[41:] = -math.inf
     found = []
-    for fused in (False, True):
-        leaves = [t.to(dtype).requires_grad_() for t in (x, weight, bias)]
-        if fused:
+    for form in ("plain", "fused", "compiled"):
+        leaves = [t.to(dtype).detach().requires_grad_() for t in (x, weight, bias)]
+        if form == "fused":
             loss, right = fused_cross_entropy(*leaves, ids)
+        elif form == "compiled":  # adds the bias to rounded logits; rows beyond V have none
+            leaves[2] = bias[:41].to(dtype).to(_exact(dtype)).detach().requires_grad_()
+            loss, right = compiled.cross_entropy(*leaves, ids)
         else:
             loss, right = masked_lm_loss(F.linear(*leaves), ids)
         (loss / 7).backward()
-        found.append((loss.detach(), right, [leaf.grad for leaf in leaves]))
-    (loss, right, grads), (fused_loss, fused_right, fused_grads) = found
-    assert right == fused_right
-    rtol, atol = (0.05, 0.02) if dtype == torch.bfloat16 else (1e-4, 1e-5)
-    torch.testing.assert_close(fused_loss.float(), loss.float(), rtol=1e-5, atol=1e-5)
-    for own, plain in zip(fused_grads, grads, strict=True):
+        grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
+        found.append((loss.detach(), right, [*grads[:2], grads[2][:41].to(dtype)]))
+    bf16 = dtype == torch.bfloat16
+    rtol, atol = (0.05, 0.02) if bf16 else (1e-4, 1e-5)
+    (loss, right, plain), *others = found
+    for loss_rtol, (own_loss, own_right, own) in zip((1e-5, 0.01), others, strict=True):
+        assert own_right == right or (bf16 and loss_rtol > 1e-5)  # of nearly equal logits
+        rtol_of_loss = loss_rtol if bf16 else 1e-5
+        torch.testing.assert_close(own_loss.float(), loss.float(), rtol=rtol_of_loss, atol=1e-5)
         torch.testing.assert_close(own, plain, rtol=rtol, atol=atol)
 
 
-def test_of_equal_logits_the_first_is_the_prediction() -> None:
+def _exact(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+@pytest.mark.parametrize("form", [fused_cross_entropy, compiled.cross_entropy])
+def test_of_equal_logits_the_first_is_the_prediction(form: Any) -> None:
     x, weight, bias = torch.zeros(3, 2), torch.zeros(5, 2), torch.tensor([0.0, 1, 1, 0, 1])
     for ids, expected in (([1, 1, 1], 3), ([2, 1, 4], 1), ([0, 3, IGNORE], 0)):
-        assert fused_cross_entropy(x, weight, bias, torch.tensor(ids))[1] == expected
+        assert form(x, weight, bias, torch.tensor(ids))[1] == expected
 
 
 def test_a_target_without_a_chance_has_its_whole_loss() -> None:

@@ -14,7 +14,7 @@ import bothways
 
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
-    {"errors", "shipped"},
+    {"errors", "shipped", "kernels"},
     {"arrays", "files", "html", "console", "config", "processes", "randomness"},
     {"text_files"},
     {"record_files"},

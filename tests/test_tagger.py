@@ -37,7 +37,7 @@ from tagging_examples import COMPOSED, LETTERS, SHAPE, TOKENIZER, VOCABULARY, ta
 
 
 def word_file(path: Path, count: int, seed: int) -> Path:
-    """Words below w40 are outside; w50 begins an entity, w60 to w63 go on."""
+    """Words below w40 and full stops are outside; w50 begins an entity, w60 to w63 go on."""
     rng = np.random.default_rng(seed)
     lines: list[str] = []
     for i in range(count):
@@ -47,6 +47,8 @@ def word_file(path: Path, count: int, seed: int) -> Path:
         if i % 4:
             at = int(rng.integers(len(words)))
             words[at : at + 1] = ["w50 I-X", f"w{rng.integers(60, 64)} I-X"]
+        if i % 3 == 0:
+            words.append(". O")
         lines += [*words, ""]
     path.write_text("\n".join(lines))
     return path
@@ -64,7 +66,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = dataclasses.replace(
         tagging(),
         name="words",
-        train=str(word_file(folder / "train.conll", 160, 0)),
+        train=str(word_file(folder / "train.conll", 480, 0)),
         dev=str(word_file(folder / "dev.conll", 48, 1)),
         test=str(word_file(folder / "test.conll", 16, 2)),
     )

@@ -23,6 +23,7 @@ Words = NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
+_IN_CACHE = 2**14  # words that are computed at once
 
 
 class Purpose(StrEnum):
@@ -92,6 +93,30 @@ def permutation(size: int, seed: int, purpose: Purpose, *counters: int) -> NDArr
 def derived_seed(seed: int, purpose: Purpose, *counters: int) -> int:
     """A 63-bit seed for a generator that needs one (``torch.Generator.manual_seed``)."""
     return int(bits(seed, purpose, *counters)) >> 1
+
+
+def element_words(size: int, key_0: int, key_1: int) -> NDArray[np.uint32]:
+    """32 random bits for each of ``size`` elements under two 32-bit keys.
+
+    A shorter hash than :func:`bits`, for many draws of which each matters little (dropout): three
+    rounds of xor-shift and multiply (constants of Wellons' triple32). The first key moves the
+    counter; the second, after the first round, makes other words of the same counters. The compiled
+    loops compute the same words (:func:`bothways.kernels.loops.random_word`).
+    """
+    words = np.arange(size, dtype=np.uint32)
+    for start in range(0, size, _IN_CACHE):
+        x = words[start : start + _IN_CACHE]
+        shifted = np.empty_like(x)
+        x += np.uint32(key_0)
+        x ^= np.right_shift(x, 17, out=shifted)
+        x *= np.uint32(0xED5AD4BB)
+        x ^= np.uint32(key_1)
+        x ^= np.right_shift(x, 11, out=shifted)
+        x *= np.uint32(0xAC4C1B51)
+        x ^= np.right_shift(x, 15, out=shifted)
+        x *= np.uint32(0x31848BAB)
+        x ^= np.right_shift(x, 14, out=shifted)
+    return words
 
 
 def _mix(word: Any) -> Any:

@@ -43,7 +43,7 @@ from bothways.finetuning.run_setup import (
 from bothways.finetuning.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
 from bothways.finetuning.task_files import FinetuningData, load_data
 from bothways.model.folder import LoadedModel, load_model
-from bothways.model.varlen import describe_attention
+from bothways.model.varlen import describe_kernels
 from bothways.training.device import choose_device
 from bothways.training.precision import ChosenPrecision, choose_precision
 from bothways.training.runtime import set_threads, threads_phrase
@@ -258,11 +258,11 @@ def _announcement(
     yield from data.task.hints(loaded.tokenizer, data.train.rows)
     if keep_head:
         yield "training continues from the task head of the model folder; head: new replaces it"
-    attention = describe_attention(
+    kernels = describe_kernels(
         shape, run.device.torch, run.precision.dtype, fast=config.kernels == "fast"
     )
-    if attention:
-        yield attention
+    if kernels:
+        yield kernels
     yield from data.notes
 
 

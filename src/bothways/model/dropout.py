@@ -6,17 +6,36 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_ONE_BF16 = 0x3F80  # the bits of 1.0
-# NumPy's generator state, the device whose generator was seeded, and that generator's state. None
-# and None if no device's was: the first use will seed it.
-_State = tuple[Any, torch.device | None, Tensor | None]
+from bothways.randomness import Purpose, bits, element_words
+
+# Draws made so far, the device whose generator was seeded, and that generator's state. None and
+# None if no device's was: the first use will seed it.
+_State = tuple[int, torch.device | None, Tensor | None]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One mask on a CPU: element i is kept if its random word is at least the threshold.
+
+    Attributes:
+        threshold: below 2**32; 0 keeps everything.
+        scale: what kept elements are multiplied by.
+        keys: 32 bits each, of :func:`bothways.randomness.element_words`.
+    """
+
+    threshold: int
+    scale: float
+    keys: tuple[int, int]
+
+
+KEEP_ALL = Draw(0, 1.0, (0, 0))
 
 
 class KeyedDropout(nn.Module):
@@ -25,10 +44,11 @@ class KeyedDropout(nn.Module):
     One instance serves a whole model. :meth:`reseed` before each forward pass makes the masks of
     that pass reproducible whatever ran before it.
 
-    On a CPU thresholds have 16 bits: probabilities are exact to 1/65536. On a GPU the library's
-    fused dropout and the dropout within attention kernels draw from the device's default generator,
-    which the key seeds. The masks differ from a CPU's, and are reproducible on the same kind of
-    card with the same versions.
+    On a CPU each mask has keys of its own, from which compiled loops compute any element where they
+    need it; the seed and the number of masks before decide them. On a GPU the library's fused
+    dropout and the dropout within attention kernels draw from the device's default generator, which
+    the key seeds. The masks differ from a CPU's, and are reproducible on the same kind of card with
+    the same versions.
     """
 
     def __init__(self) -> None:
@@ -38,7 +58,7 @@ class KeyedDropout(nn.Module):
     def reseed(self, seed: int) -> None:
         """Start the masks of one forward pass."""
         self._seed = seed
-        self._bits = np.random.SFC64(seed)
+        self._draws = 0
         self._seeded: torch.device | None = None
 
     def replay(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
@@ -61,10 +81,10 @@ class KeyedDropout(nn.Module):
     def _get_state(self) -> _State:
         device = self._seeded
         state = None if device is None else _default_generator(device).get_state()
-        return self._bits.state, device, state
+        return self._draws, device, state
 
     def _set_state(self, saved: _State) -> None:
-        self._bits.state, self._seeded, state = saved
+        self._draws, self._seeded, state = saved
         if self._seeded is not None and state is not None:
             _default_generator(self._seeded).set_state(state)
 
@@ -75,18 +95,15 @@ class KeyedDropout(nn.Module):
         mask = self.mask(x.shape, probability, like=x)
         return x if mask is None else x * mask * (1 / (1 - probability))
 
-    def add(self, x: Tensor, branch: Tensor, probability: float, *, fast: bool) -> Tensor:
-        """``x + dropout(branch)``; the fast form makes one pass and rounds once."""
-        if branch.device.type != "cpu":
-            return x + F.dropout(branch, self.for_kernel(probability, branch.device))
-        mask = self.mask(branch.shape, probability, like=branch)
-        if mask is None:
-            return x + branch
-        scale = 1 / (1 - probability)
-        if not fast:
-            return x + branch * mask * scale
-        out: Tensor = _AddDropped.apply(x, branch, mask, scale)  # type: ignore[no-untyped-call]
-        return out
+    def draw(self, probability: float) -> Draw:
+        """The next mask on a CPU; :data:`KEEP_ALL` if nothing is dropped."""
+        if not self.training or probability == 0:
+            return KEEP_ALL
+        word = int(bits(self._seed, Purpose.DROPOUT, self._draws))
+        self._draws += 1
+        keys = word & 0xFFFFFFFF, word >> 32
+        threshold = min(round(probability * 2**32), 2**32 - 1)
+        return Draw(threshold, 1 / (1 - probability), keys)
 
     def mask(self, shape: Sequence[int], probability: float, *, like: Tensor) -> Tensor | None:
         """1 for each kept element, 0 for each dropped one, with the dtype and device of ``like``.
@@ -98,11 +115,10 @@ class KeyedDropout(nn.Module):
         if like.device.type != "cpu":
             keep = 1 - self.for_kernel(probability, like.device)
             return torch.empty(shape, dtype=like.dtype, device=like.device).bernoulli_(keep)
-        threshold = round(probability * 65536) - 32768  # against the full int16 range
-        drawn = self._words(math.prod(shape)).view(shape)
-        if like.dtype == torch.bfloat16:  # in place: the bits of 1.0, or 0
-            return drawn.ge_(threshold).mul_(_ONE_BF16).view(torch.bfloat16)
-        return (drawn >= threshold).to(like.dtype)
+        draw = self.draw(probability)
+        words = element_words(math.prod(shape), *draw.keys)
+        kept = torch.from_numpy(words >= np.uint32(draw.threshold))
+        return kept.view(tuple(shape)).to(like.dtype)
 
     def for_kernel(self, probability: float, device: torch.device) -> float:
         """The dropout probability for a kernel that draws by itself; 0 while not training.
@@ -116,11 +132,6 @@ class KeyedDropout(nn.Module):
             _default_generator(device).manual_seed(self._seed)
         return probability
 
-    def _words(self, size: int) -> Tensor:
-        """int16 [size], uniform. NumPy's SFC64 costs a fraction of torch's own generator."""
-        words = self._bits.random_raw(-(-size // 4))
-        return torch.from_numpy(words.view(np.int16))[:size]
-
 
 def _default_generator(device: torch.device) -> torch.Generator:
     """The generator that the device's kernels draw from; seeding it launches nothing on a GPU."""
@@ -128,18 +139,3 @@ def _default_generator(device: torch.device) -> torch.Generator:
         index = torch.cuda.current_device() if device.index is None else device.index
         return torch.cuda.default_generators[index]
     return torch.default_generator
-
-
-class _AddDropped(torch.autograd.Function):
-    """x + branch * mask * scale."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, branch: Tensor, mask: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(mask)
-        ctx.scale = scale
-        return torch.addcmul(x, branch, mask, value=scale)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        (mask,) = ctx.saved_tensors
-        return grads[0], (grads[0] * mask).mul_(ctx.scale), None, None

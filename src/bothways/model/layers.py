@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bothways.config import ModelConfig
+from bothways.model import compiled
 from bothways.model.attention import Attention
 from bothways.model.batch import Inputs
+from bothways.model.compiled_layer import LayerRun, compiled_layer
 from bothways.model.shared import LayerNorm, Linear, Shared
 from bothways.model.tiles import QueryTiles, Tiles
 from bothways.model.varlen import VarlenLayout
@@ -36,6 +38,8 @@ class Layer(nn.Module):
         self, x_TH: Tensor, layout: Tiles | VarlenLayout, weights: list[Tensor] | None = None
     ) -> Tensor:
         """[T, H] -> [T, H]."""
+        if weights is None and self._shared.compiles(x_TH, layout):
+            return self._compiled(x_TH, layout, None)
         return self._transform(x_TH, self.attention(x_TH, layout, weights))
 
     def forward_at(self, x_TH: Tensor, at: Tensor, layout: QueryTiles | VarlenLayout) -> Tensor:
@@ -48,17 +52,28 @@ class Layer(nn.Module):
             at: int64 [N]; the selected positions.
             layout: queries at these positions.
         """
+        if self._shared.compiles(x_TH, layout):
+            return self._compiled(x_TH, layout, at)
         x_NH = x_TH.index_select(0, at)
         return self._transform(x_NH, self.attention.forward_at(x_NH, x_TH, layout))
 
     def _transform(self, x: Tensor, mixed: Tensor) -> Tensor:
-        x = self.attention_norm(self._add(x, mixed))
-        out: Tensor = self.norm(self._add(x, self.contract(F.gelu(self.expand(x)))))
+        dropout, p = self._shared.dropout, self._probability
+        x = self.attention_norm(x + dropout(mixed, p))
+        out: Tensor = self.norm(x + dropout(self.contract(F.gelu(self.expand(x))), p))
         return out
 
-    def _add(self, x: Tensor, branch: Tensor) -> Tensor:
-        dropout, fast = self._shared.dropout, self._shared.fast
-        return dropout.add(x, branch, self._probability, fast=fast)
+    def _compiled(
+        self, x_TH: Tensor, layout: Tiles | QueryTiles | VarlenLayout, at: Tensor | None
+    ) -> Tensor:
+        shared, attention = self._shared, self.attention
+        assert not isinstance(layout, VarlenLayout)
+        plan = attention.plan(layout)
+        draws = tuple(shared.dropout.draw(self._probability) for _ in range(2))
+        run = LayerRun(shared.pool, plan, at, self.norm.eps, draws, shared.recomputes)
+        linears = (attention.qkv, attention.output, self.expand, self.contract)
+        modules = (*linears, self.attention_norm, self.norm)
+        return compiled_layer(run, x_TH, [p for m in modules for p in (m.weight, m.bias)])
 
 
 class Embedding(nn.Embedding):
@@ -93,7 +108,7 @@ class Embeddings(nn.Module):
         self.positions = Embedding(config.positions, config.hidden)
         self.segments = Embedding(config.segments, config.hidden)
         self.norm = LayerNorm(config.hidden, config.norm_eps)
-        self._dropout, self._probability = shared.dropout, config.dropout
+        self._shared, self._probability = shared, config.dropout
 
     def forward(self, inputs: Inputs, dtype: torch.dtype) -> Tensor:
         """A flat batch -> [T, H] in ``dtype``."""
@@ -102,5 +117,8 @@ class Embeddings(nn.Module):
             + self.positions(inputs.positions)
             + self.segments(inputs.segments)
         )
-        out: Tensor = self._dropout(self.norm(summed.to(dtype)), self._probability)
-        return out
+        x_TH: Tensor = self.norm(summed.to(dtype))
+        dropout, p = self._shared.dropout, self._probability
+        if self._shared.compiles(x_TH):
+            return compiled.dropped(x_TH, dropout.draw(p))
+        return dropout.forward(x_TH, p)

@@ -10,15 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from bothways.model.compiled import Pool, compiles
 from bothways.model.dropout import KeyedDropout
+from bothways.model.varlen import VarlenLayout
 
 
 class Shared(nn.Module):
     """Dropout and settings that one model's layers share.
 
     Args:
-        fast: use the hand-written forms of attention, dropout, loss and last layer. Each is tested
-            against a plain form in library operations.
+        fast: use the hand-written forms of layers, last layer and loss. Each is tested against a
+            plain form in library operations.
         recompute: in training, keep only the input of each layer, and compute the layer again in
             the backward pass (gradient checkpointing, Chen et al. 2016).
     """
@@ -27,13 +29,32 @@ class Shared(nn.Module):
         super().__init__()
         self.dropout = KeyedDropout()
         self.fast, self.recompute = fast, recompute
+        self.pool = Pool()
+
+    def compiles(self, x: Tensor, layout: object = None) -> bool:
+        """Whether to use compiled loops on this array: in training, if it is on a CPU.
+
+        Args:
+            x: the array.
+            layout: of attention, if that is to be computed: a layout for GPU kernels is not.
+        """
+        if not self.fast or not torch.is_grad_enabled() or isinstance(layout, VarlenLayout):
+            return False
+        return compiles(x)
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether layers are to be computed again in the backward pass."""
+        return self.recompute and self.training and torch.is_grad_enabled()
 
     def run(self, layer: Callable[..., Tensor], *inputs: Any) -> Tensor:
         """Compute a layer, with gradient checkpointing if ``recompute`` is set.
 
         The recomputation uses the same dropout masks, so results are the same to the bit.
         """
-        if not (self.recompute and self.training and torch.is_grad_enabled()):
+        if not self.recomputes or self.compiles(
+            inputs[0], inputs[-1]
+        ):  # compiled layers do so themselves
             return layer(*inputs)
         out: Tensor = checkpoint(
             layer,

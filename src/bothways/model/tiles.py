@@ -33,6 +33,8 @@ class Tile:
         bias: [b, 1, 1, L] added to the scores: 0 for tokens, -inf for padding; None without
             padding. Left to right [1, 1, L, L]: -inf for later tokens, and so for padding.
         members: int64 [b]; which sequences of the batch, on the CPU.
+        rows: int64 [b * L]; the flat row of each of the tile's rows, -1 for padding, on the CPU.
+        lengths: int64 [b]; tokens of each sequence, on the CPU.
     """
 
     start: int
@@ -40,6 +42,8 @@ class Tile:
     length: int
     bias: Tensor | None
     members: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    lengths: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -119,10 +123,25 @@ class Tiles(RowMap):
             column = np.arange(most)
             real = column < counts[tile.members, None]
             rows.append(np.where(real, first[tile.members, None] + column, -1).ravel())
-            queries.append((start, most))
+            queries.append(QueryTile(start, most, rows[-1]))
             start += tile.sequences * most
         row_map = _row_map(rows, len(selected.positions), inputs.tokens.device)
         return QueryTiles(*row_map, queries=tuple(queries), keys=self)
+
+
+@dataclass(frozen=True)
+class QueryTile:
+    """The queries of a tile.
+
+    Attributes:
+        start: the first query row of the tile.
+        queries: Q, of each sequence.
+        rows: int64 [b * Q]; which of the N selected positions each row is, -1 for padding.
+    """
+
+    start: int
+    queries: int
+    rows: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -132,11 +151,11 @@ class QueryTiles(RowMap):
     The flat rows that this maps are the N selected positions.
 
     Attributes:
-        queries: for each tile of ``keys``, its first query row and the queries per sequence, Q.
+        queries: for each tile of ``keys``.
         keys: the tiles of the whole batch.
     """
 
-    queries: tuple[tuple[int, int], ...]
+    queries: tuple[QueryTile, ...]
     keys: Tiles
 
 
@@ -157,7 +176,9 @@ def make_tiles(inputs: Inputs, dtype: torch.dtype, *, causal: bool = False) -> T
         real = column < lengths[members, None]
         rows.append(np.where(real, inputs.bounds[members, None] + column, -1).ravel())
         hidden = ~np.tri(longest, dtype=bool)[None] if causal else ~real[:, None]
-        tiles.append(Tile(start, len(members), longest, _bias(hidden, dtype, device), members))
+        bias = _bias(hidden, dtype, device)
+        tile = (start, len(members), longest, bias, members, rows[-1], lengths[members])
+        tiles.append(Tile(*tile))
         start += len(members) * longest
     return Tiles(*_row_map(rows, T, device), tiles=tuple(tiles))
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from bothways.config import ModelConfig
 from bothways.model.batch import Inputs, SelectedPositions, VarlenBounds
+from bothways.model.compiled import why_not_compiled
 
 _LARGEST_HEAD = 128
 _MIN_CAPABILITY = (8, 0)
@@ -64,12 +65,16 @@ def why_not_varlen(config: ModelConfig, dtype: torch.dtype, device: torch.device
     return None
 
 
-def describe_attention(
+def describe_kernels(
     config: ModelConfig, device: torch.device, dtype: torch.dtype, *, fast: bool = True
 ) -> str:
-    """The kind of attention that a GPU will use and its cost, for the log; empty on a CPU."""
+    """What a user may want to know of the kernels of a training, for the log; empty if nothing.
+
+    On a GPU the kind of attention and its cost; on a CPU why there are no compiled loops.
+    """
     if device.type == "cpu":
-        return ""
+        why = why_not_compiled() if fast else None
+        return f"kernels: plain, which are slower ({why})" if why else ""
     why = why_not_varlen(config, dtype, device) if fast else "plain kernels were requested"
     if why is None:
         return "attention: FlashAttention on flat batches, dropout within the kernel"

@@ -144,9 +144,10 @@ class _Network:
         sizes: dict[int, int] = {}
 
         def count(x: Tensor) -> Tensor:
-            storage = x.untyped_storage()
-            if storage.data_ptr() not in weights:
-                sizes[storage.data_ptr()] = storage.nbytes()
+            at = x.untyped_storage().data_ptr()
+            if at not in weights:  # blocks of a pool are larger than what is used of them
+                end = (int(x.storage_offset()) + x.numel()) * x.itemsize
+                sizes[at] = max(sizes.get(at, 0), end)
             return x
 
         self.model.train()

@@ -20,7 +20,7 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.model.folder import save_model
 from bothways.model.priming import primed_rows
-from bothways.model.varlen import describe_attention
+from bothways.model.varlen import describe_kernels
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.clock import EVALUATIONS, resolve_clock
 from bothways.pretraining.evaluation import heldout_batches
@@ -354,7 +354,7 @@ class _Pretraining:
             processes = f" in each of {self.ranks.size} processes ({self.config.parallel})"
         watch.say(f"{self.steps:,} steps; {reason}; {threads_phrase(threads)}{processes}")
         fast, dtype = self.model.shared.fast, self.trainer.dtype
-        form = describe_attention(shape, self.model.device, dtype, fast=fast)
+        form = describe_kernels(shape, self.model.device, dtype, fast=fast)
         for note in [*notes, form] if form else notes:
             watch.say(note)
 

@@ -1,0 +1,1 @@
+"""Loops over rows for training on a CPU, compiled for its processor when they are first called."""

@@ -1,0 +1,394 @@
+"""Parts of a layer that are not matrix products, in compiled loops, with their gradients.
+
+On a CPU these take as long as the products if library operations do them: each reads and writes
+memory, and dropout needs its masks drawn and kept. Here each part reads its inputs once, and masks
+are computed again where they are needed. For every part there is a plain form in library
+operations, with the same dropout masks.
+
+B sequences, T tokens, R rows, H hidden size, A heads, D = H / A, V vocabulary; of one tile, b
+sequences, L length, Q queries per sequence.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bothways.model.dropout import KEEP_ALL, Draw
+
+_DTYPES = (torch.bfloat16, torch.float32, torch.float64)
+_SMALLEST = 4096  # bytes of a block of the pool
+# One of Numba's thread pools ends the process if two threads use it at once.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def compiles(x: Tensor) -> bool:
+    """Whether there are compiled loops for such an array here."""
+    return x.device.type == "cpu" and x.dtype in _DTYPES and why_not_compiled() is None
+
+
+@cache
+def why_not_compiled() -> str | None:
+    """Why this process has no compiled loops; None if it has."""
+    try:
+        _loops()
+    except ImportError as error:  # Numba follows a new Python some months later
+        return f"Numba cannot be imported ({error})"
+    return None
+
+
+@cache
+def _loops() -> ModuleType:
+    """The loops; importing Numba takes a third of a second, so only training does."""
+    from bothways.kernels import loops
+
+    return loops
+
+
+def run(name: str, *arguments: Any) -> None:
+    """Call a loop with this process's number of threads; tensors become arrays."""
+    import numba
+
+    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    threads = min(torch.get_num_threads(), most)
+    arrays = [_array(a) if isinstance(a, Tensor) else a for a in arguments]
+    with _ONE_AT_A_TIME:
+        if numba.get_num_threads() != threads:
+            numba.set_num_threads(threads)
+        getattr(_loops(), name)(*arrays)
+
+
+def _array(x: Tensor) -> NDArray[Any]:
+    if x.requires_grad:
+        x = x.detach().clone()  # FSDP could not free a parameter that became a NumPy array
+    array: NDArray[Any] = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
+    return array
+
+
+def exact(x: Tensor) -> torch.dtype:
+    """The dtype of arithmetic on such an array."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def number(value: float, x: Tensor) -> Any:
+    """A number in the dtype of arithmetic on such an array."""
+    return np.float64(value) if x.dtype == torch.float64 else np.float32(value)
+
+
+def _dropout(draw: Draw, x: Tensor) -> tuple[Any, ...]:
+    return np.uint32(draw.threshold), number(draw.scale, x), *map(np.uint32, draw.keys)
+
+
+def block_sums(rows: int, columns: int, x: Tensor, *, block: int | None = None) -> Tensor:
+    """Room for sums over each block's rows."""
+    return torch.empty(-(-rows // (block or _loops().BLOCK)), columns, dtype=exact(x))
+
+
+class Pool:
+    """Memory for arrays that live within a step: what was given back last is taken first.
+
+    So it is still in cache, and always the same few blocks are used although lengths, and with them
+    sizes, change from step to step. The C library's allocator spreads such arrays over ever more
+    memory, which costs a tenth of a step on small batches.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[torch.UntypedStorage]] = {}
+
+    def __reduce__(self) -> tuple[type[Pool], tuple[()]]:
+        """A copy of a model, in this process or another, has a pool of its own."""
+        return Pool, ()
+
+    def take(self, dtype: torch.dtype, *shape: int) -> Tensor:
+        """An array with undefined values."""
+        wanted = max(_SMALLEST, 1 << (math.prod(shape) * dtype.itemsize - 1).bit_length())
+        # Pages that nobody touches take no memory, so a larger block serves as well.
+        for size in (wanted, 2 * wanted, 4 * wanted):
+            if free := self._free.get(size):
+                storage = free.pop()
+                break
+        else:
+            storage = torch.UntypedStorage(wanted)  # type: ignore[no-untyped-call]
+        array: Tensor = torch.empty(0, dtype=dtype).set_(storage, 0, shape)  # type: ignore[call-overload]
+        return array
+
+    def give(self, *arrays: Tensor) -> None:
+        """Give back arrays, or parts that stand for the whole. They may not be used any more."""
+        for array in arrays:
+            storage = array.untyped_storage()
+            self._free.setdefault(storage.nbytes(), []).append(storage)
+
+
+# ------------------------------------------------------------------- dropout, addition, LayerNorm
+
+
+def dropped(x: Tensor, draw: Draw) -> Tensor:
+    """``x`` [R, H] without the elements that the draw drops; the rest scaled."""
+    if draw is KEEP_ALL:
+        return x
+    out: Tensor = _Dropped.apply(x, draw)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, draw: Draw) -> Tensor:
+        ctx.draw = draw
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        run("dropped", x.contiguous(), _dropout(draw, x), out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _Dropped.forward(ctx, grads[0], ctx.draw), None
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A LayerNorm of a sum.
+
+    Attributes:
+        bias, weight, shift: [H]; the bias of the branch, and the parameters of the norm.
+        eps: added to the variance.
+        draw: of the branch's dropout.
+    """
+
+    bias: Tensor
+    weight: Tensor
+    shift: Tensor
+    eps: float
+    draw: Draw
+
+
+def add_norm(pool: Pool, x: Tensor, branch: Tensor, norm: Norm, out: Tensor) -> list[Tensor]:
+    """``out = LayerNorm(x + dropout(branch + bias))``, [R, H]; what the gradient needs."""
+    total = pool.take(x.dtype, *x.shape)
+    mean, rstd = (pool.take(exact(x), len(x)) for _ in range(2))
+    own = (norm.bias, norm.weight, norm.shift, number(norm.eps, x), _dropout(norm.draw, x))
+    run("add_norm", x, branch, *own, total, out, mean, rstd)
+    return [total, mean, rstd]
+
+
+def add_norm_backward(
+    pool: Pool, upstream: Tensor, saved: Sequence[Tensor], norm: Norm
+) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """The gradients of ``x``, of ``branch`` (one array with that of ``x`` without dropout), and of
+    bias, weight and shift. Gives back what was saved."""
+    total = saved[0]
+    d_x = pool.take(total.dtype, *total.shape)
+    d_branch = d_x if norm.draw is KEEP_ALL else pool.take(total.dtype, *total.shape)
+    sums = [block_sums(len(total), total.shape[1], total) for _ in range(3)]
+    own = (*saved, norm.weight, _dropout(norm.draw, total))
+    run("add_norm_backward", upstream, *own, d_x, d_branch, *sums)
+    pool.give(*saved)
+    d_weight, d_shift, d_bias = (s.sum(0) for s in sums)
+    return d_x, d_branch, (d_bias, d_weight, d_shift)
+
+
+# ---------------------------------------------------------------------------------------- attention
+
+
+@dataclass(frozen=True)
+class AttentionTile:
+    """What attention needs to know about a tile.
+
+    Attributes:
+        rows: for each projection int64 [b * L]; the flat row of each of the tile's rows, -1 for
+            padding.
+        lengths: int64 [b]; keys of each sequence.
+        draw: of its probabilities' dropout.
+    """
+
+    rows: tuple[NDArray[np.int64], ...]
+    lengths: NDArray[np.int64]
+    draw: Draw
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """Attention of a batch in tiles.
+
+    Attributes:
+        tiles: the tiles.
+        flat_rows: of each projection, T or N.
+        unused: int64, for each projection; its rows that are in no tile. Their contexts and their
+            gradients are 0.
+        heads, head_size: A and D.
+        causal: a token attends to itself and earlier ones only.
+    """
+
+    tiles: Sequence[AttentionTile]
+    flat_rows: tuple[int, ...]
+    unused: tuple[Tensor, ...]
+    heads: int
+    head_size: int
+    causal: bool
+
+    def split(
+        self,
+        pool: Pool,
+        flat: Tensor,
+        rows: NDArray[np.int64],
+        tile: AttentionTile,
+        bias: Tensor,
+        scale: float = 1.0,
+    ) -> Tensor:
+        """[T, n * H] -> [n, b * A, L, D]; the bias is added and the first part scaled."""
+        n, b = flat.shape[1] // (self.heads * self.head_size), len(tile.lengths)
+        L = len(rows) // b
+        out = pool.take(flat.dtype, n, b * self.heads, L, self.head_size)
+        arguments = (rows, L, self.heads, bias, number(scale, flat))
+        run("split_heads", flat, *arguments, out.view(-1, self.head_size))
+        return out
+
+    def join(
+        self, tiled: Tensor, rows: NDArray[np.int64], flat: Tensor, scale: float = 1.0
+    ) -> Tensor:
+        """[n, b * A, L, D], the first part scaled, into rows of [T, n * H]; the sum over them."""
+        sums = block_sums(len(rows), flat.shape[1], flat)
+        arguments = (rows, tiled.shape[2], self.heads, number(scale, flat), sums)
+        run("join_heads", tiled.view(-1, self.head_size), *arguments, flat)
+        return sums.sum(0)
+
+
+def attend(
+    pool: Pool, projections: Sequence[Tensor], biases: Sequence[Tensor], plan: AttentionPlan
+) -> tuple[Tensor, list[Tensor]]:
+    """The contexts, [N, H], and what the gradient needs.
+
+    Args:
+        pool: of all arrays.
+        projections: without their bias: queries, keys and values of all tokens, [T, 3 * H]; or
+            queries of N positions, [N, H], and keys and values, [T, 2 * H].
+        biases: of each projection.
+        plan: with rows for each projection.
+    """
+    contexts = pool.take(projections[0].dtype, len(projections[0]), plan.heads * plan.head_size)
+    contexts.index_fill_(0, plan.unused[0], 0)
+    saved = []
+    for tile in plan.tiles:
+        packed = [
+            plan.split(pool, flat, rows, tile, bias, 1.0 if i else plan.head_size**-0.5)
+            for i, (flat, rows, bias) in enumerate(zip(projections, tile.rows, biases, strict=True))
+        ]
+        q, k, v = (part for split in packed for part in split)
+        probabilities = pool.take(q.dtype, len(q), q.shape[1], k.shape[1])
+        torch.bmm(q, k.transpose(1, 2), out=probabilities)
+        dropped = _softmax(pool, probabilities, tile, plan)
+        context = pool.take(q.dtype, 1, *q.shape)
+        torch.bmm(dropped, v, out=context[0])
+        plan.join(context, tile.rows[0], contexts)
+        pool.give(context)
+        if dropped is not probabilities:
+            pool.give(dropped)
+        saved += [*packed, probabilities]
+    return contexts, saved
+
+
+def attend_backward(
+    pool: Pool, upstream: Tensor, saved: Sequence[Tensor], plan: AttentionPlan
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The gradients of the projections and of their biases. Gives back what was saved."""
+    n, H = len(plan.unused), upstream.shape[1]
+    each = n + 1  # saved of a tile
+    widths = [len(packed) * H for packed in saved[:n]]
+    gradients = [
+        pool.take(upstream.dtype, rows, width)
+        for rows, width in zip(plan.flat_rows, widths, strict=True)
+    ]
+    for gradient, unused in zip(gradients, plan.unused, strict=True):
+        gradient.index_fill_(0, unused, 0)
+    sums = [torch.zeros(width, dtype=exact(upstream)) for width in widths]
+    no_bias = torch.zeros(H, dtype=exact(upstream))
+    for at, tile in enumerate(plan.tiles):
+        *packed, probabilities = saved[each * at : each * (at + 1)]
+        q, k, v = (part for split in packed for part in split)
+        d_context = plan.split(pool, upstream, tile.rows[0], tile, no_bias)
+        d_scores = pool.take(q.dtype, *probabilities.shape)
+        torch.bmm(d_context[0], v.transpose(1, 2), out=d_scores)
+        dropped = _softmax_backward(pool, probabilities, d_scores, tile)
+        d_packed = [pool.take(q.dtype, *split.shape) for split in packed]
+        d_q, d_k, d_v = (part for split in d_packed for part in split)
+        torch.bmm(d_scores, k, out=d_q)
+        torch.bmm(d_scores.transpose(1, 2), q, out=d_k)
+        torch.bmm(dropped.transpose(1, 2), d_context[0], out=d_v)
+        for i, (part, rows) in enumerate(zip(d_packed, tile.rows, strict=True)):
+            sums[i] += plan.join(part, rows, gradients[i], 1.0 if i else plan.head_size**-0.5)
+        if dropped is not probabilities:
+            pool.give(dropped)
+        pool.give(*packed, probabilities, d_context, d_scores, *d_packed)
+    return gradients, sums
+
+
+def _softmax(pool: Pool, scores: Tensor, tile: AttentionTile, plan: AttentionPlan) -> Tensor:
+    """Probabilities in place of the scores, [b * A, Q, L]; what dropout leaves of them."""
+    _, Q, L = scores.shape
+    dropped = scores if tile.draw is KEEP_ALL else pool.take(scores.dtype, *scores.shape)
+    own = (tile.lengths, Q, plan.heads, plan.causal, _dropout(tile.draw, scores))
+    run("attention_softmax", scores.view(-1, L), *own, dropped.view(-1, L))
+    return dropped
+
+
+def _softmax_backward(
+    pool: Pool, probabilities: Tensor, upstream: Tensor, tile: AttentionTile
+) -> Tensor:
+    """The scores' gradient in place of that of the dropped probabilities; these again."""
+    kept_all, shape = tile.draw is KEEP_ALL, probabilities.shape
+    dropped = probabilities if kept_all else pool.take(probabilities.dtype, *shape)
+    p, d, out = (x.view(-1, shape[2]) for x in (probabilities, upstream, dropped))
+    run("attention_softmax_backward", p, d, _dropout(tile.draw, d), out)
+    return dropped
+
+
+# ------------------------------------------------------------------------ softmax over a vocabulary
+
+
+def cross_entropy(
+    x_MH: Tensor, weight_VH: Tensor, bias_V: Tensor, ids: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Summed cross-entropy of ``x @ weight.T + bias``, and the number of correct predictions.
+
+    The gradient of the logits overwrites them in the forward pass, while they are in cache.
+
+    Args:
+        x_MH: [M, H].
+        weight_VH: [V or more, H] in the dtype of ``x_MH``; rows beyond V are never predicted.
+        bias_V: [V].
+        ids: int64 [M]; negative ones are not counted.
+    """
+    loss, correct = _CrossEntropy.apply(x_MH, weight_VH, bias_V, ids)  # type: ignore[no-untyped-call]
+    return loss, correct
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x_MH: Tensor, weight_VH: Tensor, bias_V: Tensor, ids: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        logits = torch.mm(x_MH, weight_VH.t())
+        losses = torch.empty(len(ids), dtype=exact(x_MH))
+        correct = torch.empty(len(ids), dtype=torch.bool)
+        block = _loops().VOCABULARY_BLOCK
+        sums = block_sums(len(ids), len(bias_V), x_MH, block=block)
+        run("cross_entropy", logits, bias_V, ids, losses, correct, sums)
+        ctx.save_for_backward(x_MH, weight_VH, logits, sums.sum(0))
+        right = correct.sum()
+        ctx.mark_non_differentiable(right)
+        return losses.sum(), right
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x_MH, weight_VH, d_logits, d_bias = ctx.saved_tensors
+        scale = grads[0]
+        d_weight = d_logits.t() @ (x_MH * scale)
+        return (d_logits @ weight_VH) * scale, d_weight, d_bias * scale, None
