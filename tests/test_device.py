@@ -140,7 +140,9 @@ def test_what_is_said_of_attention_and_memory(monkeypatch: pytest.MonkeyPatch) -
     config, gpu = small_model().config, torch.device("cuda", 0)
     monkeypatch.setattr("bothways.model.varlen._capability", lambda _: (9, 0))
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
-    assert describe_kernels(config, CPU, torch.bfloat16) == ""
+    for first in (True, False):
+        monkeypatch.setattr("bothways.model.varlen.is_first_use", lambda first=first: first)
+        assert ("compiled" in describe_kernels(config, CPU, torch.bfloat16)) == first
     assert "flat batches" in describe_kernels(config, gpu, torch.bfloat16)
     assert "padded tiles" in describe_kernels(config, gpu, torch.float32)
     assert "plain kernels" in describe_kernels(config, gpu, torch.bfloat16, fast=False)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+import subprocess
+import sys
 from typing import Any, cast
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -14,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bothways.kernels import loops
 from bothways.model import compiled
 from bothways.model.attention import Attention
 from bothways.model.batch import IGNORE, SelectedPositions
@@ -206,7 +211,90 @@ def test_without_numba_training_is_plain(monkeypatch: pytest.MonkeyPatch) -> Non
     torch.testing.assert_close(outs[1][:total], outs[0][:total], rtol=1e-4, atol=1e-4)
 
 
+def test_without_gradients_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "run", None)
+    model, places = small_bert(**BOTH_HEADS), torch.tensor([1, 2, 40])
+    with torch.no_grad():
+        assert _loss(model, places, torch.tensor([9, 7, 0]), torch.float32) > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_parameters_of_half_precision(dtype: torch.dtype) -> None:
+    places, ids = torch.tensor([1, 2, 40]), torch.tensor([9, 7, 0])
+    model = small_bert(small_config(dropout=0.0), **BOTH_HEADS).to(dtype)
+    (plain, plain_grads), (fast, fast_grads) = _both(model, places, ids, torch.float32)
+    torch.testing.assert_close(fast, plain, rtol=1e-3, atol=0)
+    for name, gradient in plain_grads.items():
+        scale = max(float(gradient.abs().max()), 1e-3)
+        torch.testing.assert_close(fast_grads[name], gradient, rtol=0.02, atol=0.02 * scale)
+
+
+def test_a_dropout_too_small_to_happen() -> None:
+    """After a step whose arrays, if they were not written, would be seen."""
+    outs = []
+    for p in (0.0, 1e-12):
+        model = small_bert(small_config(dropout=p)).train()
+        for step in range(3):
+            model.zero_grad()
+            inputs = random_inputs(97, RAGGED[step:], limit=64)
+            out = model.encoder(inputs)[: int(inputs.bounds[-1])]
+            out.square().sum().backward()
+        grads = [g for q in model.parameters() if (g := q.grad) is not None]
+        outs.append([out.detach(), *grads])
+    torch.testing.assert_close(*outs, rtol=0, atol=0)
+
+
+def test_second_derivatives_are_refused() -> None:
+    model, inputs = small_bert().train(), random_inputs(97, RAGGED, limit=64)
+    weight = model.encoder.layers[0].expand.weight
+    loss = model.encoder(inputs).square().sum()
+    (gradient,) = torch.autograd.grad(loss, weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        gradient.sum().backward()
+
+
 # ------------------------------------------------------------------------------------------- loops
+
+
+def test_loops_leave_the_number_of_threads_alone() -> None:
+    """In a process of its own, as Numba's threads start once."""
+    code = """if True:
+        import torch
+        from bothways.model import compiled
+        torch.set_num_threads(1)
+        for _ in range(2):
+            compiled.dropped(torch.ones(100, 8), compiled.Draw(2**31, 2.0, (1, 2)))
+            print(torch.get_num_threads())"""
+    environment = os.environ | {"NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", "1"]
+
+
+def test_where_nothing_can_be_kept_each_process_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = numba.njit
+
+    def njit(*, cache: bool = False, **options: Any) -> Any:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return real(**options)
+
+    monkeypatch.setattr(loops, "njit", njit)
+
+    @loops.parallel
+    def doubled(x: Any) -> None:
+        for i in numba.prange(len(x)):
+            x[i] *= 2
+
+    x = np.ones(5)
+    doubled(x)
+    assert x.tolist() == [2.0] * 5
+
+
+def test_numba_without_its_compiler_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", True)
+    assert compiled.why_not_compiled.__wrapped__() == "NUMBA_DISABLE_JIT is set"
 
 
 def test_loops_do_not_depend_on_the_number_of_threads() -> None:
@@ -324,6 +412,13 @@ def test_of_equal_logits_the_first_is_the_prediction(form: Any) -> None:
     x, weight, bias = torch.zeros(3, 2), torch.zeros(5, 2), torch.tensor([0.0, 1, 1, 0, 1])
     for ids, expected in (([1, 1, 1], 3), ([2, 1, 4], 1), ([0, 3, IGNORE], 0)):
         assert form(x, weight, bias, torch.tensor(ids))[1] == expected
+
+
+@pytest.mark.parametrize("ids", [[3, 97], [200_000, 1]])
+def test_ids_beyond_the_vocabulary_are_refused(ids: list[int]) -> None:
+    x, weight = torch.randn(2, 8), torch.randn(104, 8)
+    with pytest.raises(IndexError, match="vocabulary of 97"):
+        compiled.cross_entropy(x, weight, torch.zeros(97), torch.tensor(ids))
 
 
 def test_a_target_without_a_chance_has_its_whole_loss() -> None:

@@ -33,7 +33,15 @@ U = np.uint32
 # Sums may be reordered, so that they use vector registers; products and sums may be fused.
 # Infinities and NaNs keep their meaning: a diverged training has to be noticed.
 _ARITHMETIC = {"reassoc", "contract", "arcp", "nsz"}
-parallel = njit(nogil=True, cache=True, error_model="numpy", fastmath=_ARITHMETIC, parallel=True)
+_OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": _ARITHMETIC, "parallel": True}
+
+
+def parallel(loop):
+    """Compile a loop when it is first called, and keep the result for later processes."""
+    try:
+        return njit(cache=True, **_OPTIONS)(loop)
+    except RuntimeError:  # neither this folder nor the user's cache can be written to
+        return njit(**_OPTIONS)(loop)
 
 
 # ------------------------------------------------------------------------------------- one number
@@ -96,7 +104,7 @@ def _store(array, i, j, value):
 
 def exp(x):
     """e**x for x of at most 0."""
-    return math.exp(x)
+    raise NotImplementedError  # the overload below is what compiled code calls
 
 
 @overload(exp)
@@ -140,7 +148,7 @@ def _bits_of_float64(_context, value):
 
 def rank(x):
     """An integer in the order of the floats, whose maximum, unlike theirs, is found by vector
-    instructions. A NaN is beyond the infinities."""
+    instructions. A NaN is beyond the infinity of its sign."""
     raise NotImplementedError  # the overload below is what compiled code calls
 
 

@@ -127,7 +127,7 @@ class Bert(nn.Module):
         """Summed cross-entropy and number of correct predictions, as :func:`masked_lm_loss`."""
         if not self.shared.fast:
             return masked_lm_loss(self.masked_lm_logits(x_MH), ids)
-        if compiled.compiles(x_MH):
+        if self.shared.compiles(x_MH):
             x_MH, weight_VH = self._masked_lm.before_bias(x_MH, self.embedding_VH)
             return compiled.cross_entropy(x_MH, weight_VH, self._masked_lm.bias, ids)
         return fused_cross_entropy(*self._masked_lm.output(x_MH, self.embedding_VH), ids)

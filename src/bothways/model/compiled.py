@@ -16,6 +16,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bothways.model.dropout import KEEP_ALL, Draw
 
@@ -41,17 +43,31 @@ def compiles(x: Tensor) -> bool:
 def why_not_compiled() -> str | None:
     """Why this process has no compiled loops; None if it has."""
     try:
+        import numba
+
         _loops()
     except ImportError as error:  # Numba follows a new Python some months later
         return f"Numba cannot be imported ({error})"
-    return None
+    return "NUMBA_DISABLE_JIT is set" if numba.config.DISABLE_JIT else None  # type: ignore[attr-defined]
+
+
+def is_first_use() -> bool:
+    """Whether no process has compiled the loops yet, or none could keep the result."""
+    path: str | None = _loops().add_norm.stats.cache_path
+    return path is None or not any(Path(path).glob("loops.add_norm-*.nbi"))
 
 
 @cache
 def _loops() -> ModuleType:
     """The loops; importing Numba takes a third of a second, so only training does."""
+    import numba
+
     from bothways.kernels import loops
 
+    # Where Numba's threads are OpenMP's, starting them sets the number for torch as well.
+    threads = torch.get_num_threads()
+    numba.get_num_threads()  # starts them
+    torch.set_num_threads(threads)
     return loops
 
 
@@ -59,20 +75,28 @@ def run(name: str, *arguments: Any) -> None:
     """Call a loop with this process's number of threads; tensors become arrays."""
     import numba
 
+    loop = getattr(_loops(), name)
     most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
     threads = min(torch.get_num_threads(), most)
     arrays = [_array(a) if isinstance(a, Tensor) else a for a in arguments]
     with _ONE_AT_A_TIME:
         if numba.get_num_threads() != threads:
             numba.set_num_threads(threads)
-        getattr(_loops(), name)(*arrays)
+        loop(*arrays)
 
 
 def _array(x: Tensor) -> NDArray[Any]:
-    if x.requires_grad:
-        x = x.detach().clone()  # FSDP could not free a parameter that became a NumPy array
+    x = x.detach()
     array: NDArray[Any] = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
     return array
+
+
+def parameters_for(x: Tensor, *vectors: Tensor) -> list[Tensor]:
+    """Copies of vectors of parameters, in the dtype of arithmetic on ``x``.
+
+    Copies, because FSDP could not free a parameter that has become a NumPy array.
+    """
+    return [vector.detach().to(exact(x), copy=True) for vector in vectors]
 
 
 def exact(x: Tensor) -> torch.dtype:
@@ -149,6 +173,7 @@ class _Dropped(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return _Dropped.forward(ctx, grads[0], ctx.draw), None
 
@@ -376,6 +401,9 @@ class _CrossEntropy(torch.autograd.Function):
         ctx: Any, x_MH: Tensor, weight_VH: Tensor, bias_V: Tensor, ids: Tensor
     ) -> tuple[Tensor, Tensor]:
         logits = torch.mm(x_MH, weight_VH.t())
+        if len(ids) and int(ids.max()) >= len(bias_V):  # a loop would not notice
+            raise IndexError(f"id {int(ids.max())} in a vocabulary of {len(bias_V)}")
+        (bias_V,) = parameters_for(x_MH, bias_V)
         losses = torch.empty(len(ids), dtype=exact(x_MH))
         correct = torch.empty(len(ids), dtype=torch.bool)
         block = _loops().VOCABULARY_BLOCK
@@ -387,6 +415,7 @@ class _CrossEntropy(torch.autograd.Function):
         return losses.sum(), right
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         x_MH, weight_VH, d_logits, d_bias = ctx.saved_tensors
         scale = grads[0]

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bothways.model.compiled import (
     AttentionPlan,
@@ -24,6 +25,7 @@ from bothways.model.compiled import (
     attend,
     attend_backward,
     exact,
+    parameters_for,
 )
 from bothways.model.dropout import Draw
 
@@ -75,6 +77,7 @@ class _Layer(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, *rest = ctx.saved_tensors
         parameters, saved = rest[:12], rest[12:]
@@ -93,12 +96,12 @@ class _Pass:
         pairs = list(zip(parameters[::2], parameters[1::2], strict=True))
         self.weights = [weight for weight, _ in pairs[:4]]
         b_qkv, b_output, self.b_expand, b_contract = (bias for _, bias in pairs[:4])
-        b_qkv = b_qkv.detach().clone()  # as parameters are for loops; it is divided below
+        (b_qkv,) = parameters_for(x, b_qkv)
         biases, norms = (b_output, b_contract), pairs[4:]
-        self.norms = [
-            Norm(bias, *norm, run.eps, draw)
-            for bias, norm, draw in zip(biases, norms, run.draws, strict=True)
-        ]
+        self.norms = []
+        for bias, norm, draw in zip(biases, norms, run.draws, strict=True):
+            bias, weight, shift = parameters_for(x, bias, *norm)
+            self.norms.append(Norm(bias, weight, shift, run.eps, draw))
         H = x.shape[1]
         self.b_qkv = [b_qkv] if run.at is None else [b_qkv[:H], b_qkv[H:]]
 

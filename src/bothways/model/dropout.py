@@ -97,12 +97,12 @@ class KeyedDropout(nn.Module):
 
     def draw(self, probability: float) -> Draw:
         """The next mask on a CPU; :data:`KEEP_ALL` if nothing is dropped."""
-        if not self.training or probability == 0:
+        threshold = min(round(probability * 2**32), 2**32 - 1)
+        if not self.training or not threshold:
             return KEEP_ALL
         word = int(bits(self._seed, Purpose.DROPOUT, self._draws))
         self._draws += 1
         keys = word & 0xFFFFFFFF, word >> 32
-        threshold = min(round(probability * 2**32), 2**32 - 1)
         return Draw(threshold, 1 / (1 - probability), keys)
 
     def mask(self, shape: Sequence[int], probability: float, *, like: Tensor) -> Tensor | None:

@@ -52,9 +52,8 @@ class Shared(nn.Module):
 
         The recomputation uses the same dropout masks, so results are the same to the bit.
         """
-        if not self.recomputes or self.compiles(
-            inputs[0], inputs[-1]
-        ):  # compiled layers do so themselves
+        compiled = self.compiles(inputs[0], inputs[-1])  # such layers recompute by themselves
+        if not self.recomputes or compiled:
             return layer(*inputs)
         out: Tensor = checkpoint(
             layer,

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bothways.config import ModelConfig
 from bothways.model.batch import Inputs, SelectedPositions, VarlenBounds
-from bothways.model.compiled import why_not_compiled
+from bothways.model.compiled import is_first_use, why_not_compiled
 
 _LARGEST_HEAD = 128
 _MIN_CAPABILITY = (8, 0)
@@ -70,11 +70,11 @@ def describe_kernels(
 ) -> str:
     """What a user may want to know of the kernels of a training, for the log; empty if nothing.
 
-    On a GPU the kind of attention and its cost; on a CPU why there are no compiled loops.
+    On a GPU the kind of attention and its cost; on a CPU why there are no compiled loops, or that
+    they have yet to be compiled.
     """
     if device.type == "cpu":
-        why = why_not_compiled() if fast else None
-        return f"kernels: plain, which are slower ({why})" if why else ""
+        return _describe_loops() if fast else ""
     why = why_not_varlen(config, dtype, device) if fast else "plain kernels were requested"
     if why is None:
         return "attention: FlashAttention on flat batches, dropout within the kernel"
@@ -82,6 +82,14 @@ def describe_kernels(
         f"attention: padded tiles, which hold all attention probabilities and their dropout masks "
         f"in memory ({why})"
     )
+
+
+def _describe_loops() -> str:
+    if why := why_not_compiled():
+        return f"kernels: plain, which are slower ({why})"
+    if is_first_use():
+        return "kernels: to be compiled for this processor, once; the first steps take longer"
+    return ""
 
 
 @cache

@@ -23,7 +23,16 @@ from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 RUN_FILE = "run.json"
 LOCK = ".lock"
-_PACKAGES = ("bothways", "torch", "numpy", "tokenizers", "pyarrow", "safetensors")
+_PACKAGES = (
+    "bothways",
+    "torch",
+    "numpy",
+    "tokenizers",
+    "pyarrow",
+    "safetensors",
+    "numba",
+    "llvmlite",
+)
 
 
 class RunLock:
