@@ -132,7 +132,9 @@ def test_peak_is_measured_elsewhere(name: str, monkeypatch: pytest.MonkeyPatch) 
         assert find_peak(torch.device("cuda", 0), dtype).flops == 1e12
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100 PCIe")
     assert find_peak(torch.device("cuda", 0), torch.float32).flops == 1e12
-    monkeypatch.undo()
+
+
+def test_the_rate_of_matrix_products() -> None:
     assert matrix_rate(torch.float32) > 1e8
 
 

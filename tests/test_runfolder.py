@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from bothways.config import ClockOptions, EvaluateOptions, OptimizerOptions, Phase, PretrainConfig
 from bothways.errors import ConfigError, RunError
+from bothways.training import runfolder
 from bothways.training.runfolder import (
     LOCK,
     RUN_FILE,
@@ -58,6 +59,18 @@ def test_a_new_run_is_written_down(tmp_path: Path) -> None:
     assert record["resolved"] == RESOLVED
     assert record["versions"]["torch"]
     assert record["versions"]["machine"]
+
+
+def test_processors_of_the_same_name_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "cpuinfo"
+    monkeypatch.setattr(runfolder, "_CPU_INFO", info)
+    assert versions()["machine"]  # there is no such file on this system
+    info.write_text("processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n")
+    assert versions()["machine"] == "AMD EPYC, family 26, model 2"
+    info.write_text("processor\t: 0\nmodel name\t: ARMv7 Processor rev 4 (v7l)\n")
+    assert versions()["machine"] == "ARMv7 Processor rev 4 (v7l)"
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:

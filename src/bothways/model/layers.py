@@ -23,7 +23,11 @@ from bothways.model.varlen import VarlenLayout
 
 
 class Layer(nn.Module):
-    """One post-LN transformer layer (Vaswani et al. 2017; Devlin et al. 2019, section 3)."""
+    """One post-LN transformer layer (Vaswani et al. 2017; Devlin et al. 2019, section 3).
+
+    The compiled form reads the submodules' parameters and calls none of them: hooks on them are
+    called in the plain form only.
+    """
 
     def __init__(self, config: ModelConfig, shared: Shared):
         super().__init__()

@@ -33,6 +33,8 @@ _PACKAGES = (
     "numba",
     "llvmlite",
 )
+_CPU_INFO = Path("/proc/cpuinfo")
+_CPU_NUMBERS = (("family", "cpu family"), ("model", "model"))
 
 
 class RunLock:
@@ -273,11 +275,17 @@ def _named_input(key: str, config: Any) -> str:
 
 
 def _processor() -> str:
-    """The processor's model name, which determines the matrix kernels."""
+    """The processor, which determines the matrix kernels.
+
+    Its name, family and model: on virtual machines different processors have the same name.
+    """
     try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
+        lines = _CPU_INFO.read_text(encoding="utf-8").splitlines()
     except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        return platform.processor() or platform.machine()
+    pairs = (line.split(":", 1) for line in lines if ":" in line)
+    found = {key.strip(): value.strip() for key, value in pairs}
+    if "model name" not in found:
+        return platform.processor() or platform.machine()
+    numbers = [f"{key} {found[name]}" for key, name in _CPU_NUMBERS if name in found]
+    return ", ".join([found["model name"], *numbers])
