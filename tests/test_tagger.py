@@ -66,7 +66,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = dataclasses.replace(
         tagging(),
         name="words",
-        train=str(word_file(folder / "train.conll", 480, 0)),
+        train=str(word_file(folder / "train.conll", 160, 0)),
         dev=str(word_file(folder / "dev.conll", 48, 1)),
         test=str(word_file(folder / "test.conll", 16, 2)),
     )

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from bothways.model.batch import IGNORE
+from bothways.model.compiled import exact
 
 # Bytes of logits in fp32 that are processed at once: few enough for a processor's cache; on a GPU
 # enough to keep it busy, but few compared with all logits.
@@ -54,14 +55,14 @@ class _FusedCrossEntropy(torch.autograd.Function):
         ctx: Any, x_MH: Tensor, weight_VH: Tensor, bias_V: Tensor, ids: Tensor
     ) -> tuple[Tensor, Tensor]:
         logits = F.linear(x_MH, weight_VH, bias_V)
-        exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
-        loss = torch.zeros((), dtype=exact, device=logits.device)
+        statistics = exact(logits)
+        loss = torch.zeros((), dtype=statistics, device=logits.device)
         correct = torch.zeros((), dtype=torch.int64, device=logits.device)
         chunk_bytes = _CHUNK_BYTES if logits.device.type == "cpu" else _CHUNK_BYTES_GPU
         size = max(1, chunk_bytes // (4 * logits.shape[1]))
         for chunk, targets in zip(torch.split(logits, size), torch.split(ids, size), strict=True):
             chunk_loss, chunk_correct = _softmax_in_place(
-                chunk, targets, exact, gradient=any(ctx.needs_input_grad)
+                chunk, targets, statistics, gradient=any(ctx.needs_input_grad)
             )
             loss += chunk_loss
             correct += chunk_correct
@@ -86,10 +87,10 @@ def _scaled(values: Tensor, scale: Tensor) -> Tensor:
 
 
 def _softmax_in_place(
-    logits: Tensor, ids: Tensor, exact: torch.dtype, *, gradient: bool
+    logits: Tensor, ids: Tensor, statistics: torch.dtype, *, gradient: bool
 ) -> tuple[Tensor, Tensor]:
     """Loss and correct predictions of some rows; overwrites the logits with their gradient."""
-    z = logits.to(exact)
+    z = logits.to(statistics)
     real = ids != IGNORE
     columns = ids.clamp(min=0).unsqueeze(1)
     best = _argmax(z).unsqueeze(1)
