@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import subprocess
 import sys
 from dataclasses import replace
@@ -104,7 +105,7 @@ def test_ratios_are_of_rounds_and_shares_of_a_contenders_own_peak(
     ours, theirs = bench_train(BenchTrainConfig(**SMALL, precision="bf16", contenders=names))
     assert (ours.faster, theirs.faster) == (1, 3)
     assert ours.tokens_per_second == 2 * 16
-    assert theirs.share_of_peak == pytest.approx(4 / 3 * ours.share_of_peak)
+    assert theirs.share_of_peak == pytest.approx(4 * 12 / 32 * ours.share_of_peak)
 
 
 def test_the_peer_is_given_no_mask_that_hides_nothing(tiny_corpus: Path) -> None:
@@ -159,18 +160,38 @@ def test_padding_counts_neither_as_tokens_nor_as_their_share(
     assert record["real_token_share"] == pytest.approx(real / size)
 
 
-def test_contenders_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a slower spell of the machine meets all of them."""
-    order: list[str] = []
+def test_contenders_take_turns_on_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a slower spell of the machine meets all of them, and no batch is timed as the first
+    of its shape."""
+    order: list[tuple[str, int]] = []
 
     def make_step(name: str, *_: Any) -> Any:
-        return lambda: order.append(name)
+        return lambda number: order.append((name, number % train.STEPS))
 
     monkeypatch.setattr(train, "make_step", make_step)
     names = ("bothways", "bothways plain")
-    bench_train(BenchTrainConfig(**{**SMALL, "rounds": 3}, contenders=names), say=lambda _: None)
-    uncounted = train._WARM_UP * len(names)
-    assert order[uncounted:] == [*[names[0]] * 2, *[names[1]] * 2] * 3
+    bench_train(BenchTrainConfig(**{**SMALL, "rounds": 5}, contenders=names), say=lambda _: None)
+    warm_up = [(name, batch) for name in names for batch in range(4)]
+    # Of each contender's two steps in a round the second is timed.
+    rounds = [(name, batch) for i in range(5) for name in names for batch in ((i + 3) % 4, i % 4)]
+    assert order == warm_up + rounds
+
+
+def test_a_rounds_rate_counts_the_tokens_of_its_own_batch(
+    tiny_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "bench.json"
+    monkeypatch.setattr(train, "_time", lambda *_: {"bothways": [1.0, 2.0, 4.0]})
+    words = {**SMALL, "length": 48, "batch": 7, "rounds": 3}
+    (result,) = bench_train(
+        BenchTrainConfig(**words, corpus=str(tiny_corpus), contenders=("bothways",), out=str(out)),
+        say=lambda _: None,
+    )
+    steps = real_batches(TokenStore.open(tiny_corpus), batch=7, length=48, count=4)
+    tokens = [real_tokens(step) for step in steps][:3]
+    assert len(set(tokens)) == 3
+    assert json.loads(out.read_text())["real_tokens_a_step_by_round"] == tokens
+    assert result.tokens_per_second == statistics.median([tokens[0], tokens[1] / 2, tokens[2] / 4])
 
 
 def test_the_compiled_peer_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,16 @@ def test_files_to_measure_and_predict_may_be_added_and_changed(
     assert (seed / "test_predictions.tsv").read_bytes() == (
         expected / "test_predictions.tsv"
     ).read_bytes()
+    # A file that is no longer measured is predicted once, and has no scores any more.
+    only = {"measure": (), "predict": (str(labelled), str(unlabelled))}
+    predicting = dataclasses.replace(config, task=dataclasses.replace(config.task, **only))
+    capsys.readouterr()
+    for shown in ("seed 0: predicts labelled, added", ""):
+        finetune(predicting)
+        out = capsys.readouterr().out
+        assert (shown in out) if shown else ("predicts" not in out)
+    assert "labelled" not in json.loads((seed / "metrics.json").read_text())["further"]
+    finetune(more)
     shutil.rmtree(first.best.model)
     assert finetune(more).scores == first.scores, "nothing to predict"
     word_task(tmp_path, 20, 8, "labelled.tsv")

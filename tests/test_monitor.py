@@ -90,6 +90,20 @@ def test_plain_lines_are_few(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert lines[2] == "a line [with] brackets: 12 %"
 
 
+def test_a_reader_that_went_away_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C also ends ``tee``; the training still has to save."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed, Monitor(tmp_path, 9, "training") as watch:
+        monkeypatch.setattr("sys.stdout", closed)
+        watch.log(1, {"loss": 2.0})
+        watch.say("a line")
+        print("another one", flush=True)
+    assert [r["step"] for r in read_metrics(tmp_path / METRICS)] == [1]
+
+
 def test_a_bar_on_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +164,29 @@ def test_a_refused_write_is_one_clear_error(tmp_path: Path) -> None:
             watch.record(1, {"loss": 1.0})
 
     with pytest.raises(DiskError, match=r"metrics\.jsonl: cannot be written: No space left"):
+        record()
+
+
+def test_a_record_of_tensorboard_is_written_whole_or_refused(tmp_path: Path) -> None:
+    """A nearly full disk takes a part, and does not call it an error."""
+
+    class NearlyFull:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def write(self, data: bytes) -> int:
+            return int(self.file.write(data[:-1]))
+
+        def close(self) -> None:
+            self.file.close()
+
+    def record() -> None:
+        with Monitor(tmp_path, 4, "test", tensorboard=True) as watch:
+            assert watch._events is not None
+            watch._events._file = NearlyFull(watch._events._file)  # type: ignore[assignment]
+            watch.record(1, {"loss": 1.0})
+
+    with pytest.raises(DiskError, match="No space left"):
         record()
 
 

@@ -202,7 +202,7 @@ def test_checkpoints_are_minutes_apart(
     """A clock on which a minute passes at each look: one a step, and one after each save."""
     minutes, saved = count(step=60), []
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(minutes)))
-    monkeypatch.setattr(module._Pretraining, "_save", lambda _, step: saved.append(step))
+    monkeypatch.setattr(module._Pretraining, "_save", lambda _, step, __: saved.append(step))
     pretrain(
         make(
             tmp_path / "run",

@@ -88,6 +88,34 @@ def test_asked_to_stop_it_saves_first(
     assert records(result.run) == records(unbroken.run)
 
 
+def test_records_of_several_steps_are_whole_after_a_stop(make: Make, tmp_path: Path) -> None:
+    """The first record after it averages the steps before it, too."""
+    whole = pretrain(make(tmp_path / "whole", log_every=6))
+    config = make(tmp_path / "run", log_every=6, checkpoint=ALWAYS)
+    for number in (9, 12, 15):
+        with after_step(number, stop), pytest.raises(StoppedError):
+            pretrain(config)
+    result = pretrain(config)
+    assert [r["step"] for r in records(whole.run) if "loss" in r] == [6, 12, 18, 24, 30]
+    assert records(result.run) == records(whole.run)
+
+
+def test_precision_is_that_of_the_beginning_and_says_so(
+    make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The measurement that chose it may have been made on another machine."""
+    config = make(tmp_path / "run", precision="auto", clock=ClockOptions(steps=3))
+    with after_step(1, stop), pytest.raises(StoppedError):
+        pretrain(config)
+    first = capsys.readouterr().out
+    assert "matrix products are" in first
+    pretrain(config)
+    again = capsys.readouterr().out
+    assert "matrix products are" not in again
+    precision = read_run(tmp_path / "run")["resolved"]["precision"]
+    assert f"3 steps; {precision}: as when the run began; 1 thread" in again
+
+
 def test_a_second_interrupt_stops_at_once(make: Make, tmp_path: Path) -> None:
     def twice() -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -122,6 +150,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     result = pretrain(config)
     out = capsys.readouterr().out
     assert "skipping checkpoint step-25, which is damaged" in out
+    assert len(list((result.run / "checkpoints").iterdir())) == config.checkpoint.keep
     assert "continuing after step 24" in out
     assert weights(result.run) == weights(unbroken.run)
     for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():

@@ -242,6 +242,18 @@ def test_changes_that_may_change_bits(tmp_path: Path) -> None:
     ]
 
 
+def test_changes_of_steps_that_are_done_again_are_dropped(tmp_path: Path) -> None:
+    """As when a damaged checkpoint was passed over."""
+    two, three = ["threads: 1 -> 2"], ["threads: 1 -> 3"]
+    record_changes(start(tmp_path / "run"), 6, two)
+    record_changes(start(tmp_path / "run"), 11, three)
+    record_changes(start(tmp_path / "run"), 9, three)
+    expected = [{"from_step": 6, "changes": two}, {"from_step": 9, "changes": three}]
+    assert start(tmp_path / "run").record["changes"] == expected
+    record_changes(start(tmp_path / "run"), 4, [])
+    assert start(tmp_path / "run").record["changes"] == []
+
+
 def test_changes_are_written_down_once(tmp_path: Path) -> None:
     start(tmp_path / "run")
     for step, changes in ((5, ["threads: 2 -> 3"]), (9, ["threads: 2 -> 3"]), (12, ["torch: 1"])):

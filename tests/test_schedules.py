@@ -65,6 +65,9 @@ def test_nine_tenths_and_the_rest() -> None:
     assert phase_steps(phases, 1) == [1, 0]
     # Shares given with few digits add up to almost 1; the steps still to all of them.
     assert sum(phase_steps((Phase(share=0.333333),) * 3, 10**6)) == 10**6
+    # A millionth more than 1 is accepted too; no phase goes backwards.
+    beyond = (Phase(share=0.5), Phase(share=0.5000009), Phase(share=0.0))
+    assert phase_steps(beyond, 10**7) == [5_000_000, 5_000_000, 0]
     assert phase_steps((Phase(share=0.7), Phase(share=0.2), Phase(share=0.1)), 10) == [7, 2, 1]
 
 

@@ -120,6 +120,31 @@ def test_over_windows() -> None:
     assert "w16" not in [a.text for a in found.answers if a.score > 3]
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3))
+def test_the_best_of_all_windows(seed: int, n_best: int) -> None:
+    """Each window's best are compared, not all of its answers; of equal scores the first wins."""
+    rng = np.random.default_rng(seed)
+    rows = rows_of(" ".join(f"w{i}" for i in rng.integers(1, 40, 60)))
+    spans = SpanOptions(no_answer=False, stride=5, answer_length=4, n_best=n_best)
+    task = SpanTask.define(TaskOptions(kind="spans", spans=spans), rows)
+    part = task.encode(small_tokenizer(VOCABULARY), rows, length=16)
+    outputs = rng.integers(0, 3, (len(part.examples.read_positions), 2)).astype(np.float32)
+    (found,) = task.decode(part, outputs)
+    best: dict[str, tuple[float, int]] = {}
+    seen = 0
+    bounds = part.passage_bounds + part.examples.output_bounds[:-1, None]
+    for first, end in bounds:
+        own = span_scores(outputs[first:end], part.best[first:end], 4)
+        for start, length in np.argwhere(np.isfinite(own)):
+            text = rows.passages[0][part.starts[first + start] : part.ends[first + start + length]]
+            candidate = (-float(own[start, length]), seen)
+            best[text] = min(best.get(text, candidate), candidate)
+            seen += 1
+    wanted = sorted((order, text) for text, order in best.items())[:n_best]
+    assert len(bounds) > 5
+    assert [(a.text, -a.score) for a in found.answers] == [(t, score) for (score, _), t in wanted]
+
+
 def test_an_empty_passage_has_no_answer() -> None:
     found = decoded("", {}, no_answer=False)
     assert [a.text for a in found.answers] == [""]

@@ -270,18 +270,32 @@ def test_rotation(tmp_path: Path) -> None:
     assert names(training.folder) == ["step-10", "step-100", "step-9"]
 
 
+@pytest.mark.parametrize("step", [6, 12])  # before and after the one that is damaged
 @pytest.mark.parametrize("keep", [0, 1, 2])
-def test_damaged_ones_never_push_out_sound_ones(damaged: Path, keep: int) -> None:
+def test_damaged_ones_never_push_out_sound_ones(damaged: Path, keep: int, step: int) -> None:
     flip(damaged / "step-8" / "model.safetensors")
     training = Training(damaged)
     training.restore()
     training.move()
-    training.save(6, keep=keep)
-    expected = ["step-6", "step-4"] if keep == 2 else ["step-6"]
-    assert [p.name for p in checkpoints(damaged)] == expected
+    training.save(step, keep=keep)
+    expected = [f"step-{step}", "step-4"] if keep == 2 else [f"step-{step}"]
+    assert names(damaged) == sorted(expected)
     restored = training.restore()
     assert restored is not None
-    assert restored.step == 6
+    assert restored.step == step
+
+
+def test_a_damaged_one_is_passed_over_once(damaged: Path) -> None:
+    for _ in range(2):  # the second was damaged after an interruption right after the first
+        shutil.copytree(damaged / "step-4", damaged / "step-8", dirs_exist_ok=True)
+        flip(damaged / "step-8" / "model.safetensors")
+        training = Training(damaged)
+        training.restore()
+        assert len(training.said) == 1
+    training = Training(damaged)
+    restored = training.restore()
+    assert restored is not None
+    assert (restored.step, training.said) == (4, [])
 
 
 def test_a_damaged_one_can_be_written_again(damaged: Path) -> None:

@@ -123,10 +123,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bothways: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
-        print(
-            "interrupted; what was saved is kept: run the same command again",
-            file=sys.stderr,
-        )
+        with contextlib.suppress(BrokenPipeError):  # Ctrl-C may have ended the reader, too
+            print(
+                "interrupted; what was saved is kept: run the same command again",
+                file=sys.stderr,
+            )
         return 130
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):

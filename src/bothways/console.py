@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 ShowProgress = Callable[[int, int], None]
 """Called with the number of items done, and of all."""
@@ -20,9 +24,26 @@ _LINE_EVERY = 60.0  # seconds
 
 def line_printer() -> Callable[[str], None]:
     """A function that prints lines as they are: no markup, no highlighting, no wrapping."""
+    console = training_console()
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    return say
+
+
+def training_console() -> Console:
+    """A console whose reader may go away: what is printed after that is lost, and nothing else.
+
+    Ctrl-C also ends the ``tee`` that a training prints to; the training still has to save.
+    """
     from rich.console import Console
 
-    return Console(markup=False, emoji=False, highlight=False, soft_wrap=True).print
+    class TrainingConsole(Console):
+        def on_broken_pipe(self) -> None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+    return TrainingConsole(emoji=False)
 
 
 def print_note(text: str) -> None:

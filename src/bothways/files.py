@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from bothways.errors import ConfigError, DiskError
 
@@ -37,10 +37,22 @@ def write_bytes(path: Path, data: bytes) -> None:
     Raises:
         DiskError: the file could not be written; its previous content is intact.
     """
+    with new_file(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Replace the content of ``path`` by what is written to the file that this gives, atomically
+    and durably.
+
+    Raises:
+        DiskError: the file could not be written; its previous content is intact.
+    """
     with explain_disk_errors(path):
         if path.exists() and not path.is_file() and not path.is_dir():  # such as /dev/stdout
             with path.open("wb") as file:
-                file.write(data)
+                yield file
             return
         if path.is_symlink():
             path = Path(os.path.realpath(path))  # the link stays
@@ -49,12 +61,12 @@ def write_bytes(path: Path, data: bytes) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with partial.open("wb") as file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(path)
             _sync_folder(path.parent)
-        except OSError:
+        except BaseException:
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
             raise

@@ -5,13 +5,21 @@ B sequences, L sequence length, T tokens of a flat batch, M masked positions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bothways.config import MaskOptions, PairKind, PairOptions, Phase
+from bothways.config import (
+    BenchTrainConfig,
+    MaskOptions,
+    ModelConfig,
+    PairKind,
+    PairOptions,
+    Phase,
+    SizeOptions,
+)
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import (
     IGNORE,
@@ -22,6 +30,8 @@ from bothways.model.batch import (
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.masking import max_predictions
 
+STEPS = 4
+"""Different batches, used in turn."""
 _FIRST_WORD = 5  # lower ids are special in most vocabularies; which ids are drawn does not matter
 
 
@@ -40,6 +50,29 @@ class PaddedBatch:
     attention_mask: Tensor
     labels: Tensor
     next_sentence_label: Tensor
+
+
+def case(options: BenchTrainConfig) -> tuple[ModelConfig, list[list[PretrainingBatch]]]:
+    """The network's shape, and the batches to train it on.
+
+    Raises:
+        StoreError: the corpus cannot be opened.
+    """
+    if options.corpus:
+        store = TokenStore.open(options.corpus)
+        config = _shape(options, store.tokenizer.vocab_size)
+        steps = real_batches(store, batch=options.batch, length=options.length, count=STEPS)
+        return config, steps
+    config = _shape(options, options.vocab_size)
+    steps = full_batches(
+        options.vocab_size, batch=options.batch, length=options.length, count=STEPS
+    )
+    return config, steps
+
+
+def _shape(options: BenchTrainConfig, vocab_size: int) -> ModelConfig:
+    config = SizeOptions(size=options.size).resolve(vocab_size)
+    return replace(config, attention_dropout=options.attention_dropout)
 
 
 def full_batches(

@@ -19,8 +19,8 @@ from bothways.training.device import CPU
 from bothways.training.precision import DTYPES
 from bothways.training.trainer import Trainer
 
-Step = Callable[[], None]
-"""Runs the next step."""
+Step = Callable[[int], None]
+"""Trains on the batches with this number; numbers beyond the last start over."""
 
 OURS = ("bothways", "bothways fp32", "bothways plain")
 PEERS = ("transformers fp32", "transformers bf16", "transformers bf16 compile")
@@ -33,7 +33,7 @@ def make_step(
     precision: str,
     device: torch.device = CPU,
 ) -> Step:
-    """A contender's training step, cycling through these batches.
+    """A contender's training step on one of these batches.
 
     Args:
         name: of :data:`OURS` or :data:`PEERS`.
@@ -67,9 +67,9 @@ def _ours(
         steps = [[batch.to(device) for batch in micro_batches] for micro_batches in steps]
     done = 0
 
-    def step() -> None:
+    def step(number: int) -> None:
         nonlocal done
-        micro_batches = steps[done % len(steps)]
+        micro_batches = steps[number % len(steps)]
         trainer.step(done, micro_batches, pretraining_loss(micro_batches))
         done += 1
 
@@ -120,11 +120,9 @@ def _theirs(
     batches = [
         [_arguments(padded(batch), device) for batch in micro_batches] for micro_batches in steps
     ]
-    done = 0
 
-    def step() -> None:
-        nonlocal done
-        micro_batches = batches[done % len(batches)]
+    def step(number: int) -> None:
+        micro_batches = batches[number % len(batches)]
         for batch in micro_batches:
             context = (
                 torch.autocast(device.type, torch.bfloat16) if bf16 else contextlib.nullcontext()
@@ -135,6 +133,5 @@ def _theirs(
         torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        done += 1
 
     return step

@@ -6,16 +6,11 @@ median over the rounds of the ratio within a round.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import platform
-import resource
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -23,10 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from bothways.bench.cases import full_batches, real_batches, real_tokens
-from bothways.bench.contenders import make_step
-from bothways.config import BenchTrainConfig, ModelConfig, SizeOptions
-from bothways.corpus.store import TokenStore
+from bothways.bench.cases import STEPS, case, real_tokens
+from bothways.bench.contenders import Step, make_step
+from bothways.bench.memory import peak_memory
+from bothways.config import BenchTrainConfig, ModelConfig
 from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
 from bothways.model.flops import mean_operations
@@ -34,9 +29,6 @@ from bothways.training.device import choose_device, find_peak, synchronize
 from bothways.training.precision import DTYPES, choose_precision
 from bothways.training.runfolder import versions
 from bothways.training.runtime import set_threads, threads_phrase
-
-_STEPS = 4  # different batches, used in turn
-_WARM_UP = 2
 
 
 @dataclass(frozen=True)
@@ -72,7 +64,7 @@ def bench_train(options: BenchTrainConfig, *, say: Callable[[str], None] = print
         StoreError: the corpus cannot be opened.
     """
     threads, device = set_threads(options.threads), choose_device(options.device)
-    config, steps = _case(options)
+    config, steps = case(options)
     precision = choose_precision(options.precision, device.torch)
     tokens = statistics.mean(real_tokens(step) for step in steps)
     padded = sum(_padded_tokens(batch) for step in steps for batch in step) / len(steps)
@@ -91,23 +83,26 @@ def bench_train(options: BenchTrainConfig, *, say: Callable[[str], None] = print
     say(", ".join(f"{n} matrix products: {p.flops / 1e9:,.0f} GFLOP/s" for n, p in peaks.items()))
     # Memory first: on a GPU, this process holds what its contenders needed from the timing on.
     memory = {
-        name: _peak_memory(options, name, say) if options.memory else None
+        name: peak_memory(options, name, precision.name, say) if options.memory else None
         for name in options.contenders
     }
     seconds = _time(options, config, steps, precision.name, device.torch, say)
-    needed = _operations(config, steps)
+    rounds = [_batches_of_round(r, device.torch) for r in range(options.rounds)]
+    round_tokens = [statistics.mean(real_tokens(steps[i]) for i in batches) for batches in rounds]
+    needed = [_operations(config, [steps[i] for i in batches]) for batches in rounds]
     ours = seconds[options.contenders[0]]
     results = []
     for name, step_seconds in seconds.items():
-        rate = tokens / statistics.median(step_seconds)
+        rates = [n / t for n, t in zip(round_tokens, step_seconds, strict=True)]
+        flops = statistics.median(r * n for r, n in zip(rates, needed, strict=True))
         kind = "fp32" if "fp32" in name else "bf16" if "bf16" in name else precision.name
         results.append(
             Result(
                 name=name,
                 seconds=step_seconds,
-                tokens_per_second=rate,
+                tokens_per_second=statistics.median(rates),
                 faster=statistics.median(t / o for t, o in zip(step_seconds, ours, strict=True)),
-                share_of_peak=rate * needed / peaks[kind].flops,
+                share_of_peak=flops / peaks[kind].flops,
                 peak_mib=memory[name],
             )
         )
@@ -120,28 +115,11 @@ def bench_train(options: BenchTrainConfig, *, say: Callable[[str], None] = print
             "matrix_flops_per_second": {name: peak.flops for name, peak in peaks.items()},
             "peak_from": {name: peak.source for name, peak in peaks.items()},
             "real_tokens_a_step": tokens,
+            "real_tokens_a_step_by_round": round_tokens,
             "real_token_share": share,
         }
         _write(Path(options.out), options, results, measured)
     return results
-
-
-def _case(options: BenchTrainConfig) -> tuple[ModelConfig, list[list[PretrainingBatch]]]:
-    if options.corpus:
-        store = TokenStore.open(options.corpus)
-        config = _shape(options, store.tokenizer.vocab_size)
-        steps = real_batches(store, batch=options.batch, length=options.length, count=_STEPS)
-        return config, steps
-    config = _shape(options, options.vocab_size)
-    steps = full_batches(
-        options.vocab_size, batch=options.batch, length=options.length, count=_STEPS
-    )
-    return config, steps
-
-
-def _shape(options: BenchTrainConfig, vocab_size: int) -> ModelConfig:
-    config = SizeOptions(size=options.size).resolve(vocab_size)
-    return replace(config, attention_dropout=options.attention_dropout)
 
 
 def _padded_tokens(batch: PretrainingBatch) -> int:
@@ -155,6 +133,12 @@ def _operations(config: ModelConfig, steps: Sequence[Sequence[PretrainingBatch]]
     return mean_operations(config, lengths, sum(b.masked.count for b in batches) / len(lengths))
 
 
+def _batches_of_round(number: int, device: torch.device) -> list[int]:
+    """The batches on which steps are timed in a round: one, each in turn; on a GPU all, because the
+    host prepares the next step meanwhile."""
+    return [number % STEPS] if device.type == "cpu" else list(range(STEPS))
+
+
 def _time(
     options: BenchTrainConfig,
     config: ModelConfig,
@@ -163,54 +147,49 @@ def _time(
     device: torch.device,
     say: Callable[[str], None],
 ) -> dict[str, list[float]]:
-    """Seconds of each contender's steps, round by round.
-
-    On a GPU the mean of several steps, because the host prepares the next step meanwhile.
-    """
-    each = 1 if device.type == "cpu" else _STEPS
-    runners: dict[str, Callable[[], None]] = {}
+    """Seconds of each contender's step, round by round; the mean over a round's batches."""
+    runners: dict[str, Step] = {}
     for name in options.contenders:
         start = time.perf_counter()
         try:
-            runners[name] = _warm(make_step(name, config, steps, precision, device), each, device)
+            step = make_step(name, config, steps, precision, device)
+            for batch in range(STEPS):
+                step(batch)
+            synchronize(device)
         except RuntimeError as error:  # torch's: no memory, nothing to compile with
             if not (runners and name.startswith("transformers")):  # ratios are to the first
                 raise
             say(f"  {name}: left out: {str(error).partition(chr(10))[0]}")
             continue
+        runners[name] = step
         elapsed = time.perf_counter() - start
-        say(f"  {name}: first {_WARM_UP * each} steps {elapsed:.1f} s, not counted")
+        say(f"  {name}: first {STEPS} steps {elapsed:.1f} s, not counted")
     seconds: dict[str, list[float]] = {name: [] for name in runners}
-    for _ in range(options.rounds):
-        for name, run in runners.items():
-            run()  # not counted: the others' steps have taken its memory and its caches
+    for number in range(options.rounds):
+        batches = _batches_of_round(number, device)
+        for name, step in runners.items():
+            # Not counted: the others' steps have taken its memory and its caches.
+            step(batches[0] + STEPS - 1)
             synchronize(device)
             start = time.perf_counter()
-            for _ in range(each):
-                run()
+            for batch in batches:
+                step(batch)
             synchronize(device)
-            seconds[name].append((time.perf_counter() - start) / each)
+            seconds[name].append((time.perf_counter() - start) / len(batches))
     return seconds
 
 
-def _warm(step: Callable[[], None], each: int, device: torch.device) -> Callable[[], None]:
-    for _ in range(_WARM_UP * each):
-        step()
-    synchronize(device)
-    return step
-
-
-def profile(step: Callable[[], None], *, on_gpu: bool = False) -> str:
+def profile(step: Step, *, on_gpu: bool = False) -> str:
     """The time of a step by operation; on a GPU the GPU's time. Shares are of the whole step, as it
     is with the profiler running."""
     clock = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
-    step()
+    step(0)
     if on_gpu:
         torch.cuda.synchronize()
     with torch.profiler.profile() as profiler:
         start = time.perf_counter()
-        for _ in range(3):
-            step()
+        for batch in range(1, 4):
+            step(batch)
         if on_gpu:
             torch.cuda.synchronize()
         total = (time.perf_counter() - start) * 1e6
@@ -229,62 +208,6 @@ def profile(step: Callable[[], None], *, on_gpu: bool = False) -> str:
     for what, spent in ((f"{len(rows[25:])} other operations", others), (where, outside)):
         lines.append(f"{what:<44} {spent / total:5.1%} {spent / 3e3:13.1f}")
     return "\n".join(lines)
-
-
-# ------------------------------------------------------------------------------------------ memory
-
-
-def _peak_memory(options: BenchTrainConfig, name: str, say: Callable[[str], None]) -> float | None:
-    """Peak memory of a contender's training in MiB, measured in a separate process; None if that
-    fails, for instance for lack of memory."""
-    request = json.dumps({**asdict(options), "contenders": [name]})
-    done = subprocess.run(
-        [sys.executable, "-m", "bothways.bench.train", request],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        say(f"  {name}: its memory could not be measured: {reason}")
-        return None
-    return float(done.stdout.split()[-1])
-
-
-def _measure_memory(request: str) -> None:
-    values = json.loads(request)
-    options = BenchTrainConfig(**{**values, "contenders": tuple(values["contenders"])})
-    set_threads(options.threads)
-    device = choose_device(options.device).torch
-    config, steps = _case(options)
-    precision = choose_precision(options.precision, device).name
-    if "transformers" in options.contenders[0]:
-        import transformers  # noqa: F401 - the library's own size is not counted
-    before = _start_high_water()
-    run = make_step(options.contenders[0], config, steps, precision, device)
-    for _ in range(3):
-        run()
-    if device.type == "cuda":
-        print(torch.cuda.max_memory_allocated(device) / 2**20)
-    else:
-        print((_high_water() - before) / 1024)
-
-
-def _start_high_water() -> int:
-    """KiB resident now; resets the system's record of the peak, if possible."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    return _high_water()
-
-
-def _high_water() -> int:
-    """Peak resident memory in KiB."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak // 1024 if sys.platform == "darwin" else peak
 
 
 # ------------------------------------------------------------------------------------------ output
@@ -323,7 +246,3 @@ def _write(
             "results": [asdict(result) for result in results],
         },
     )
-
-
-if __name__ == "__main__":
-    _measure_memory(sys.argv[1])

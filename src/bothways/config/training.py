@@ -8,6 +8,10 @@ from typing import Literal
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
 
+LARGEST_UNCORRECTED_BETA = 0.999995
+"""For larger betas a counter of steps in fp32 cannot be started where Adam's bias correction is
+1."""
+
 
 @dataclass(frozen=True)
 class OptimizerOptions(Options):
@@ -40,8 +44,14 @@ class OptimizerOptions(Options):
         super().__post_init__()
         require("optimizer.lr", self.lr, 0)
         require("optimizer.warmup", self.warmup, 0, 1)
-        require("optimizer.beta1", self.beta1, 0, 1 - 1e-9)
-        require("optimizer.beta2", self.beta2, 0, 1 - 1e-9)
+        for name, beta in (("optimizer.beta1", self.beta1), ("optimizer.beta2", self.beta2)):
+            require(name, beta, 0, 1 - 1e-9)
+            if beta > LARGEST_UNCORRECTED_BETA and not self.bias_correction:
+                raise ConfigError(
+                    f"{name} is {beta:.9g}; without bias correction it may be at most "
+                    f"{LARGEST_UNCORRECTED_BETA}. Lower it, or pass --optimizer.bias_correction "
+                    "true."
+                )
         if not self.eps > 0:  # an all-zero gradient would be 0 / 0
             raise ConfigError(f"optimizer.eps is {self.eps:g}; it must be above 0.")
         require("optimizer.weight_decay", self.weight_decay, 0)

@@ -241,6 +241,7 @@ def update_extra_files(
             )
         # If this is interrupted, none of them may count as those of an earlier file.
         kept = {name: digest for name, digest in known.items() if name not in names}
+        further = {name: found for name, found in further.items() if name not in names}
         write_json(path, {**record, "files": kept})
         say(f"{result.name}: predicts {listed}, added or changed since it was trained")
         loaded = load_model(result.model)

@@ -92,8 +92,8 @@ class KeyedDropout(nn.Module):
         """In training, zero each element with this probability and scale the rest."""
         if x.device.type != "cpu":
             return F.dropout(x, self.for_kernel(probability, x.device))
-        mask = self.mask(x.shape, probability, like=x)
-        return x if mask is None else x * mask * (1 / (1 - probability))
+        mask = self.mask(x.shape, probability)
+        return x if mask is None else x * mask.to(x.dtype) * (1 / (1 - probability))
 
     def draw(self, probability: float) -> Draw:
         """The next mask on a CPU; :data:`KEEP_ALL` if nothing is dropped."""
@@ -105,20 +105,13 @@ class KeyedDropout(nn.Module):
         keys = word & 0xFFFFFFFF, word >> 32
         return Draw(threshold, 1 / (1 - probability), keys)
 
-    def mask(self, shape: Sequence[int], probability: float, *, like: Tensor) -> Tensor | None:
-        """1 for each kept element, 0 for each dropped one, with the dtype and device of ``like``.
-
-        None if nothing is dropped. The caller scales the kept elements by 1 / (1 - probability).
-        """
-        if not self.training or probability == 0:
-            return None
-        if like.device.type != "cpu":
-            keep = 1 - self.for_kernel(probability, like.device)
-            return torch.empty(shape, dtype=like.dtype, device=like.device).bernoulli_(keep)
+    def mask(self, shape: Sequence[int], probability: float) -> Tensor | None:
+        """The next mask on a CPU, bool: whether an element is kept; None if nothing is dropped."""
         draw = self.draw(probability)
+        if draw is KEEP_ALL:
+            return None
         words = element_words(math.prod(shape), *draw.keys)
-        kept = torch.from_numpy(words >= np.uint32(draw.threshold))
-        return kept.view(tuple(shape)).to(like.dtype)
+        return torch.from_numpy(words >= np.uint32(draw.threshold)).view(tuple(shape))
 
     def for_kernel(self, probability: float, device: torch.device) -> float:
         """The dropout probability for a kernel that draws by itself; 0 while not training.

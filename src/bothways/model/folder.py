@@ -408,7 +408,8 @@ def _task_from_config(values: dict[str, Any], model: Bert, where: str) -> dict[s
     if outputs > 1 and values.get("problem_type") == "regression":
         raise ModelError(
             f"{where}: problem_type is 'regression' with {outputs} outputs; bothways computes "
-            "regression with one."
+            "regression with one. Save the model with a head of one output, or use it in "
+            "transformers."
         )
     if outputs == 1:
         choice = any(name.endswith(_CHOICE) for name in values.get("architectures") or [])

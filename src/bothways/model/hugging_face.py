@@ -97,14 +97,17 @@ def _add(table: dict[str, tuple[str, ...]], ours: str, theirs: list[str]) -> Non
 
 
 def to_hugging_face(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """A model's state in Hugging Face's names and shapes: fp32, contiguous, on the CPU."""
+    """A model's state in Hugging Face's names and shapes: fp32, contiguous, on the CPU.
+
+    Tensors are parts of those of ``state`` where they can be: saving a model needs no second one.
+    """
     table = name_table(config.layers, lstm=has_lstm(state))
     out: dict[str, Tensor] = {}
     for ours, value in state.items():
         if ours == "encoder.embeddings.tokens.weight":
             value = value[: config.vocab_size]
         for name, chunk in zip(table[ours], value.chunk(len(table[ours])), strict=True):
-            out[name] = chunk.detach().cpu().float().contiguous().clone()
+            out[name] = chunk.detach().cpu().float().contiguous()
     return out
 
 
@@ -143,7 +146,10 @@ def from_hugging_face(
             value = _pad_vocabulary(value, config, where)
         out[ours] = value
     if lstm and not any(name.startswith(_ON_LSTM) for name in out):
-        raise ModelError(f"{where}: holds a BiLSTM but no head on top of it; it is incomplete.")
+        raise ModelError(
+            f"{where}: holds a BiLSTM but no head on top of it; it is incomplete. Copy the model "
+            "folder again from where it was made."
+        )
     return out, sorted([*remaining, *left_out])
 
 

@@ -19,6 +19,7 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
 from bothways.files import write_json
 from bothways.model.batch import PretrainingBatch
+from bothways.model.compiled import compiles, why_not_compiled
 from bothways.model.flops import mean_operations
 from bothways.planning.probe import probe, probe_sequences
 from bothways.pretraining.batches import PhaseBatches
@@ -35,8 +36,9 @@ from bothways.training.schedules import phase_steps, total_steps
 _SAMPLE = 512  # sequences of a corpus from which the lengths are estimated
 _PARTS = 2  # different micro-batches that are timed
 # Memory that matrix kernels and the allocator take besides the tensors, because shapes differ from
-# step to step; measured as 0.6 to 0.9 GiB from tiny to base (benchmarks/2026-11-21-plan.md).
-_SHAPES_OVERHEAD = 800 * 2**20
+# step to step: measured from tiny to base, as 0.6 to 0.9 GiB in bf16
+# (benchmarks/2026-11-21-plan.md) and 0.4 to 0.5 GiB in fp32 (benchmarks/2026-11-25-plan.md).
+_SHAPES_OVERHEAD = {torch.bfloat16: 800 * 2**20, torch.float32: 475 * 2**20}
 _FORWARD = 1 / 3  # fraction of a training step's operations
 
 
@@ -168,6 +170,7 @@ def plan(config: PlanConfig) -> Forecast:
             "both"
         )
     precision = choose_precision(config.precision)
+    why_not_compiled()  # loads the compiler, as training will
     process = _resident_bytes()
     store = TokenStore.open(config.corpus) if config.corpus else None
     shape = _shape(config, store)
@@ -303,26 +306,31 @@ def _phase(
         step_seconds=seconds,
         activations=cost.activations,
         activations_recomputing=cost.activations_recomputing,
-        peak=_peak(sizes, phase, cost.activations, dtype),
-        peak_recomputing=_peak(sizes, phase, cost.activations_recomputing, dtype),
+        peak=_peak(config, sizes, phase, cost.activations, dtype),
+        peak_recomputing=_peak(config, sizes, phase, cost.activations_recomputing, dtype),
     )
 
 
-def _peak(sizes: _Sizes, phase: Phase, activations: float, dtype: torch.dtype) -> float:
-    """The largest memory of three moments, counted in tensors, and what libraries take besides.
+def _peak(
+    config: PlanConfig, sizes: _Sizes, phase: Phase, activations: float, dtype: torch.dtype
+) -> float:
+    """The largest memory as a backward pass starts or ends, counted in tensors, and what libraries
+    take besides.
 
-    Gradients exist from the end of the first micro-batch's backward pass to the update. So they
-    coincide with a micro-batch's activations only if a step has several micro-batches.
+    Gradients exist from the end of the first micro-batch's backward pass to the update. Compiled
+    layers keep the memory of their activations for the next step; that of plain ones becomes free
+    during the backward pass. A checkpoint needs no copies.
     """
     shape = sizes.model
     embedding = shape.padded_vocab * shape.hidden * 4  # the gradient of the output embedding
     cast = 0 if dtype == torch.float32 else embedding // 2
     earlier = sizes.gradients if phase.batch > phase.micro_batch else 0
+    pooled = config.kernels == "fast" and compiles(torch.empty(0, dtype=dtype))
     backward_starts = earlier + activations + embedding + cast
-    backward_ends = sizes.gradients + 2 * embedding  # input and output embedding, being added
-    checkpoint = sizes.moments  # copied to be written
-    largest = max(backward_starts, backward_ends, checkpoint)
-    return sizes.process + sizes.weights + sizes.moments + largest + _SHAPES_OVERHEAD
+    input_and_output = 2 * embedding  # gradients of the embedding, being added
+    backward_ends = sizes.gradients + input_and_output + (activations if pooled else 0)
+    tensors = sizes.weights + sizes.moments + max(backward_starts, backward_ends)
+    return sizes.process + tensors + _SHAPES_OVERHEAD[dtype]
 
 
 def _resident_bytes() -> int:

@@ -5,13 +5,12 @@ N texts, P pieces of a text, T tokens of a batch, D size of an embedding.
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import BinaryIO, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ from torch import Tensor
 from bothways.config import require_choice
 from bothways.console import ShowProgress
 from bothways.errors import ConfigError, InputError, NonFiniteError
-from bothways.files import write_bytes, write_text
+from bothways.files import new_file
 from bothways.model.batch import Inputs
 from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel
@@ -345,12 +344,16 @@ def write_vectors(path: Path, texts: Sequence[str], vectors: TextVectors) -> Non
         DiskError: it could not be written.
     """
     check_format(path)
-    if path.suffix == ".npz":
-        write_bytes(path, _npz(vectors))
-    elif path.suffix == ".arrow":
-        write_bytes(path, _arrow(texts, vectors))
-    else:
-        write_text(path, _jsonl(texts, vectors))
+    with new_file(path) as file:
+        if path.suffix == ".npz":
+            _write_npz(file, vectors)
+        elif path.suffix == ".arrow":
+            table = _arrow_table(texts, vectors)
+            with pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
+        else:
+            for record in _records(texts, vectors):
+                file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
 
 
 def check_format(path: Path) -> None:
@@ -363,23 +366,21 @@ def check_format(path: Path) -> None:
         raise InputError(f"vectors are written to {', '.join(FORMATS)} files.", path=path)
 
 
-def _npz(vectors: TextVectors) -> bytes:
-    data = io.BytesIO()
+def _write_npz(file: BinaryIO, vectors: TextVectors) -> None:
     if vectors.pooled is not None:
-        np.savez(data, embeddings=vectors.pooled)
+        np.savez(file, embeddings=vectors.pooled)
     else:
         pieces = [piece for text in vectors.tokens for piece in text.tokens]
         np.savez(
-            data,
+            file,
             embeddings=np.concatenate([text.vectors for text in vectors.tokens]),
             bounds=np.cumsum([0, *(len(text.tokens) for text in vectors.tokens)]),
             tokens=np.array(pieces, dtype=np.str_),
             offsets=np.concatenate([text.offsets for text in vectors.tokens]),
         )
-    return data.getvalue()
 
 
-def _arrow(texts: Sequence[str], vectors: TextVectors) -> bytes:
+def _arrow_table(texts: Sequence[str], vectors: TextVectors) -> pa.Table:
     columns = {"text": pa.array(texts, pa.string())}
     if vectors.pooled is not None:
         columns["embedding"] = _vector_column(vectors.pooled)
@@ -391,19 +392,15 @@ def _arrow(texts: Sequence[str], vectors: TextVectors) -> bytes:
         columns["tokens"] = pa.ListArray.from_arrays(bounds, pieces)
         columns["offsets"] = pa.ListArray.from_arrays(bounds, _vector_column(offsets))
         columns["embeddings"] = pa.ListArray.from_arrays(bounds, _vector_column(rows))
-    table = pa.table(columns)
-    data = io.BytesIO()
-    with pa.ipc.new_file(data, table.schema) as writer:
-        writer.write_table(table)
-    return data.getvalue()
+    return pa.table(columns)
 
 
 def _vector_column(rows: NDArray[np.float32] | NDArray[np.int64]) -> pa.FixedSizeListArray:
     return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
 
 
-def _jsonl(texts: Sequence[str], vectors: TextVectors) -> str:
-    lines = []
+def _records(texts: Sequence[str], vectors: TextVectors) -> Iterator[dict[str, object]]:
+    """Of each text, for JSON."""
     for number, text in enumerate(texts):
         record: dict[str, object] = {"text": text}
         if vectors.pooled is not None:
@@ -413,8 +410,7 @@ def _jsonl(texts: Sequence[str], vectors: TextVectors) -> str:
             record["tokens"] = list(tokens.tokens)
             record["offsets"] = tokens.offsets.tolist()
             record["embeddings"] = [_short(row) for row in tokens.vectors]
-        lines.append(json.dumps(record, ensure_ascii=False))
-    return "\n".join(lines) + "\n"
+        yield record
 
 
 def _short(row: Vector) -> list[float]:

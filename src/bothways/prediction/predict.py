@@ -424,7 +424,8 @@ def check_segments(model: Bert, *, pair: bool) -> None:
     """
     if pair and model.config.segments < 2:
         raise ModelError(
-            f"this encoder has {model.config.segments} segment embedding; pairs of texts need 2."
+            f"this encoder has {model.config.segments} segment embedding (type_vocab_size in its "
+            "config.json); pairs of texts need 2. Use another encoder, or give single texts."
         )
 
 

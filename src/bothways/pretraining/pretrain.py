@@ -41,7 +41,13 @@ from bothways.training.fsdp import whole_model
 from bothways.training.monitor import Monitor, SilentMonitor
 from bothways.training.precision import DTYPES
 from bothways.training.ranks import Ranks, process_group
-from bothways.training.runfolder import Run, changed_numerics, open_run, record_changes
+from bothways.training.runfolder import (
+    Run,
+    changed_numerics,
+    open_run,
+    record_changes,
+    recorded_changes,
+)
 from bothways.training.runtime import set_threads, threads_phrase
 from bothways.training.schedules import phase_steps
 from bothways.training.trainer import Trainer
@@ -113,6 +119,7 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     if config.start:
         inputs["start"] = weights_digest(config.start)
     ranks.check_same(_shared_options(config) | inputs | {"device": device.torch.type})
+    ranks.copy_from_rank0(model.parameters())  # another processor may draw other initial weights
     run = open_run(
         config.run,
         config,
@@ -205,11 +212,12 @@ class _Pretraining:
         restored = restore_newest(
             folder, self.model, self.trainer.optimizer, notes.append, self.ranks
         )
-        done = 0
+        done, window = 0, Window(Utilization(self.model, self.trainer.dtype))
         if restored is None:
             self.ranks.run_on_rank0(self._refuse_finished)
         else:
             done = restored.step
+            window.restore(restored.extra.get("window"))  # older checkpoints have none
             for source, sizes in zip(self.sources, restored.extra["epoch_sizes"], strict=True):
                 source.epoch_sizes = list(sizes)
         run, asked = self.run.folder, self.config.snapshots
@@ -225,7 +233,7 @@ class _Pretraining:
                 tokens = [batch.inputs.tokens.tolist() for batch in heldout]
                 self.ranks.check_same({"held-out sequences": digest(tokens)})
             with self._interruptible():
-                return self._loop(watch, done, heldout)
+                return self._loop(watch, done, heldout, window)
 
     def _refuse_finished(self) -> None:
         """Without its checkpoints, a finished run would be trained again, over its records."""
@@ -241,12 +249,14 @@ class _Pretraining:
             return SilentMonitor()
         return Monitor(self.run.folder, self.steps, "pretrain", done=done, tensorboard=True)
 
-    def _loop(self, watch: Monitor, done: int, heldout: list[PretrainingBatch]) -> HeldOut | None:
+    def _loop(
+        self, watch: Monitor, done: int, heldout: list[PretrainingBatch], window: Window
+    ) -> HeldOut | None:
         result = None
         if done in (0, self.steps):  # a finished run has this result on record already
             result = self._evaluate(watch, done, heldout, record=done == 0)
         self._snapshot(watch, done)
-        window = Window(Utilization(self.model, self.trainer.dtype))
+        window.start()
         reset_peak_memory(self.model.device)  # of measuring speeds
         saved_at = time.monotonic()
         pairs = self.config.pairs.kind
@@ -272,7 +282,7 @@ class _Pretraining:
             if due or now == self.steps or stop:
                 self.trainer.check()
                 with window.paused():
-                    self._save(now)
+                    self._save(now, window)
                 saved_at = time.monotonic()
             if stop and now < self.steps:
                 watch.say(f"interrupted after step {now}; the state is saved in {self.run.folder}")
@@ -314,7 +324,7 @@ class _Pretraining:
         if keep_snapshot(folder, step, self.model, tokenizer, about, self.ranks):
             watch.say(f"step {step:,}: the model is kept in {snapshot_folder(folder, step)}")
 
-    def _save(self, step: int) -> None:
+    def _save(self, step: int, window: Window) -> None:
         save_checkpoint(
             self.run.folder / CHECKPOINTS,
             step,
@@ -322,8 +332,11 @@ class _Pretraining:
             self.store.tokenizer,
             self.trainer.optimizer,
             about=_about(self.config, self.store, step),
-            # Copies: the thread that prepares batches may add to them while they are written.
-            extra={"epoch_sizes": [list(source.epoch_sizes) for source in self.sources]},
+            extra={
+                # Copies: the thread that prepares batches may add to them while they are written.
+                "epoch_sizes": [list(source.epoch_sizes) for source in self.sources],
+                "window": window.state(),
+            },
             keep=self.config.checkpoint.keep,
             ranks=self.ranks,
         )
@@ -348,7 +361,9 @@ class _Pretraining:
             f"{self.store.sentences:,} sentences, {self.store.tokens:,} tokens"
         )
         name, threads = self.numerics["precision"], self.numerics["threads"]
-        reason = resolved["reason"] if name == resolved["precision"] else f"{name}: requested"
+        reason = f"{name}: requested"
+        if name == resolved["precision"]:  # the reason is a measurement on the machine of that day
+            reason = resolved["reason"] if self.run.new else f"{name}: as when the run began"
         processes = ""
         if self.ranks.size > 1:
             processes = f" in each of {self.ranks.size} processes ({self.config.parallel})"
@@ -361,7 +376,7 @@ class _Pretraining:
     def _note_changes(self, watch: Monitor, done: int) -> None:
         """Log and record changes that may make the bits differ from an uninterrupted run's."""
         changes = changed_numerics(self.run, self.numerics)
-        last = self.run.record.get("changes", [{}])[-1]
+        *_, last = [{}, *recorded_changes(self.run, done + 1)]
         first = last["from_step"] if changes == last.get("changes") else done + 1
         for change in changes:
             watch.say(f"changed since the run started, bits may differ from step {first}: {change}")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bothways.model.batch import PretrainingBatch
 from bothways.pretraining.objective import PAIR_TASKS
@@ -27,12 +27,22 @@ class Window:
 
     def __init__(self, utilization: Utilization) -> None:
         self._utilization = utilization
-        self._open()
-
-    def _open(self) -> None:
-        self._start, self._steps, self._tokens = time.perf_counter(), 0, 0
-        self._waited = 0.0
+        self._steps = 0
         self._sums: Stats = {}
+        self.start()
+
+    def start(self) -> None:
+        """Count tokens and time from now on."""
+        self._start, self._tokens, self._waited = time.perf_counter(), 0, 0.0
+
+    def state(self) -> dict[str, Any]:
+        """The sums so far, JSON-serialisable; without the speed."""
+        return {"steps": self._steps, "sums": {k: float(v) for k, v in self._sums.items()}}
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Continue from the sums of an interrupted run."""
+        if state is not None:
+            self._steps, self._sums = int(state["steps"]), dict(state["sums"])
 
     def waiting_for(self, batches: Iterator[T]) -> Iterator[T]:
         """The batches; the time spent on getting them counts as waiting for the loader."""
@@ -61,7 +71,8 @@ class Window:
         record["tokens_per_second"] = tokens / seconds
         record.update(self._utilization.close(self._tokens / seconds))
         record["loader_wait"] = self._waited / seconds
-        self._open()
+        self._steps, self._sums = 0, {}
+        self.start()
         return record
 
     @contextmanager

@@ -178,22 +178,23 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
     ) -> RankedAnswers:
         """The best answers over the windows of a question."""
         options = self.options.spans
-        scores, tokens, null_scores = [], [], []
+        count = options.n_best * _CANDIDATES_PER_ANSWER
+        tokens, scores, null_scores = [], [], []
         for n in windows:
             cls = int(file.examples.output_bounds[n])
             first, end = cls + file.passage_bounds[n]
-            scores.append(
-                span_scores(outputs[first:end], file.best[first:end], options.answer_length)
-            )
-            tokens.append(np.arange(first, end))
+            scores_PL = span_scores(outputs[first:end], file.best[first:end], options.answer_length)
+            piece, length = best_spans(scores_PL, count)
+            tokens.append((first + piece, first + piece + length))
+            scores.append(scores_PL[piece, length])
             null_scores.append(float(outputs[cls].astype(np.float64).sum()))
-        scores_PL = np.concatenate(scores)
-        piece, length = best_spans(scores_PL, options.n_best * _CANDIDATES_PER_ANSWER)
-        first_token = np.concatenate(tokens)[piece]
+        score = np.concatenate(scores)
+        best_first = np.argsort(-score, kind="stable")[:count]
+        first_token, last_token = (np.concatenate(t)[best_first] for t in zip(*tokens, strict=True))
         candidates = zip(
             file.starts[first_token].tolist(),
-            file.ends[first_token + length].tolist(),
-            scores_PL[piece, length].tolist(),
+            file.ends[last_token].tolist(),
+            score[best_first].tolist(),
             strict=True,
         )
         passage = file.rows.passages[file.rows.passage_of[question]]

@@ -33,7 +33,8 @@ from bothways.training.ranks import SINGLE_PROCESS, Ranks
 STATE = "training.json"
 """The file that makes a folder a checkpoint."""
 _MOMENTS = "training.safetensors"
-_NAME = re.compile(r"step-(\d+)$")
+_NAME = re.compile(r"^step-(\d+)$")
+_DAMAGED = ".damaged-"  # begins the name of a checkpoint that a run has skipped
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,7 @@ def save_checkpoint(
 ) -> Path:
     """Write ``folder/step-N`` whole or not at all, then remove all but the ``keep`` newest.
 
-    Checkpoints of later steps are removed too: training restarted before them because they are
-    damaged.
+    Those that were skipped as damaged are removed too, and do not count.
 
     Args:
         folder: the run's checkpoints.
@@ -89,10 +89,8 @@ def save_checkpoint(
     with new_folder(path) as partial:
         write_model_files(partial, model, tokenizer, about)
         write_state(partial, step, moments, extra)
-    existing = checkpoints(folder)
-    kept = existing[existing.index(path) :][: max(keep, 1)]
     with explain_disk_errors(folder):
-        for other in set(existing).difference(kept):
+        for other in [*checkpoints(folder)[max(keep, 1) :], *folder.glob(_DAMAGED + "*")]:
             shutil.rmtree(other)
     return path
 
@@ -168,7 +166,8 @@ def restore_newest(
 ) -> Restored | None:
     """Load the newest intact checkpoint into model and optimizer.
 
-    Damaged ones are reported through ``say`` and skipped. Of several processes only rank 0 reads,
+    Newer ones that are damaged are reported through ``say`` and renamed, so that they neither count
+    nor are tried again; saving the next one removes them. Of several processes only rank 0 reads,
     and broadcasts to the others.
 
     Returns:
@@ -196,13 +195,16 @@ def _read_newest(
     for leftover in folder.glob(PARTIAL + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
     existing = checkpoints(folder)
-    for path in existing:
+    for number, path in enumerate(existing):
         problems = verify_checkpoint(path)
         if not problems:
             try:
-                return _read(path, expected, read)
+                restored = _read(path, expected, read)
             except (BothwaysError, SafetensorError, KeyError, RuntimeError) as error:
                 problems = [str(error)]
+            else:
+                _set_aside(existing[:number])
+                return restored
         say(f"skipping checkpoint {path.name}, which is damaged: {'; '.join(problems)}")
     if existing:
         raise RunError(
@@ -210,6 +212,13 @@ def _read_newest(
             "to start again, or start a new run from a model folder with --start."
         )
     return None
+
+
+def _set_aside(damaged: list[Path]) -> None:
+    for path in damaged:
+        with explain_disk_errors(path):
+            shutil.rmtree(path.with_name(_DAMAGED + path.name), ignore_errors=True)
+            path.rename(path.with_name(_DAMAGED + path.name))
 
 
 def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) -> Restored:

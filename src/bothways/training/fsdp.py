@@ -63,13 +63,16 @@ def _is_shard(tensor: Tensor) -> bool:
 
 
 def gather(tensors: Iterable[tuple[str, Tensor]], ranks: Ranks) -> dict[str, Tensor]:
-    """Whole copies on the CPU, on rank 0; nothing elsewhere, but all ranks must call."""
-    copies = {}
+    """Whole tensors on the CPU, on rank 0; nothing elsewhere, but all ranks must call.
+
+    A tensor that is whole and on the CPU already is not copied.
+    """
+    gathered = {}
     for name, tensor in tensors:
-        copy = whole(tensor)
+        entire = whole(tensor)
         if ranks.is_rank0:
-            copies[name] = copy.detach().cpu().clone()
-    return copies
+            gathered[name] = entire.detach().cpu()
+    return gathered
 
 
 def whole_model(model: Bert, ranks: Ranks) -> Bert:

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from bothways.console import training_console
 from bothways.files import explain_disk_errors, write_text
 from bothways.training.tensorboard import EventFile
 
@@ -59,7 +59,7 @@ class Monitor:
         bar: bool = True,
     ):
         self._path, self._total, self._title = folder / METRICS, total, title
-        self._console = Console(emoji=False)
+        self._console = training_console()
         self._start, self._start_step, self._last_line = time.monotonic(), done, 0.0
         folder.mkdir(parents=True, exist_ok=True)
         self._cut_records(done)
@@ -123,7 +123,7 @@ class Monitor:
         now = time.monotonic()
         if now - self._last_line >= _PLAIN_INTERVAL or step == self._total:
             self._last_line = now
-            print(f"{self._title} {step}/{self._total}  {note}", flush=True)
+            self.say(f"{self._title} {step}/{self._total}  {note}")
 
     def close(self) -> None:
         """Stop the bar and close the files."""

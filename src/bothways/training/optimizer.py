@@ -10,8 +10,8 @@ from torch import nn
 from bothways.config import OptimizerOptions
 from bothways.training.lamb import Lamb
 
-# From this step on both bias corrections of Adam are exactly 1, for betas up to 0.999995. The
-# counter is fp32 and stops at 2 ** 24, which does not matter.
+# From this step on both bias corrections of Adam are exactly 1, for betas up to
+# LARGEST_UNCORRECTED_BETA. The counter is fp32 and stops at 2 ** 24, which does not matter.
 _NO_CORRECTION = 2.0**23
 # Parameters in which the query, key and value matrices are stacked.
 _FUSED = ".qkv.weight"

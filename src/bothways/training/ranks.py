@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -136,6 +136,12 @@ class Ranks:
             for gradient in bucket:
                 gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
                 start += gradient.numel()
+
+    def copy_from_rank0(self, tensors: Iterable[Tensor]) -> None:
+        """Give tensors, of the same shapes everywhere, rank 0's values."""
+        if self.size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor.detach(), 0)
 
     def barrier(self) -> None:
         """Wait until every process has reached this call."""

@@ -222,14 +222,20 @@ def changed_numerics(run: Run, now: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def recorded_changes(run: Run, step: int) -> list[dict[str, Any]]:
+    """What :func:`record_changes` recorded of steps before ``step``; those from it on are done
+    again."""
+    return [entry for entry in run.record.get("changes", []) if entry["from_step"] < step]
+
+
 def record_changes(run: Run, step: int, changes: list[str]) -> None:
     """Add changes to run.json, with the step from which bits may differ; none after some means
     that the run goes on as it started."""
-    before = run.record.get("changes", [])
-    if changes == (before[-1]["changes"] if before else []):
-        return  # continued again without further changes
-    entries = [*before, {"from_step": step, "changes": changes}]
-    write_json(run.folder / RUN_FILE, {**run.record, "changes": entries})
+    entries = recorded_changes(run, step)
+    if changes != (entries[-1]["changes"] if entries else []):
+        entries.append({"from_step": step, "changes": changes})
+    if entries != run.record.get("changes", []):
+        write_json(run.folder / RUN_FILE, {**run.record, "changes": entries})
 
 
 def _refuse_other(

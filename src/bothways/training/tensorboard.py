@@ -6,6 +6,7 @@ a traceback and does not reach the program.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ class EventFile:
         name = f"events.out.tfevents.{time.time_ns()}.{os.getpid()}"
         # Unbuffered, so that records survive a kill.
         self._file = (folder / name).open("xb", buffering=0)
-        self._records = RecordWriter(self._file)
+        self._records = RecordWriter(self)
         self._write(Event(file_version="brain.Event:2"))
         self._write(Event(step=done + 1, session_log=SessionLog(status=SessionLog.START)))
 
@@ -41,6 +42,11 @@ class EventFile:
         """Record the values of a step."""
         scalars = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         self._write(Event(step=step, summary=Summary(value=scalars)))
+
+    def write(self, data: bytes) -> None:
+        """Write bytes, all or with an error: the writer of records does not look."""
+        if self._file.write(data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
         """Close the file."""
