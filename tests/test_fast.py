@@ -341,6 +341,19 @@ def test_words_look_random() -> None:
     assert ((counts - size / 256) ** 2 / (size / 256)).sum() < 370  # chi-square, 255: p of 1e-6
 
 
+def test_what_is_kept_takes_no_blocks_of_what_is_not() -> None:
+    """A layer would hold its projections' block, three times as large as needed, and so would the
+    next."""
+    pool = compiled.Pool()
+    pool.give(pool.take(torch.float32, 300, 100))
+    kept = pool.take(torch.float32, 100, 100, keep=True)
+    assert pool.take(torch.float32, 100, 100).untyped_storage().nbytes() == 2**17
+    assert kept.untyped_storage().nbytes() == 2**16
+    pool.give(kept)
+    assert pool.take(torch.float32, 100, 100).data_ptr() != kept.data_ptr()
+    assert pool.take(torch.float32, 90, 100, keep=True).data_ptr() == kept.data_ptr()
+
+
 def test_a_pool_uses_memory_again() -> None:
     pool = compiled.Pool()
     first = pool.take(torch.float32, 100, 100)

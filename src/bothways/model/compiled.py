@@ -124,25 +124,36 @@ class Pool:
     So it is still in cache, and always the same few blocks are used although lengths, and with them
     sizes, change from step to step. The C library's allocator spreads such arrays over ever more
     memory, which costs a tenth of a step on small batches.
+
+    Arrays that are kept for the backward pass have blocks of their own: in those of short-lived
+    ones, which are larger, each layer would occupy some more for good.
     """
 
     def __init__(self) -> None:
-        self._free: dict[int, list[torch.UntypedStorage]] = {}
+        self._free: dict[tuple[bool, int], list[torch.UntypedStorage]] = {}
+        self._kept: dict[int, bool] = {}  # of each block, by its address
 
     def __reduce__(self) -> tuple[type[Pool], tuple[()]]:
         """A copy of a model, in this process or another, has a pool of its own."""
         return Pool, ()
 
-    def take(self, dtype: torch.dtype, *shape: int) -> Tensor:
-        """An array with undefined values."""
+    def take(self, dtype: torch.dtype, *shape: int, keep: bool = False) -> Tensor:
+        """An array with undefined values.
+
+        Args:
+            dtype: of its elements.
+            shape: its sizes.
+            keep: it lives until the backward pass, not only within one pass of a layer.
+        """
         wanted = max(_SMALLEST, 1 << (math.prod(shape) * dtype.itemsize - 1).bit_length())
         # Pages that nobody touches take no memory, so a larger block serves as well.
         for size in (wanted, 2 * wanted, 4 * wanted):
-            if free := self._free.get(size):
+            if free := self._free.get((keep, size)):
                 storage = free.pop()
                 break
         else:
             storage = torch.UntypedStorage(wanted)  # type: ignore[no-untyped-call]
+            self._kept[storage.data_ptr()] = keep
         array: Tensor = torch.empty(0, dtype=dtype).set_(storage, 0, shape)  # type: ignore[call-overload]
         return array
 
@@ -150,7 +161,8 @@ class Pool:
         """Give back arrays, or parts that stand for the whole. They may not be used any more."""
         for array in arrays:
             storage = array.untyped_storage()
-            self._free.setdefault(storage.nbytes(), []).append(storage)
+            block = self._kept[storage.data_ptr()], storage.nbytes()
+            self._free.setdefault(block, []).append(storage)
 
 
 # ------------------------------------------------------------------- dropout, addition, LayerNorm
@@ -197,8 +209,8 @@ class Norm:
 
 def add_norm(pool: Pool, x: Tensor, branch: Tensor, norm: Norm, out: Tensor) -> list[Tensor]:
     """``out = LayerNorm(x + dropout(branch + bias))``, [R, H]; what the gradient needs."""
-    total = pool.take(x.dtype, *x.shape)
-    mean, rstd = (pool.take(exact(x), len(x)) for _ in range(2))
+    total = pool.take(x.dtype, *x.shape, keep=True)
+    mean, rstd = (pool.take(exact(x), len(x), keep=True) for _ in range(2))
     own = (norm.bias, norm.weight, norm.shift, number(norm.eps, x), _dropout(norm.draw, x))
     run("add_norm", x, branch, *own, total, out, mean, rstd)
     return [total, mean, rstd]
@@ -267,11 +279,13 @@ class AttentionPlan:
         tile: AttentionTile,
         bias: Tensor,
         scale: float = 1.0,
+        *,
+        keep: bool = False,
     ) -> Tensor:
         """[T, n * H] -> [n, b * A, L, D]; the bias is added and the first part scaled."""
         n, b = flat.shape[1] // (self.heads * self.head_size), len(tile.lengths)
         L = len(rows) // b
-        out = pool.take(flat.dtype, n, b * self.heads, L, self.head_size)
+        out = pool.take(flat.dtype, n, b * self.heads, L, self.head_size, keep=keep)
         arguments = (rows, L, self.heads, bias, number(scale, flat))
         run("split_heads", flat, *arguments, out.view(-1, self.head_size))
         return out
@@ -298,16 +312,17 @@ def attend(
         biases: of each projection.
         plan: with rows for each projection.
     """
-    contexts = pool.take(projections[0].dtype, len(projections[0]), plan.heads * plan.head_size)
+    size = len(projections[0]), plan.heads * plan.head_size
+    contexts = pool.take(projections[0].dtype, *size, keep=True)
     contexts.index_fill_(0, plan.unused[0], 0)
     saved = []
     for tile in plan.tiles:
         packed = [
-            plan.split(pool, flat, rows, tile, bias, 1.0 if i else plan.head_size**-0.5)
+            plan.split(pool, flat, rows, tile, bias, 1.0 if i else plan.head_size**-0.5, keep=True)
             for i, (flat, rows, bias) in enumerate(zip(projections, tile.rows, biases, strict=True))
         ]
         q, k, v = (part for split in packed for part in split)
-        probabilities = pool.take(q.dtype, len(q), q.shape[1], k.shape[1])
+        probabilities = pool.take(q.dtype, len(q), q.shape[1], k.shape[1], keep=True)
         torch.bmm(q, k.transpose(1, 2), out=probabilities)
         dropped = _softmax(pool, probabilities, tile, plan)
         context = pool.take(q.dtype, 1, *q.shape)

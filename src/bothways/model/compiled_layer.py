@@ -110,17 +110,17 @@ class _Pass:
         pool, x = self.pool, self.x
         weights = [self._cast(w) for w in self.weights]
         w_qkv, w_output, w_expand, w_contract = weights
-        x_N = x if self.at is None else pool.take(x.dtype, len(self.at), x.shape[1])
+        x_N = x if self.at is None else pool.take(x.dtype, len(self.at), x.shape[1], keep=True)
         if self.at is not None:
             torch.index_select(x, 0, self.at, out=x_N)
         projections = [self._mm(inner, w.t()) for inner, w in self._projected(x_N, w_qkv)]
         context, attention = attend(pool, projections, self.b_qkv, self.plan)
         pool.give(*projections)
         mixed = self._mm(context, w_output.t())
-        x_1 = pool.take(x.dtype, *x_N.shape)
+        x_1 = pool.take(x.dtype, *x_N.shape, keep=True)
         norm_1 = add_norm(pool, x_N, mixed, self.norms[0], x_1)
         pool.give(mixed)
-        z, h = (pool.take(x.dtype, len(x_1), len(w_expand)) for _ in range(2))
+        z, h = (pool.take(x.dtype, len(x_1), len(w_expand), keep=True) for _ in range(2))
         torch.addmm(self.b_expand.to(x.dtype), x_1, w_expand.t(), out=z)
         torch.ops.aten.gelu.out(z, out=h)
         y = self._mm(h, w_contract.t())
@@ -197,7 +197,7 @@ class _Pass:
     def _cast(self, weight: Tensor) -> Tensor:
         if not self._casts:
             return weight
-        return self.pool.take(self.x.dtype, *weight.shape).copy_(weight)
+        return self.pool.take(self.x.dtype, *weight.shape, keep=True).copy_(weight)
 
     def _mm(self, a: Tensor, b: Tensor) -> Tensor:
         out = self.pool.take(a.dtype, a.shape[0], b.shape[1])
