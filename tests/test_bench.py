@@ -7,6 +7,7 @@ import re
 import statistics
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,6 +95,30 @@ def test_a_contender_that_cannot_run_is_left_out(
         bench_train(BenchTrainConfig(**SMALL, contenders=names[1:]))
 
 
+def test_a_contender_that_fails_leaves_its_memory_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failed: list[weakref.ref[Any]] = []
+
+    def make_step(name: str, *args: Any) -> Any:
+        assert all(reference() is None for reference in failed)
+        if name != "transformers bf16":
+            return original(name, *args)
+
+        def step(number: int) -> None:
+            raise RuntimeError(f"can't allocate memory for step {number}")
+
+        failed.append(weakref.ref(step))
+        return step
+
+    original = train.make_step
+    monkeypatch.setattr(train, "make_step", make_step)
+    names = ("bothways", "transformers bf16", "bothways plain")
+    found = bench_train(BenchTrainConfig(**SMALL, contenders=names), say=lambda _: None)
+    assert [result.name for result in found] == ["bothways", "bothways plain"]
+    assert len(failed) == 1
+
+
 def test_ratios_are_of_rounds_and_shares_of_a_contenders_own_peak(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -166,7 +191,7 @@ def test_contenders_take_turns_on_every_batch(monkeypatch: pytest.MonkeyPatch) -
     order: list[tuple[str, int]] = []
 
     def make_step(name: str, *_: Any) -> Any:
-        return lambda number: order.append((name, number % train.STEPS))
+        return lambda number: order.append((name, number % train.BATCHES))
 
     monkeypatch.setattr(train, "make_step", make_step)
     names = ("bothways", "bothways plain")

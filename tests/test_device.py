@@ -23,7 +23,6 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.model.flops import training_cost
 from bothways.model.heads import ClassifierHead, TokenHead
-from bothways.model.varlen import describe_kernels
 from bothways.pretraining.batches import prefetch
 from bothways.pretraining.heldout import measure
 from bothways.pretraining.objective import pretraining_loss
@@ -36,6 +35,7 @@ from bothways.training.device import (
     CPU,
     Peak,
     choose_device,
+    describe_kernels,
     find_peak,
     matrix_rate,
     peak_memory_note,
@@ -143,13 +143,13 @@ def test_what_is_said_of_attention_and_memory(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("bothways.model.varlen._capability", lambda _: (9, 0))
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
     for first in (True, False):
-        monkeypatch.setattr("bothways.model.varlen.is_first_use", lambda first=first: first)
+        monkeypatch.setattr("bothways.training.device.is_first_use", lambda first=first: first)
         assert ("compiled" in describe_kernels(config, CPU, torch.bfloat16)) == first
     assert "flat batches" in describe_kernels(config, gpu, torch.bfloat16)
     assert "padded tiles" in describe_kernels(config, gpu, torch.float32)
     assert "plain kernels" in describe_kernels(config, gpu, torch.bfloat16, fast=False)
     assert peak_memory_note(CPU) == ""
-    monkeypatch.setattr("bothways.model.varlen.why_not_compiled", lambda: "no Numba")
+    monkeypatch.setattr("bothways.training.device.why_not_compiled", lambda: "no Numba")
     assert "slower (no Numba)" in describe_kernels(config, CPU, torch.float32)
     assert describe_kernels(config, CPU, torch.float32, fast=False) == ""
 

@@ -90,6 +90,8 @@ def test_sound_folders(
 def test_what_an_interrupted_write_leaves_is_no_problem(run: Path) -> None:
     shutil.copytree(run / "checkpoints" / "step-1", run / "checkpoints" / ".partial-step-3")
     truncate(run / "checkpoints" / ".partial-step-3" / "model.safetensors")
+    shutil.copytree(run / "checkpoints" / "step-1", run / "checkpoints" / ".damaged-step-4")
+    truncate(run / "checkpoints" / ".damaged-step-4" / "model.safetensors")  # passed over already
     assert diagnose(run) == []
 
 

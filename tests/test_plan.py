@@ -58,7 +58,7 @@ def config(**changes: Any) -> PlanConfig:
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose speed and memory are known: 1 ms a token, 0.1 s an update."""
-    monkeypatch.setattr(module, "probe", lambda *_: Probe(1e-3, 0.1, 2e9, 5e8))
+    monkeypatch.setattr(module, "probe", lambda *_: Probe(1e-3, 0.1, 2e9, 5e8, 3e8))
     monkeypatch.setattr(module, "_resident_bytes", lambda: 10**9)
 
 
@@ -119,8 +119,20 @@ def test_memory_adds_gradients_where_they_meet_activations() -> None:
     assert one.peak - one.peak_recomputing == 1.5e9
     half = plan(replace(plain, precision="bf16")).phases[1]
     assert half.peak - one.peak == embedding / 2 + 325 * 2**20  # a cast of that gradient
-    for phase in plan(config()).phases:
-        assert phase.peak == tensors + sizes.gradients + 2 * embedding + 475 * 2**20
+    compiled = plan(config()).phases[1]
+    held = sizes.gradients + 2 * embedding + 475 * 2**20
+    assert compiled.peak == tensors + held
+    # Recomputing, they hold the memory of a single layer, which is less than that of all inputs.
+    beginning = 5e8 + embedding
+    ending = 3e8 + sizes.gradients + 2 * embedding
+    assert compiled.peak_recomputing == tensors - 2e9 + max(beginning, ending) + 475 * 2**20
+
+
+@pytest.mark.usefixtures("still")
+def test_the_measured_part_of_the_memory_is_named() -> None:
+    for precision, part in (("fp32", "475 MiB"), ("bf16", "800 MiB")):
+        notes = list(map(str, tables(plan(config(precision=precision)))))
+        assert any(f"a measured value, {part} for matrix kernels" in note for note in notes)
 
 
 @pytest.mark.usefixtures("still")

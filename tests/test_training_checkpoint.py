@@ -285,6 +285,16 @@ def test_damaged_ones_never_push_out_sound_ones(damaged: Path, keep: int, step: 
     assert restored.step == step
 
 
+def test_too_little_memory_is_no_damage(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*_: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+
+    monkeypatch.setattr(module, "load_model", load)
+    with pytest.raises(RuntimeError, match="allocate memory"):
+        Training(damaged).restore()
+    assert names(damaged) == ["step-4", "step-8"]
+
+
 def test_a_damaged_one_is_passed_over_once(damaged: Path) -> None:
     for _ in range(2):  # the second was damaged after an interruption right after the first
         shutil.copytree(damaged / "step-4", damaged / "step-8", dirs_exist_ok=True)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from bothways import config as configs
 from bothways import options
 from bothways.console import print_note, print_report, progress_of, progress_of_stages
-from bothways.errors import BothwaysError, InputError, OtherProcessError
+from bothways.errors import BothwaysError, InputError, OtherProcessError, is_out_of_memory
 from bothways.options import UsageError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         return 130
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         print(f"bothways: error: {_OUT_OF_MEMORY}", file=sys.stderr)
         return 1
@@ -148,12 +148,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bothways: error: {error.filename}: {error.strerror}.", file=sys.stderr)
         return 1
     return status
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Whether an error says so: numpy's, torch's on a GPU, or torch's on the CPU."""
-    kind, text = type(error).__name__, str(error)
-    return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in text
 
 
 def _limit_spinning() -> None:

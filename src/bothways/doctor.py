@@ -12,7 +12,7 @@ from bothways.pretraining.snapshots import SNAPSHOTS
 from bothways.shipped import model_folder
 from bothways.tokenization.tokenizer import TOKENIZER_FILE, VOCABULARY_FILE, Tokenizer
 from bothways.tokenization.tokenizer_files import read_vocabulary
-from bothways.training.checkpoint import STATE, checkpoints, verify_checkpoint
+from bothways.training.checkpoint import DAMAGED, STATE, checkpoints, verify_checkpoint
 from bothways.training.runfolder import RUN_FILE, read_run
 
 
@@ -88,7 +88,7 @@ def _diagnose_run(folder: Path) -> list[str]:
         problems.append(str(error))
     # Those of pre-training, damaged or not, and those of the seeds of fine-tuning.
     found = {*checkpoints(folder / "checkpoints"), *(p.parent for p in folder.glob(f"**/{STATE}"))}
-    for checkpoint in sorted(path for path in found if not path.name.startswith(PARTIAL)):
+    for checkpoint in sorted(p for p in found if not p.name.startswith((PARTIAL, DAMAGED))):
         problems += _diagnose_checkpoint(checkpoint)
     # A model that is being written has another name until it is complete.
     for model in sorted([*folder.glob("**/model/"), *folder.glob(f"{SNAPSHOTS}/[0-9]*/")]):

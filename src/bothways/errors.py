@@ -57,3 +57,9 @@ class LengthError(BothwaysError):
 
 class DiskError(BothwaysError):
     """A file could not be written; the previous content is intact."""
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says so: numpy's, torch's on a GPU, or torch's on the CPU."""
+    kind, text = type(error).__name__, str(error)
+    return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in text

@@ -30,7 +30,7 @@ from bothways.model.batch import (
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.masking import max_predictions
 
-STEPS = 4
+BATCHES = 4
 """Different batches, used in turn."""
 _FIRST_WORD = 5  # lower ids are special in most vocabularies; which ids are drawn does not matter
 
@@ -52,7 +52,9 @@ class PaddedBatch:
     next_sentence_label: Tensor
 
 
-def case(options: BenchTrainConfig) -> tuple[ModelConfig, list[list[PretrainingBatch]]]:
+def shape_and_batches(
+    options: BenchTrainConfig,
+) -> tuple[ModelConfig, list[list[PretrainingBatch]]]:
     """The network's shape, and the batches to train it on.
 
     Raises:
@@ -61,11 +63,11 @@ def case(options: BenchTrainConfig) -> tuple[ModelConfig, list[list[PretrainingB
     if options.corpus:
         store = TokenStore.open(options.corpus)
         config = _shape(options, store.tokenizer.vocab_size)
-        steps = real_batches(store, batch=options.batch, length=options.length, count=STEPS)
+        steps = real_batches(store, batch=options.batch, length=options.length, count=BATCHES)
         return config, steps
     config = _shape(options, options.vocab_size)
     steps = full_batches(
-        options.vocab_size, batch=options.batch, length=options.length, count=STEPS
+        options.vocab_size, batch=options.batch, length=options.length, count=BATCHES
     )
     return config, steps
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from bothways.bench.cases import case, full_batches
+from bothways.bench.cases import full_batches, shape_and_batches
 from bothways.bench.contenders import make_step
 from bothways.config import BenchTrainConfig
 from bothways.training.device import choose_device
@@ -56,12 +56,13 @@ def _measure(request: str) -> None:
     options = BenchTrainConfig(**{**values, "contenders": tuple(values["contenders"])})
     set_threads(options.threads)
     device = choose_device(options.device).torch
-    config, steps = case(options)
+    config, steps = shape_and_batches(options)
     (name,), precision = options.contenders, options.precision
     # Libraries are loaded, and loops compiled, when they are first used; that is not counted.
     smallest = replace(config, vocab_size=64, hidden=64, heads=1, intermediate=64, layers=2)
     batches = full_batches(64, batch=2, length=8, count=1)
     make_step(name, smallest, batches, precision, device)(0)
+    torch.compiler.reset()  # a graph compiled for two shapes would be one for all
     before = _start_high_water()
     step = make_step(name, config, steps, precision, device)
     for number in range(_STEPS):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bothways.bench.cases import STEPS, case, real_tokens
+from bothways.bench.cases import BATCHES, real_tokens, shape_and_batches
 from bothways.bench.contenders import Step, make_step
 from bothways.bench.memory import peak_memory
 from bothways.config import BenchTrainConfig, ModelConfig
@@ -64,7 +64,7 @@ def bench_train(options: BenchTrainConfig, *, say: Callable[[str], None] = print
         StoreError: the corpus cannot be opened.
     """
     threads, device = set_threads(options.threads), choose_device(options.device)
-    config, steps = case(options)
+    config, steps = shape_and_batches(options)
     precision = choose_precision(options.precision, device.torch)
     tokens = statistics.mean(real_tokens(step) for step in steps)
     padded = sum(_padded_tokens(batch) for step in steps for batch in step) / len(steps)
@@ -136,7 +136,7 @@ def _operations(config: ModelConfig, steps: Sequence[Sequence[PretrainingBatch]]
 def _batches_of_round(number: int, device: torch.device) -> list[int]:
     """The batches on which steps are timed in a round: one, each in turn; on a GPU all, because the
     host prepares the next step meanwhile."""
-    return [number % STEPS] if device.type == "cpu" else list(range(STEPS))
+    return [number % BATCHES] if device.type == "cpu" else list(range(BATCHES))
 
 
 def _time(
@@ -152,24 +152,20 @@ def _time(
     for name in options.contenders:
         start = time.perf_counter()
         try:
-            step = make_step(name, config, steps, precision, device)
-            for batch in range(STEPS):
-                step(batch)
-            synchronize(device)
+            runners[name] = _warm(make_step(name, config, steps, precision, device), device)
         except RuntimeError as error:  # torch's: no memory, nothing to compile with
             if not (runners and name.startswith("transformers")):  # ratios are to the first
                 raise
             say(f"  {name}: left out: {str(error).partition(chr(10))[0]}")
             continue
-        runners[name] = step
         elapsed = time.perf_counter() - start
-        say(f"  {name}: first {STEPS} steps {elapsed:.1f} s, not counted")
+        say(f"  {name}: first {BATCHES} steps {elapsed:.1f} s, not counted")
     seconds: dict[str, list[float]] = {name: [] for name in runners}
     for number in range(options.rounds):
         batches = _batches_of_round(number, device)
         for name, step in runners.items():
             # Not counted: the others' steps have taken its memory and its caches.
-            step(batches[0] + STEPS - 1)
+            step(batches[0] + BATCHES - 1)
             synchronize(device)
             start = time.perf_counter()
             for batch in batches:
@@ -177,6 +173,14 @@ def _time(
             synchronize(device)
             seconds[name].append((time.perf_counter() - start) / len(batches))
     return seconds
+
+
+def _warm(step: Step, device: torch.device) -> Step:
+    """The step, run on every batch. A function, so that one that fails is not kept in memory."""
+    for batch in range(BATCHES):
+        step(batch)
+    synchronize(device)
+    return step
 
 
 def profile(step: Step, *, on_gpu: bool = False) -> str:

@@ -43,8 +43,7 @@ from bothways.finetuning.run_setup import (
 from bothways.finetuning.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
 from bothways.finetuning.task_files import FinetuningData, load_data
 from bothways.model.folder import LoadedModel, load_model
-from bothways.model.varlen import describe_kernels
-from bothways.training.device import choose_device
+from bothways.training.device import choose_device, describe_kernels
 from bothways.training.precision import ChosenPrecision, choose_precision
 from bothways.training.runtime import set_threads, threads_phrase
 

@@ -99,7 +99,7 @@ def _add(table: dict[str, tuple[str, ...]], ours: str, theirs: list[str]) -> Non
 def to_hugging_face(state: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """A model's state in Hugging Face's names and shapes: fp32, contiguous, on the CPU.
 
-    Tensors are parts of those of ``state`` where they can be: saving a model needs no second one.
+    Tensors are parts of those of ``state`` where they can be, so that saving takes no copy of it.
     """
     table = name_table(config.layers, lstm=has_lstm(state))
     out: dict[str, Tensor] = {}

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from bothways.config import ModelConfig
 from bothways.model.batch import Inputs, SelectedPositions, VarlenBounds
-from bothways.model.compiled import is_first_use, why_not_compiled
 
 _LARGEST_HEAD = 128
 _MIN_CAPABILITY = (8, 0)
@@ -63,33 +62,6 @@ def why_not_varlen(config: ModelConfig, dtype: torch.dtype, device: torch.device
     if not torch.backends.cuda.is_flash_attention_available():
         return "this build of torch has no FlashAttention"
     return None
-
-
-def describe_kernels(
-    config: ModelConfig, device: torch.device, dtype: torch.dtype, *, fast: bool = True
-) -> str:
-    """What a user may want to know of the kernels of a training, for the log; empty if nothing.
-
-    On a GPU the kind of attention and its cost; on a CPU why there are no compiled loops, or that
-    they have yet to be compiled.
-    """
-    if device.type == "cpu":
-        return _describe_loops() if fast else ""
-    why = why_not_varlen(config, dtype, device) if fast else "plain kernels were requested"
-    if why is None:
-        return "attention: FlashAttention on flat batches, dropout within the kernel"
-    return (
-        f"attention: padded tiles, which hold all attention probabilities and their dropout masks "
-        f"in memory ({why})"
-    )
-
-
-def _describe_loops() -> str:
-    if why := why_not_compiled():
-        return f"kernels: plain, which are slower ({why})"
-    if is_first_use():
-        return "kernels: to be compiled for this processor, once; the first steps take longer"
-    return ""
 
 
 @cache

@@ -37,8 +37,8 @@ _SAMPLE = 512  # sequences of a corpus from which the lengths are estimated
 _PARTS = 2  # different micro-batches that are timed
 # Memory that matrix kernels and the allocator take besides the tensors, because shapes differ from
 # step to step: measured from tiny to base, as 0.6 to 0.9 GiB in bf16
-# (benchmarks/2026-11-21-plan.md) and 0.4 to 0.5 GiB in fp32 (benchmarks/2026-11-25-plan.md).
-_SHAPES_OVERHEAD = {torch.bfloat16: 800 * 2**20, torch.float32: 475 * 2**20}
+# (benchmarks/2026-11-21-plan.md) and 0.4 to 0.7 GiB in fp32 (benchmarks/2026-11-25-plan.md).
+SHAPES_OVERHEAD = {torch.bfloat16: 800 * 2**20, torch.float32: 475 * 2**20}
 _FORWARD = 1 / 3  # fraction of a training step's operations
 
 
@@ -170,7 +170,8 @@ def plan(config: PlanConfig) -> Forecast:
             "both"
         )
     precision = choose_precision(config.precision)
-    why_not_compiled()  # loads the compiler, as training will
+    if config.kernels == "fast":
+        why_not_compiled()  # loads the compiler, as training will
     process = _resident_bytes()
     store = TokenStore.open(config.corpus) if config.corpus else None
     shape = _shape(config, store)
@@ -306,31 +307,44 @@ def _phase(
         step_seconds=seconds,
         activations=cost.activations,
         activations_recomputing=cost.activations_recomputing,
-        peak=_peak(config, sizes, phase, cost.activations, dtype),
-        peak_recomputing=_peak(config, sizes, phase, cost.activations_recomputing, dtype),
+        peak=_peak(config, sizes, phase, dtype, cost.activations, cost.activations),
+        peak_recomputing=_peak(
+            config, sizes, phase, dtype, cost.activations_recomputing, cost.layer
+        ),
     )
 
 
 def _peak(
-    config: PlanConfig, sizes: _Sizes, phase: Phase, activations: float, dtype: torch.dtype
+    config: PlanConfig,
+    sizes: _Sizes,
+    phase: Phase,
+    dtype: torch.dtype,
+    activations: float,
+    pooled: float,
 ) -> float:
     """The largest memory as a backward pass starts or ends, counted in tensors, and what libraries
     take besides.
 
-    Gradients exist from the end of the first micro-batch's backward pass to the update. Compiled
-    layers keep the memory of their activations for the next step; that of plain ones becomes free
-    during the backward pass. A checkpoint needs no copies.
+    Gradients exist from the end of the first micro-batch's backward pass to the update. A
+    checkpoint needs no copies.
+
+    Args:
+        config, sizes, phase, dtype: of the run.
+        activations: bytes kept for the backward pass.
+        pooled: bytes of them that compiled layers hold for the next step. What plain layers kept
+            becomes free during the backward pass.
     """
     shape = sizes.model
     embedding = shape.padded_vocab * shape.hidden * 4  # the gradient of the output embedding
     cast = 0 if dtype == torch.float32 else embedding // 2
     earlier = sizes.gradients if phase.batch > phase.micro_batch else 0
-    pooled = config.kernels == "fast" and compiles(torch.empty(0, dtype=dtype))
+    if config.kernels == "plain" or not compiles(torch.empty(0, dtype=dtype)):
+        pooled = 0
     backward_starts = earlier + activations + embedding + cast
     input_and_output = 2 * embedding  # gradients of the embedding, being added
-    backward_ends = sizes.gradients + input_and_output + (activations if pooled else 0)
+    backward_ends = sizes.gradients + input_and_output + pooled
     tensors = sizes.weights + sizes.moments + max(backward_starts, backward_ends)
-    return sizes.process + tensors + _SHAPES_OVERHEAD[dtype]
+    return sizes.process + tensors + SHAPES_OVERHEAD[dtype]
 
 
 def _resident_bytes() -> int:

@@ -38,12 +38,14 @@ class Probe:
         activations: bytes that the forward pass of a full micro-batch keeps for its backward pass.
         activations_recomputing: the same with ``--recompute``, including the one layer that is
             being recomputed.
+        layer: bytes of ``activations`` that one layer keeps.
     """
 
     token_seconds: float
     update_seconds: float
     activations: float
     activations_recomputing: float
+    layer: float
 
 
 def probe(
@@ -90,6 +92,7 @@ def probe(
         update_seconds=at_depth(_medians([[t.update_seconds for t in row] for row in rounds])),
         activations=activations,
         activations_recomputing=recomputing + layer,
+        layer=layer,
     )
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from rich.table import Table
 
-from bothways.planning.plan import Forecast, PhaseForecast
+from bothways.planning.plan import SHAPES_OVERHEAD, Forecast, PhaseForecast
+from bothways.training.precision import DTYPES
 from bothways.training.runtime import threads_phrase
 
 
@@ -82,9 +83,10 @@ def _phase_table(forecast: Forecast) -> Table:
 
 
 def _notes(forecast: Forecast) -> list[str]:
+    overhead = _bytes(SHAPES_OVERHEAD[DTYPES[forecast.precision.name]])
     notes = [
-        "peak memory includes tensors, libraries and, a measured value, 800 MiB for matrix kernels "
-        "and the allocator"
+        f"peak memory includes tensors, libraries and, a measured value, {overhead} for matrix "
+        "kernels and the allocator"
     ]
     if forecast.steps is None:
         notes.append(

@@ -20,7 +20,6 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.model.folder import save_model
 from bothways.model.priming import primed_rows
-from bothways.model.varlen import describe_kernels
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.clock import EVALUATIONS, resolve_clock
 from bothways.pretraining.evaluation import heldout_batches
@@ -36,7 +35,12 @@ from bothways.pretraining.start import (
 )
 from bothways.pretraining.utilization import Utilization
 from bothways.training.checkpoint import restore_newest, save_checkpoint
-from bothways.training.device import choose_device, peak_memory_note, reset_peak_memory
+from bothways.training.device import (
+    choose_device,
+    describe_kernels,
+    peak_memory_note,
+    reset_peak_memory,
+)
 from bothways.training.fsdp import whole_model
 from bothways.training.monitor import Monitor, SilentMonitor
 from bothways.training.precision import DTYPES

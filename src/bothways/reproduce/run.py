@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from bothways.config import ReproduceConfig
+from bothways.console import line_printer
 from bothways.corpus.store import MANIFEST
 from bothways.errors import ConfigError, RunError
 from bothways.files import write_bytes, write_json, write_text
@@ -46,7 +46,7 @@ def reproduce(config: ReproduceConfig) -> str:
     table, scale = table_of(config.name), SCALES[config.scale]
     grid = make_grid(table, scale, config)
     ledger = Ledger(Path(config.out))
-    say = Console(markup=False, highlight=False, soft_wrap=True).print
+    say = line_printer()
     if config.step is not None:
         return _compute_one(config.step, grid, ledger, config, say)
     if config.jobs > 1 and to_compute(grid.steps, ledger):

@@ -189,12 +189,12 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
             scores.append(scores_PL[piece, length])
             null_scores.append(float(outputs[cls].astype(np.float64).sum()))
         score = np.concatenate(scores)
-        best_first = np.argsort(-score, kind="stable")[:count]
-        first_token, last_token = (np.concatenate(t)[best_first] for t in zip(*tokens, strict=True))
+        order = np.argsort(-score, kind="stable")[:count]
+        first_token, last_token = (np.concatenate(t)[order] for t in zip(*tokens, strict=True))
         candidates = zip(
             file.starts[first_token].tolist(),
             file.ends[last_token].tolist(),
-            score[best_first].tolist(),
+            score[order].tolist(),
             strict=True,
         )
         passage = file.rows.passages[file.rows.passage_of[question]]

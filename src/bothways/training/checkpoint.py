@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bothways.config import digest
-from bothways.errors import BothwaysError, RunError
+from bothways.errors import BothwaysError, RunError, is_out_of_memory
 from bothways.files import PARTIAL, explain_disk_errors, new_folder, sha256, write_json
 from bothways.model.bert import Bert
 from bothways.model.folder import load_model, write_model_files
@@ -32,9 +32,10 @@ from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 STATE = "training.json"
 """The file that makes a folder a checkpoint."""
+DAMAGED = ".damaged-"
+"""Begins the name of a checkpoint that a run has skipped."""
 _MOMENTS = "training.safetensors"
 _NAME = re.compile(r"^step-(\d+)$")
-_DAMAGED = ".damaged-"  # begins the name of a checkpoint that a run has skipped
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def save_checkpoint(
         write_model_files(partial, model, tokenizer, about)
         write_state(partial, step, moments, extra)
     with explain_disk_errors(folder):
-        for other in [*checkpoints(folder)[max(keep, 1) :], *folder.glob(_DAMAGED + "*")]:
+        for other in [*checkpoints(folder)[max(keep, 1) :], *folder.glob(DAMAGED + "*")]:
             shutil.rmtree(other)
     return path
 
@@ -201,9 +202,11 @@ def _read_newest(
             try:
                 restored = _read(path, expected, read)
             except (BothwaysError, SafetensorError, KeyError, RuntimeError) as error:
+                if is_out_of_memory(error):
+                    raise
                 problems = [str(error)]
             else:
-                _set_aside(existing[:number])
+                _rename_damaged(existing[:number])
                 return restored
         say(f"skipping checkpoint {path.name}, which is damaged: {'; '.join(problems)}")
     if existing:
@@ -214,11 +217,11 @@ def _read_newest(
     return None
 
 
-def _set_aside(damaged: list[Path]) -> None:
-    for path in damaged:
+def _rename_damaged(paths: list[Path]) -> None:
+    for path in paths:
         with explain_disk_errors(path):
-            shutil.rmtree(path.with_name(_DAMAGED + path.name), ignore_errors=True)
-            path.rename(path.with_name(_DAMAGED + path.name))
+            shutil.rmtree(path.with_name(DAMAGED + path.name), ignore_errors=True)
+            path.rename(path.with_name(DAMAGED + path.name))
 
 
 def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) -> Restored:

@@ -1,4 +1,4 @@
-"""The device to compute on, and its peak speed."""
+"""The device to compute on: its kernels, its peak speed, its memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from bothways.config import DeviceName
+from bothways.config import DeviceName, ModelConfig
 from bothways.errors import ConfigError
+from bothways.model.compiled import is_first_use, why_not_compiled
+from bothways.model.varlen import why_not_varlen
 
 CPU = torch.device("cpu")
 
@@ -103,6 +105,33 @@ def choose_device(wanted: DeviceName) -> Device:
     name = torch.cuda.get_device_name(device)
     how = "requested" if wanted == "cuda" else "torch sees it"
     return Device(device, name, f"{name}: {how}")
+
+
+def describe_kernels(
+    config: ModelConfig, device: torch.device, dtype: torch.dtype, *, fast: bool = True
+) -> str:
+    """What a user may want to know of the kernels of a training, for the log; empty if nothing.
+
+    On a GPU the kind of attention and its cost; on a CPU why there are no compiled loops, or that
+    they have yet to be compiled.
+    """
+    if device.type == "cpu":
+        return _describe_loops() if fast else ""
+    why = why_not_varlen(config, dtype, device) if fast else "plain kernels were requested"
+    if why is None:
+        return "attention: FlashAttention on flat batches, dropout within the kernel"
+    return (
+        f"attention: padded tiles, which hold all attention probabilities and their dropout masks "
+        f"in memory ({why})"
+    )
+
+
+def _describe_loops() -> str:
+    if why := why_not_compiled():
+        return f"kernels: plain, which are slower ({why})"
+    if is_first_use():
+        return "kernels: to be compiled for this processor, once; the first steps take longer"
+    return ""
 
 
 def find_peak(device: torch.device, dtype: torch.dtype) -> Peak:

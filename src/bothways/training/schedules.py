@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from bothways.config import ClockOptions, OptimizerOptions, Phase
 from bothways.errors import ConfigError
@@ -33,8 +33,8 @@ def learning_rate(step: int, total: int, options: OptimizerOptions) -> float:
 
 def phase_steps(phases: Sequence[Phase], total: int) -> list[int]:
     """Steps of each phase: its share of ``total``, rounded so that the sum is ``total``."""
-    shares = accumulate((phase.share for phase in phases), initial=0.0)
-    bounds = [min(round(total * share), total) for share in shares]  # their sum is not exactly 1
+    shares = [math.fsum(p.share for p in phases[:i]) for i in range(len(phases) + 1)]
+    bounds = [min(round(total * share), total) for share in shares]  # all need not be exactly 1
     bounds[-1] = total
     return [end - start for start, end in pairwise(bounds)]
 
