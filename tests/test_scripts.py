@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import importlib
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,12 +14,15 @@ from typing import Any
 
 import pytest
 
-from bothways.config import FinetuneConfig
+from bothways.config import BenchTrainConfig, FinetuneConfig
 from bothways.errors import InputError
 from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.options import parse
 from bothways.tasks.metrics import Measurement
 from model_examples import SHAPES, small_bert, small_config, small_tokenizer
+
+CPU_CHECK = Path(__file__).parents[1] / "scripts" / "cpu_check.sh"
 
 
 @pytest.fixture
@@ -153,3 +157,42 @@ def test_a_plan_of_other_settings_is_refused(
     call(script, *words, "--cases", "small")
     with pytest.raises(SystemExit, match=r"'tiny' was measured with .*length: 128.*length: 64"):
         call(script, *words, "--cases", "small", "--length", 64)
+
+
+def asked_of(tmp_path: Path, precision: str, *parts: str) -> list[list[str]]:
+    """The words of each command that cpu_check.sh gives to Python, on a machine of this kind."""
+    asked, python = tmp_path / "asked", tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] && echo {precision} && exit\n'
+        f"printf '%s\\n' \"$@\" END >>{asked}\n"
+    )
+    python.chmod(0o755)
+    words = (tmp_path / "out", "corpus", "glue", "model", python, *parts)
+    subprocess.run(["sh", CPU_CHECK, *words], check=True, capture_output=True)
+    commands = asked.read_text().split("END\n")[:-1]
+    return [command.splitlines() for command in commands]
+
+
+@pytest.mark.parametrize(("precision", "count"), [("bf16", 10), ("fp32", 8)])
+def test_the_check_of_a_cpu_gives_options_that_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, count: int
+) -> None:
+    monkeypatch.syspath_prepend(str(CPU_CHECK.parent))
+    commands = asked_of(tmp_path, precision)
+    assert len(commands) == count
+    for words in commands:
+        if words[:4] == ["-m", "bothways", "bench", "train"]:
+            options = parse(BenchTrainConfig, words[4:], prog="bench train", description="")
+            assert ("transformers bf16" in options.contenders) == (precision == "bf16")
+        else:
+            script = importlib.import_module(Path(words[0]).stem)
+            monkeypatch.setattr(sys, "argv", words)
+            options = script._arguments()
+            assert getattr(options, "precision", precision) in (precision, "fp32")
+
+
+def test_the_check_of_a_cpu_runs_the_parts_it_is_asked_for(tmp_path: Path) -> None:
+    (words,) = asked_of(tmp_path, "fp32", "base")
+    assert words[words.index("--size") + 1] == "base"
+    with pytest.raises(subprocess.CalledProcessError):
+        asked_of(tmp_path, "fp32", "bse")
