@@ -42,10 +42,10 @@ reproduce: .venv/.runtime
 	.venv/bin/bothways reproduce $(or $(ARGS),table5)
 
 test: .venv/.dev
-	.venv/bin/pytest -n $(TESTERS) --dist loadfile $(ARGS)
+	.venv/bin/pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-all: .venv/.dev
-	.venv/bin/pytest -n $(TESTERS) --dist loadfile -m "slow or not slow" $(ARGS)
+	.venv/bin/pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder -m "slow or not slow" $(ARGS)
 
 check: .venv/.dev
 	.venv/bin/ruff check .

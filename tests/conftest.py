@@ -32,6 +32,24 @@ settings.register_profile("bothways", derandomize=True, deadline=None, print_blo
 settings.load_profile("bothways")
 
 
+# Files that take long. Processes take the files one after the other, so these go first: at the end
+# the others would wait for them.
+_LONG = (
+    "test_readme.py",
+    "test_ranks.py",
+    "test_bench.py",
+    "test_demo.py",
+    "test_end_to_end.py",
+    "test_reproduce_in_earnest.py",
+    "test_kill.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long first."""
+    items.sort(key=lambda item: item.path.name not in _LONG)
+
+
 _CARDS = os.environ.get("CUDA_VISIBLE_DEVICES")
 _SEES: dict[str, Callable[[], bool]] = {}
 
