@@ -37,7 +37,7 @@ settings.load_profile("bothways")
 _LONG = (
     "test_readme.py",
     "test_ranks.py",
-    "test_bench.py",
+    "test_jobs.py",
     "test_demo.py",
     "test_end_to_end.py",
     "test_reproduce_in_earnest.py",

@@ -33,6 +33,12 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def known_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measuring it takes seconds where bf16 is emulated; tests/test_device.py does."""
+    monkeypatch.setattr(train, "find_peak", lambda *_: Peak(1e9, "here"))
+
+
 def test_a_padded_batch_holds_the_flat_ones_tokens_and_targets(tiny_corpus: Path) -> None:
     store = TokenStore.open(tiny_corpus)
     for (part,) in (
