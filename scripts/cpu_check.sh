@@ -1,7 +1,7 @@
 #!/bin/sh
 # The speed of training on a CPU beside transformers: the comparisons of README and benchmarks/, the
-# quick ones first; an hour or two in all. Nothing else should be running. Results go to a folder;
-# figures worth keeping go to benchmarks/ from there. Run it in the repository's root.
+# quick ones first. Nothing else should be running. Results go to a folder; figures worth keeping go
+# to benchmarks/ from there. Run it in the repository's root.
 #
 #   sh scripts/cpu_check.sh OUT CORPUS GLUE MODEL [PYTHON [PART ...]]
 #
