@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import subprocess
@@ -26,6 +25,7 @@ from bothways.model.bert import Bert
 from bothways.model.dropout import Draw
 from bothways.model.layers import Layer
 from bothways.model.losses import class_loss, fused_cross_entropy, masked_lm_loss
+from bothways.model.memory import Pool
 from bothways.model.shared import Shared
 from bothways.model.tiles import make_tiles
 from bothways.randomness import element_words
@@ -306,8 +306,9 @@ def test_loops_do_not_depend_on_the_number_of_threads() -> None:
     try:
         for number in (1, 2):
             torch.set_num_threads(number)
-            pool, out = compiled.Pool(), torch.empty_like(x)
-            saved = compiled.add_norm(pool, x, branch, norm, out)
+            pool, out = Pool(), torch.empty_like(x)
+            frame = pool.frame()
+            saved = compiled.add_norm(frame, x, branch, norm, out)
             d_x, d_branch, sums = compiled.add_norm_backward(pool, upstream, saved, norm)
             found.append((out, d_x, d_branch, *sums))
     finally:
@@ -339,31 +340,6 @@ def test_words_look_random() -> None:
         assert abs((first == other).mean() - 0.5) < error
     counts = np.bincount(element_words(size, 7, 8) >> 24, minlength=256)
     assert ((counts - size / 256) ** 2 / (size / 256)).sum() < 370  # chi-square, 255: p of 1e-6
-
-
-def test_what_is_kept_takes_no_blocks_of_what_is_not() -> None:
-    """A layer would hold its projections' block, three times as large as needed, and so would the
-    next."""
-    pool = compiled.Pool()
-    pool.give(pool.take(torch.float32, 300, 100))
-    kept = pool.take(torch.float32, 100, 100, keep=True)
-    assert pool.take(torch.float32, 100, 100).untyped_storage().nbytes() == 2**17
-    assert kept.untyped_storage().nbytes() == 2**16
-    pool.give(kept)
-    assert pool.take(torch.float32, 100, 100).data_ptr() != kept.data_ptr()
-    assert pool.take(torch.float32, 90, 100, keep=True).data_ptr() == kept.data_ptr()
-
-
-def test_a_pool_uses_memory_again() -> None:
-    pool = compiled.Pool()
-    first = pool.take(torch.float32, 100, 100)
-    second = pool.take(torch.float32, 100, 100)
-    assert first.data_ptr() != second.data_ptr()
-    pool.give(first)
-    again = pool.take(torch.bfloat16, 3, 70)
-    assert again.data_ptr() != first.data_ptr()  # much too large for it
-    assert pool.take(torch.bfloat16, 150, 100).data_ptr() == first.data_ptr()
-    assert copy.deepcopy(pool).take(torch.float32, 100, 100).data_ptr() != second.data_ptr()
 
 
 @pytest.mark.parametrize("size", [1, 2**14, 2**14 + 5])

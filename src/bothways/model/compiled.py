@@ -11,7 +11,6 @@ sequences, L length, Q queries per sequence.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,9 +26,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bothways.model.dropout import KEEP_ALL, Draw
+from bothways.model.memory import Frame, Pool
 
 _DTYPES = (torch.bfloat16, torch.float32, torch.float64)
-_SMALLEST = 4096  # bytes of a block of the pool
 # One of Numba's thread pools ends the process if two threads use it at once.
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -118,53 +117,6 @@ def block_sums(rows: int, columns: int, x: Tensor, *, block: int | None = None) 
     return torch.empty(-(-rows // (block or _loops().BLOCK)), columns, dtype=exact(x))
 
 
-class Pool:
-    """Memory for arrays that live within a step: what was given back last is taken first.
-
-    So it is still in cache, and always the same few blocks are used although lengths, and with them
-    sizes, change from step to step. The C library's allocator spreads such arrays over ever more
-    memory, which costs a tenth of a step on small batches.
-
-    Arrays that are kept for the backward pass have blocks of their own: in those of short-lived
-    ones, which are larger, each layer would occupy some more for good.
-    """
-
-    def __init__(self) -> None:
-        self._free: dict[tuple[bool, int], list[torch.UntypedStorage]] = {}
-        self._kept: dict[int, bool] = {}  # of each block, by its address
-
-    def __reduce__(self) -> tuple[type[Pool], tuple[()]]:
-        """A copy of a model, in this process or another, has a pool of its own."""
-        return Pool, ()
-
-    def take(self, dtype: torch.dtype, *shape: int, keep: bool = False) -> Tensor:
-        """An array with undefined values.
-
-        Args:
-            dtype: of its elements.
-            shape: its sizes.
-            keep: it lives until the backward pass, not only within one pass of a layer.
-        """
-        wanted = max(_SMALLEST, 1 << (math.prod(shape) * dtype.itemsize - 1).bit_length())
-        # Pages that nobody touches take no memory, so a larger block serves as well.
-        for size in (wanted, 2 * wanted, 4 * wanted):
-            if free := self._free.get((keep, size)):
-                storage = free.pop()
-                break
-        else:
-            storage = torch.UntypedStorage(wanted)  # type: ignore[no-untyped-call]
-            self._kept[storage.data_ptr()] = keep
-        array: Tensor = torch.empty(0, dtype=dtype).set_(storage, 0, shape)  # type: ignore[call-overload]
-        return array
-
-    def give(self, *arrays: Tensor) -> None:
-        """Give back arrays, or parts that stand for the whole. They may not be used any more."""
-        for array in arrays:
-            storage = array.untyped_storage()
-            block = self._kept[storage.data_ptr()], storage.nbytes()
-            self._free.setdefault(block, []).append(storage)
-
-
 # ------------------------------------------------------------------- dropout, addition, LayerNorm
 
 
@@ -207,10 +159,11 @@ class Norm:
     draw: Draw
 
 
-def add_norm(pool: Pool, x: Tensor, branch: Tensor, norm: Norm, out: Tensor) -> list[Tensor]:
-    """``out = LayerNorm(x + dropout(branch + bias))``, [R, H]; what the gradient needs."""
-    total = pool.take(x.dtype, *x.shape, keep=True)
-    mean, rstd = (pool.take(exact(x), len(x), keep=True) for _ in range(2))
+def add_norm(frame: Frame, x: Tensor, branch: Tensor, norm: Norm, out: Tensor) -> list[Tensor]:
+    """``out = LayerNorm(x + dropout(branch + bias))``, [R, H]; what the gradient needs, in
+    ``frame``."""
+    total = frame.take(x.dtype, *x.shape)
+    mean, rstd = (frame.take(exact(x), len(x)) for _ in range(2))
     own = (norm.bias, norm.weight, norm.shift, number(norm.eps, x), _dropout(norm.draw, x))
     run("add_norm", x, branch, *own, total, out, mean, rstd)
     return [total, mean, rstd]
@@ -220,14 +173,13 @@ def add_norm_backward(
     pool: Pool, upstream: Tensor, saved: Sequence[Tensor], norm: Norm
 ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
     """The gradients of ``x``, of ``branch`` (one array with that of ``x`` without dropout), and of
-    bias, weight and shift. Gives back what was saved."""
+    bias, weight and shift."""
     total = saved[0]
     d_x = pool.take(total.dtype, *total.shape)
     d_branch = d_x if norm.draw is KEEP_ALL else pool.take(total.dtype, *total.shape)
     sums = [block_sums(len(total), total.shape[1], total) for _ in range(3)]
     own = (*saved, norm.weight, _dropout(norm.draw, total))
     run("add_norm_backward", upstream, *own, d_x, d_branch, *sums)
-    pool.give(*saved)
     d_weight, d_shift, d_bias = (s.sum(0) for s in sums)
     return d_x, d_branch, (d_bias, d_weight, d_shift)
 
@@ -273,19 +225,17 @@ class AttentionPlan:
 
     def split(
         self,
-        pool: Pool,
+        memory: Pool | Frame,
         flat: Tensor,
         rows: NDArray[np.int64],
         tile: AttentionTile,
         bias: Tensor,
         scale: float = 1.0,
-        *,
-        keep: bool = False,
     ) -> Tensor:
         """[T, n * H] -> [n, b * A, L, D]; the bias is added and the first part scaled."""
         n, b = flat.shape[1] // (self.heads * self.head_size), len(tile.lengths)
         L = len(rows) // b
-        out = pool.take(flat.dtype, n, b * self.heads, L, self.head_size, keep=keep)
+        out = memory.take(flat.dtype, n, b * self.heads, L, self.head_size)
         arguments = (rows, L, self.heads, bias, number(scale, flat))
         run("split_heads", flat, *arguments, out.view(-1, self.head_size))
         return out
@@ -301,28 +251,33 @@ class AttentionPlan:
 
 
 def attend(
-    pool: Pool, projections: Sequence[Tensor], biases: Sequence[Tensor], plan: AttentionPlan
+    pool: Pool,
+    frame: Frame,
+    projections: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    plan: AttentionPlan,
 ) -> tuple[Tensor, list[Tensor]]:
     """The contexts, [N, H], and what the gradient needs.
 
     Args:
-        pool: of all arrays.
+        pool: of what is only needed here.
+        frame: of the contexts and what the gradient needs.
         projections: without their bias: queries, keys and values of all tokens, [T, 3 * H]; or
             queries of N positions, [N, H], and keys and values, [T, 2 * H].
         biases: of each projection.
         plan: with rows for each projection.
     """
     size = len(projections[0]), plan.heads * plan.head_size
-    contexts = pool.take(projections[0].dtype, *size, keep=True)
+    contexts = frame.take(projections[0].dtype, *size)
     contexts.index_fill_(0, plan.unused[0], 0)
     saved = []
     for tile in plan.tiles:
         packed = [
-            plan.split(pool, flat, rows, tile, bias, 1.0 if i else plan.head_size**-0.5, keep=True)
+            plan.split(frame, flat, rows, tile, bias, 1.0 if i else plan.head_size**-0.5)
             for i, (flat, rows, bias) in enumerate(zip(projections, tile.rows, biases, strict=True))
         ]
         q, k, v = (part for split in packed for part in split)
-        probabilities = pool.take(q.dtype, len(q), q.shape[1], k.shape[1], keep=True)
+        probabilities = frame.take(q.dtype, len(q), q.shape[1], k.shape[1])
         torch.bmm(q, k.transpose(1, 2), out=probabilities)
         dropped = _softmax(pool, probabilities, tile, plan)
         context = pool.take(q.dtype, 1, *q.shape)
@@ -338,7 +293,7 @@ def attend(
 def attend_backward(
     pool: Pool, upstream: Tensor, saved: Sequence[Tensor], plan: AttentionPlan
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The gradients of the projections and of their biases. Gives back what was saved."""
+    """The gradients of the projections and of their biases."""
     n, H = len(plan.unused), upstream.shape[1]
     each = n + 1  # saved of a tile
     widths = [len(packed) * H for packed in saved[:n]]
@@ -366,7 +321,7 @@ def attend_backward(
             sums[i] += plan.join(part, rows, gradients[i], 1.0 if i else plan.head_size**-0.5)
         if dropped is not probabilities:
             pool.give(dropped)
-        pool.give(*packed, probabilities, d_context, d_scores, *d_packed)
+        pool.give(d_context, d_scores, *d_packed)
     return gradients, sums
 
 

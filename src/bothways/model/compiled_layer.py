@@ -1,7 +1,7 @@
 """A transformer layer with a hand-written backward pass, for training on a CPU.
 
 The matrix products are the library's; what is between them runs in compiled loops. Because one
-function computes all of it, every array goes back to the pool as soon as it is not needed.
+function computes all of it, it knows how long each array is needed.
 
 T tokens, N selected positions (T if all), H hidden size, I feed-forward size.
 """
@@ -19,7 +19,6 @@ from torch.autograd.function import once_differentiable
 from bothways.model.compiled import (
     AttentionPlan,
     Norm,
-    Pool,
     add_norm,
     add_norm_backward,
     attend,
@@ -28,6 +27,7 @@ from bothways.model.compiled import (
     parameters_for,
 )
 from bothways.model.dropout import Draw
+from bothways.model.memory import Frame, Pool
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class LayerRun:
     """What a layer needs besides hidden states and parameters.
 
     Attributes:
-        pool: of arrays within the layer.
+        pool: of the layer's arrays.
         plan: of attention.
         at: int64 [N]; the positions to compute; None for all.
         eps: of both LayerNorms.
@@ -67,13 +67,13 @@ def compiled_layer(run: LayerRun, x_TH: Tensor, parameters: Sequence[Tensor]) ->
 class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, run: LayerRun, x: Tensor, *parameters: Tensor) -> Tensor:
-        pass_ = _Pass(run, x, parameters)
-        out, saved = pass_.forward()
+        frame = run.pool.frame()
+        out, saved = _Pass(run, frame, x, parameters).forward()
         if run.recompute:
-            pass_.give_back(saved)
+            frame.release()
             saved = []
         ctx.save_for_backward(x, *parameters, *saved)
-        ctx.run, ctx.has_saved = run, not run.recompute
+        ctx.run, ctx.frame = run, frame
         return out
 
     @staticmethod
@@ -81,18 +81,21 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, *rest = ctx.saved_tensors
         parameters, saved = rest[:12], rest[12:]
-        pass_ = _Pass(ctx.run, x, parameters)
-        if not ctx.has_saved:  # nothing was kept, or this is another backward pass
+        recomputes = ctx.frame.released  # nothing was kept, or this is another backward pass
+        frame = ctx.run.pool.frame() if recomputes else ctx.frame
+        pass_ = _Pass(ctx.run, frame, x, parameters)
+        if recomputes:
             _, saved = pass_.forward()
-        ctx.has_saved = False
-        return None, *pass_.backward(grads[0].contiguous(), saved)
+        gradients = pass_.backward(grads[0].contiguous(), saved)
+        frame.release()
+        return None, *gradients
 
 
 class _Pass:
     """One forward or backward pass of a layer."""
 
-    def __init__(self, run: LayerRun, x: Tensor, parameters: Sequence[Tensor]):
-        self.x, self.pool, self.plan, self.at = x, run.pool, run.plan, run.at
+    def __init__(self, run: LayerRun, frame: Frame, x: Tensor, parameters: Sequence[Tensor]):
+        self.x, self.pool, self.frame, self.plan, self.at = x, run.pool, frame, run.plan, run.at
         pairs = list(zip(parameters[::2], parameters[1::2], strict=True))
         self.weights = [weight for weight, _ in pairs[:4]]
         b_qkv, b_output, self.b_expand, b_contract = (bias for _, bias in pairs[:4])
@@ -106,38 +109,31 @@ class _Pass:
         self.b_qkv = [b_qkv] if run.at is None else [b_qkv[:H], b_qkv[H:]]
 
     def forward(self) -> tuple[Tensor, list[Tensor]]:
-        """The output, and what the backward pass needs."""
-        pool, x = self.pool, self.x
+        """The output, and what the backward pass needs, which is in the frame."""
+        pool, frame, x = self.pool, self.frame, self.x
         weights = [self._cast(w) for w in self.weights]
         w_qkv, w_output, w_expand, w_contract = weights
-        x_N = x if self.at is None else pool.take(x.dtype, len(self.at), x.shape[1], keep=True)
+        x_N = x if self.at is None else frame.take(x.dtype, len(self.at), x.shape[1])
         if self.at is not None:
             torch.index_select(x, 0, self.at, out=x_N)
         projections = [self._mm(inner, w.t()) for inner, w in self._projected(x_N, w_qkv)]
-        context, attention = attend(pool, projections, self.b_qkv, self.plan)
+        context, attention = attend(pool, frame, projections, self.b_qkv, self.plan)
         pool.give(*projections)
         mixed = self._mm(context, w_output.t())
-        x_1 = pool.take(x.dtype, *x_N.shape, keep=True)
-        norm_1 = add_norm(pool, x_N, mixed, self.norms[0], x_1)
+        x_1 = frame.take(x.dtype, *x_N.shape)
+        norm_1 = add_norm(frame, x_N, mixed, self.norms[0], x_1)
         pool.give(mixed)
-        z, h = (pool.take(x.dtype, len(x_1), len(w_expand), keep=True) for _ in range(2))
+        z, h = (frame.take(x.dtype, len(x_1), len(w_expand)) for _ in range(2))
         torch.addmm(self.b_expand.to(x.dtype), x_1, w_expand.t(), out=z)
         torch.ops.aten.gelu.out(z, out=h)
         y = self._mm(h, w_contract.t())
         out = torch.empty_like(x_1)
-        norm_2 = add_norm(pool, x_1, y, self.norms[1], out)
+        norm_2 = add_norm(frame, x_1, y, self.norms[1], out)
         pool.give(y)
         return out, [*weights, x_N, context, *norm_1, x_1, z, h, *norm_2, *attention]
 
-    def give_back(self, saved: Sequence[Tensor]) -> None:
-        """Give back what :meth:`forward` saved."""
-        weights, x_N, *rest = saved[:4], *saved[4:]
-        self.pool.give(
-            *(weights if self._casts else ()), *([] if self.at is None else [x_N]), *rest
-        )
-
     def backward(self, upstream: Tensor, saved: Sequence[Tensor]) -> list[Tensor]:
-        """The gradients of the input and the parameters. Gives back what was saved."""
+        """The gradients of the input and the parameters."""
         pool = self.pool
         w_qkv, w_output, w_expand, w_contract, x_N, context = saved[:6]
         norm_1, (x_1, z, h), norm_2, attention = saved[6:9], saved[9:12], saved[12:15], saved[15:]
@@ -147,17 +143,18 @@ class _Pass:
         )
         d_contract = self._weight_gradient(d_y, h)
         d_z = self._mm(d_y, w_contract)
-        pool.give(h, *([] if d_y is d_1 else [d_y]))
+        if d_y is not d_1:
+            pool.give(d_y)
         torch.ops.aten.gelu_backward.grad_input(d_z, z, grad_input=d_z)
         d_expand = self._weight_gradient(d_z, x_1)
         db_expand = d_z.sum(0, dtype=exact(d_z))
         torch.addmm(d_1, d_z, w_expand, out=d_1)
-        pool.give(z, d_z, x_1)
+        pool.give(d_z)
 
         d_N, d_mixed, (db_output, *d_norm_1) = add_norm_backward(pool, d_1, norm_1, self.norms[0])
         d_output = self._weight_gradient(d_mixed, context)
         d_context = self._mm(d_mixed, w_output)
-        pool.give(d_1, context, *([] if d_mixed is d_N else [d_mixed]))
+        pool.give(d_1, *([] if d_mixed is d_N else [d_mixed]))
         d_projections, db_qkv = attend_backward(pool, d_context, attention, self.plan)
         d_x = torch.empty_like(self.x)
         d_qkv = [
@@ -171,10 +168,7 @@ class _Pass:
             torch.addmm(d_N, d_projections[0], w_qkv[:H], out=d_N)
             torch.mm(d_projections[1], w_qkv[H:], out=d_x)
             d_x.index_add_(0, self.at, d_N)
-            pool.give(x_N)
         pool.give(d_context, d_N, *d_projections)
-        if self._casts:
-            pool.give(w_qkv, w_output, w_expand, w_contract)
         return [
             d_x,
             *(torch.cat(d_qkv) if len(d_qkv) > 1 else d_qkv[0], torch.cat(db_qkv)),
@@ -197,7 +191,7 @@ class _Pass:
     def _cast(self, weight: Tensor) -> Tensor:
         if not self._casts:
             return weight
-        return self.pool.take(self.x.dtype, *weight.shape, keep=True).copy_(weight)
+        return self.frame.take(self.x.dtype, *weight.shape).copy_(weight)
 
     def _mm(self, a: Tensor, b: Tensor) -> Tensor:
         out = self.pool.take(a.dtype, a.shape[0], b.shape[1])

@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bothways.model.compiled import Pool, compiles
+from bothways.model.compiled import compiles
 from bothways.model.dropout import KeyedDropout
+from bothways.model.memory import Pool
 from bothways.model.varlen import VarlenLayout
 
 
