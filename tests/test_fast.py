@@ -185,6 +185,25 @@ def test_a_second_backward_pass_has_the_same_gradients() -> None:
     torch.testing.assert_close(torch.autograd.grad(loss, parameters), first, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+def test_nothing_stays_after_a_backward_pass_or_without_one(recompute: bool) -> None:
+    model = small_bert(small_config((2, 16, 2, 64, 97), dropout=0.3)).double().train()
+    model.shared.recompute = recompute
+
+    def loss() -> Tensor:
+        return model.encoder(random_inputs(97, RAGGED, limit=64), dtype=torch.float64).sum()
+
+    def bottom() -> int:
+        return model.shared.pool.frame().take(torch.float64, 1).data_ptr()
+
+    loss()
+    at = bottom()
+    held = loss()
+    assert (bottom() == at) is recompute
+    held.backward()
+    assert bottom() == at
+
+
 def test_several_graphs_may_share_a_pool() -> None:
     model = small_bert().double()
     batches = [random_inputs(97, lengths, limit=64) for lengths in (RAGGED, [5, 9], RAGGED[::-1])]

@@ -35,10 +35,10 @@ from bothways.training.schedules import phase_steps, total_steps
 
 _SAMPLE = 512  # sequences of a corpus from which the lengths are estimated
 _PARTS = 2  # different micro-batches that are timed
-# Memory that matrix kernels and the allocator take besides the tensors, because shapes differ from
-# step to step. Measured from tiny to base, 0.6 to 0.9 GiB in bf16 (benchmarks/2026-11-21-plan.md);
-# in fp32 0.3 to 0.5 GiB from tiny to small, 1.3 in base (benchmarks/2026-11-25-plan.md).
-SHAPES_OVERHEAD = {torch.bfloat16: 800 * 2**20, torch.float32: 475 * 2**20}
+# Memory that matrix kernels and the allocator take besides the tensors. In fp32 0.3 to 0.6 GiB from
+# tiny to base (benchmarks/2026-11-25-plan.md); in bf16 0.6 to 0.9 GiB, measured when activations
+# took more than their size (benchmarks/2026-11-21-plan.md).
+SHAPES_OVERHEAD = {torch.bfloat16: 800 * 2**20, torch.float32: 400 * 2**20}
 _FORWARD = 1 / 3  # fraction of a training step's operations
 
 
