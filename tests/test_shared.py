@@ -37,10 +37,12 @@ def one_step(
         masked, _ = model.masked_lm_loss(x_MH, torch.arange(6))
         labels = torch.arange(inputs.sequences) % 2
         loss = masked + class_loss(model.next_sentence_logits(x_BH), labels)[0]
+    in_frames = model.shared.pool.kept
     loss.backward()
     grads = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    return loss.detach(), grads, sum(size for at, size in kept.items() if at not in own)
+    saved = sum(size for at, size in kept.items() if at not in own)
+    return loss.detach(), grads, saved + in_frames
 
 
 @pytest.mark.parametrize("fast", [True, False])

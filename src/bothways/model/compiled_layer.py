@@ -72,17 +72,19 @@ class _Layer(torch.autograd.Function):
         if run.recompute:
             frame.release()
             saved = []
-        ctx.save_for_backward(x, *parameters, *saved)
-        ctx.run, ctx.frame = run, frame
+        ctx.save_for_backward(x, *parameters)
+        # Not saved by autograd: a hook could hold arrays for longer than their frame lives.
+        ctx.run, ctx.frame, ctx.saved = run, frame, saved
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, *rest = ctx.saved_tensors
-        parameters, saved = rest[:12], rest[12:]
-        recomputes = ctx.frame.released  # nothing was kept, or this is another backward pass
-        frame = ctx.run.pool.frame() if recomputes else ctx.frame
+        x, *parameters = ctx.saved_tensors
+        frame, saved = ctx.frame, ctx.saved
+        recomputes = frame.released  # nothing was kept, or this is another backward pass
+        if recomputes:
+            frame = ctx.run.pool.frame()
         pass_ = _Pass(ctx.run, frame, x, parameters)
         if recomputes:
             _, saved = pass_.forward()

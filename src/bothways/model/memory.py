@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 
 import torch
 from torch import Tensor
@@ -23,17 +24,21 @@ class Pool:
     Those that one pass of a layer needs for itself are taken and given back in any order: there are
     few, and what was given back last is taken first, because it is still in cache.
 
-    Those that are kept for the backward pass are taken in frames, one for each layer. Frames lie
-    one after the other, like those of a stack of calls, so that together they take the room that
-    the largest micro-batch needs. In blocks by size they would take more with each new combination
-    of sizes: a run of base grew by a quarter within some steps.
+    Those that are kept for the backward pass are taken in frames, one for each layer. An array lies
+    in the lowest gap that it fits into. So frames lie one after the other, like those of a stack of
+    calls, and together take the room that the largest micro-batch needs. In blocks by size they
+    would take more with each new combination of sizes: a run of base grew by a quarter within some
+    steps.
     """
 
     def __init__(self) -> None:
         self._free: dict[int, list[torch.UntypedStorage]] = {}  # by size
         self._chunks: list[torch.UntypedStorage] = []
-        self._ends: dict[int, int] = {}  # of each frame, as if chunks lay one after the other
+        # What each frame occupies: starts and ends, counted as if chunks lay one after the other.
+        self._occupied: dict[int, list[tuple[int, int]]] = {}
         self._numbers = itertools.count()
+        # A frame may be released, by the garbage collector, while its thread takes an array.
+        self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[type[Pool], tuple[()]]:
         """A copy of a model, in this process or another, has a pool of its own."""
@@ -42,22 +47,46 @@ class Pool:
     def take(self, dtype: torch.dtype, *shape: int) -> Tensor:
         """An array with undefined values."""
         wanted = max(_SMALLEST_BLOCK, 1 << (_bytes(dtype, shape) - 1).bit_length())
-        # Pages that nobody touches take no memory, so a larger block serves as well.
-        for size in (wanted, 2 * wanted, 4 * wanted):
-            if free := self._free.get(size):
-                return _array(free.pop(), 0, dtype, shape)
+        with self._lock:
+            # Pages that nobody touches take no memory, so a larger block serves as well.
+            for size in (wanted, 2 * wanted, 4 * wanted):
+                if free := self._free.get(size):
+                    return _array(free.pop(), 0, dtype, shape)
         return _array(_storage(wanted), 0, dtype, shape)
 
     def give(self, *arrays: Tensor) -> None:
         """Give back arrays that were taken, or parts that stand for the whole. They may not be used
         any more."""
-        for array in arrays:
-            storage = array.untyped_storage()
-            self._free.setdefault(storage.nbytes(), []).append(storage)
+        with self._lock:
+            for array in arrays:
+                storage = array.untyped_storage()
+                self._free.setdefault(storage.nbytes(), []).append(storage)
 
     def frame(self) -> Frame:
         """A frame without arrays."""
         return Frame(self)
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the arrays in frames."""
+        with self._lock:
+            return sum(end - start for spans in self._occupied.values() for start, end in spans)
+
+    def _place(self, size: int) -> tuple[int, int]:
+        """The lowest gap of ``size`` bytes: a chunk's number, and the bytes before the gap in it.
+        The chunk is made if there is none."""
+        spans = sorted(span for spans in list(self._occupied.values()) for span in spans)
+        start = 0
+        for number, chunk in enumerate(self._chunks):
+            gap, end = start, start + chunk.nbytes()
+            inside = [span for span in spans if start <= span[0] < end]
+            for first, after in [*inside, (end, end)]:
+                if first - gap >= size:
+                    return number, gap - start
+                gap = after
+            start = end
+        self._chunks.append(_storage(max(_SMALLEST_CHUNK, size, start)))
+        return len(self._chunks) - 1, 0
 
 
 class Frame:
@@ -73,25 +102,23 @@ class Frame:
 
     def take(self, dtype: torch.dtype, *shape: int) -> Tensor:
         """An array with undefined values."""
+        assert not self.released
         pool, size = self._pool, _aligned(_bytes(dtype, shape))
-        top = max([*pool._ends.values(), 0])
-        start = 0
-        for chunk in pool._chunks:
-            end = start + chunk.nbytes()
-            first = max(top, start)
-            if first + size <= end:
-                break
-            start = end
-        else:
-            chunk, first = _storage(max(_SMALLEST_CHUNK, size, start)), start
-            pool._chunks.append(chunk)
-        pool._ends[self._number] = first + size
-        return _array(chunk, first - start, dtype, shape)
+        with pool._lock:
+            number, offset = pool._place(size)
+            start = offset + sum(chunk.nbytes() for chunk in pool._chunks[:number])
+            own = pool._occupied.setdefault(self._number, [])
+            if offset and own and own[-1][1] == start:  # in the same chunk
+                own[-1] = (own[-1][0], start + size)
+            else:
+                own.append((start, start + size))
+            return _array(pool._chunks[number], offset, dtype, shape)
 
     def release(self) -> None:
         """Give back all arrays of the frame. They may not be used any more."""
         self.released = True
-        self._pool._ends.pop(self._number, None)
+        with self._pool._lock:
+            self._pool._occupied.pop(self._number, None)
 
     def __del__(self) -> None:
         self.release()  # such as when there was no backward pass

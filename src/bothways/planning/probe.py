@@ -148,14 +148,14 @@ class _Network:
 
         def count(x: Tensor) -> Tensor:
             at = x.untyped_storage().data_ptr()
-            if at not in weights:  # blocks of a pool are larger than what is used of them
-                end = (int(x.storage_offset()) + x.numel()) * x.itemsize
-                sizes[at] = max(sizes.get(at, 0), end)
-            return x
+            if at not in weights:
+                sizes[at] = x.untyped_storage().nbytes()
+            return x.detach()  # itself, it could keep alive the graph that keeps it
 
         self.model.train()
         with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
             loss = pretraining_loss([batch], self.config.pairs.kind)
             value, _ = loss(self.model, batch, self.dtype)
+        in_frames = self.model.shared.pool.kept
         del value
-        return float(sum(sizes.values()))
+        return float(sum(sizes.values()) + in_frames)
