@@ -72,21 +72,21 @@ class Pool:
         with self._lock:
             return sum(end - start for spans in self._occupied.values() for start, end in spans)
 
-    def _place(self, size: int) -> tuple[int, int]:
-        """The lowest gap of ``size`` bytes: a chunk's number, and the bytes before the gap in it.
-        The chunk is made if there is none."""
+    def _place(self, size: int) -> tuple[torch.UntypedStorage, int, int]:
+        """The lowest gap of ``size`` bytes: its chunk, which is made if there is none, where the
+        chunk starts, and where the gap does."""
         spans = sorted(span for spans in list(self._occupied.values()) for span in spans)
         start = 0
-        for number, chunk in enumerate(self._chunks):
+        for chunk in self._chunks:
             gap, end = start, start + chunk.nbytes()
             inside = [span for span in spans if start <= span[0] < end]
             for first, after in [*inside, (end, end)]:
                 if first - gap >= size:
-                    return number, gap - start
+                    return chunk, start, gap
                 gap = after
             start = end
         self._chunks.append(_storage(max(_SMALLEST_CHUNK, size, start)))
-        return len(self._chunks) - 1, 0
+        return self._chunks[-1], start, start
 
 
 class Frame:
@@ -105,14 +105,13 @@ class Frame:
         assert not self.released
         pool, size = self._pool, _aligned(_bytes(dtype, shape))
         with pool._lock:
-            number, offset = pool._place(size)
-            start = offset + sum(chunk.nbytes() for chunk in pool._chunks[:number])
+            chunk, chunk_start, start = pool._place(size)
             own = pool._occupied.setdefault(self._number, [])
-            if offset and own and own[-1][1] == start:  # in the same chunk
+            if start > chunk_start and own and own[-1][1] == start:
                 own[-1] = (own[-1][0], start + size)
             else:
                 own.append((start, start + size))
-            return _array(pool._chunks[number], offset, dtype, shape)
+            return _array(chunk, start - chunk_start, dtype, shape)
 
     def release(self) -> None:
         """Give back all arrays of the frame. They may not be used any more."""
