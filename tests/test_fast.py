@@ -357,7 +357,8 @@ def test_loops_do_not_depend_on_the_number_of_threads() -> None:
             pool, out = Pool(), torch.empty_like(x)
             frame = pool.frame()
             saved = compiled.add_norm(frame, x, branch, norm, out)
-            d_x, d_branch, sums = compiled.add_norm_backward(pool, upstream, saved, norm)
+            d_x = torch.empty_like(x)
+            d_branch, sums = compiled.add_norm_backward(pool, upstream, saved, norm, d_x)
             found.append((out, d_x, d_branch, *sums))
     finally:
         torch.set_num_threads(threads)
@@ -424,7 +425,7 @@ def test_fused_cross_entropy_is_the_plain_one(
             loss, right = fused_cross_entropy(*leaves, ids)
         elif form == "compiled":  # adds the bias to rounded logits; rows beyond V have none
             leaves[2] = bias[:41].to(dtype).to(_exact(dtype)).detach().requires_grad_()
-            loss, right = compiled.cross_entropy(*leaves, ids)
+            loss, right = compiled.cross_entropy(*leaves, ids, Pool())
         else:
             loss, right = masked_lm_loss(F.linear(*leaves), ids)
         (loss / 7).backward()
@@ -455,7 +456,7 @@ def test_of_equal_logits_the_first_is_the_prediction(form: Any) -> None:
 def test_ids_beyond_the_vocabulary_are_refused(ids: list[int]) -> None:
     x, weight = torch.randn(2, 8), torch.randn(104, 8)
     with pytest.raises(IndexError, match="vocabulary of 97"):
-        compiled.cross_entropy(x, weight, torch.zeros(97), torch.tensor(ids))
+        compiled.cross_entropy(x, weight, torch.zeros(97), torch.tensor(ids), Pool())
 
 
 def test_a_target_without_a_chance_has_its_whole_loss() -> None:

@@ -16,7 +16,7 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.pretraining.objective import pretraining_loss
 from bothways.training.device import CPU
-from bothways.training.precision import DTYPES
+from bothways.training.precision import DTYPES, transposing_pays
 from bothways.training.trainer import Trainer
 
 Step = Callable[[int], None]
@@ -60,6 +60,8 @@ def _ours(
 ) -> Step:
     model = Bert(config, masked_lm=True, next_sentence=True).to(device)
     model.shared.fast = fast
+    if device.type == "cpu" and fast:
+        model.shared.transposes = transposing_pays(DTYPES[precision])
     trainer: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(), total_steps=10_000, seed=0, dtype=DTYPES[precision]
     )

@@ -44,7 +44,7 @@ from bothways.finetuning.search import SEARCH_VERB, PreparedRun, PreparedSearch,
 from bothways.finetuning.task_files import FinetuningData, load_data
 from bothways.model.folder import LoadedModel, load_model
 from bothways.training.device import choose_device, describe_kernels
-from bothways.training.precision import ChosenPrecision, choose_precision
+from bothways.training.precision import ChosenPrecision, choose_for_training
 from bothways.training.runtime import set_threads, threads_phrase
 
 _LOW_RATE = 1e-4  # for encoders narrower than NARROW
@@ -211,7 +211,7 @@ def _open_run(
     searches = config.search.enabled
     run, choice = open_run_with_precision(
         config,
-        lambda: precision or choose_precision(config.precision, device.torch),
+        lambda: precision or choose_for_training(config.precision, device.torch),
         verb=SEARCH_VERB if searches else "finetune",
         inputs=inputs,
         numerics=numerics,

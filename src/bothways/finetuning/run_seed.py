@@ -110,6 +110,7 @@ def train_seed(
     _clear_folder(folder, checkpoint, run_seeds)
     start = time.monotonic()
     model = new_model(loaded, config, data.task, run_seeds.head_seed).to(run.device.torch)
+    model.shared.transposes = run.precision.transposes
     progress, predictions = SeedTraining(config, model, data, run, run_seeds, checkpoint).train()
     task = data.task.tuned(data.dev, predictions)
     measurement = task.measure(data.dev, predictions)

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,9 @@ def open_run_with_precision(
     choose_once = cache(choose)
 
     def resolve() -> dict[str, Any]:
-        return {"precision": choose_once().name, **numerics}
+        choice = choose_once()
+        layout = {"transposed_gradients": choice.transposes}
+        return {"precision": choice.name, **layout, **numerics}
 
     run = open_run(config.run, config, verb=verb, inputs=inputs, resolve=resolve, without=without)
     if run.new:
@@ -130,6 +132,7 @@ def open_run_with_precision(
     else:
         recorded = run.resolved["precision"]
         choice = ChosenPrecision(recorded, f"{recorded}: as when this run began")
+    choice = replace(choice, transposes=run.resolved.get("transposed_gradients", False))
     if changed := changed_numerics(run, {"precision": choice.name, **numerics}):
         say(
             "changed since this run began; finished seeds are kept, the others may differ in their "

@@ -9,6 +9,12 @@ the arithmetic.
 Rows are cut into blocks of a fixed size. A block is computed by one thread and has sums of its own,
 so results do not depend on the number of threads.
 
+The compiler may not change results: no reordered sums, no products fused with sums but those that
+are written as :func:`fma`. If it were free to, its choices would differ between the process that
+compiles a loop and those that load it from the cache, and a continued run would end with other
+bits. So whatever sums a row does it in :data:`LANES` lanes, which is an order that the source
+fixes, and that vector registers of every width can follow.
+
 All loops are in one file, because Numba recompiles cached code when the file of a function changes,
 but not when a file does that it imports from.
 """
@@ -19,21 +25,24 @@ import math
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, prange, types
-from numba.extending import intrinsic, overload, register_jitable
+from numba import carray, njit, prange, types
+from numba.core.cgutils import get_or_insert_function
+from numba.extending import intrinsic, models, overload, register_jitable, register_model
 
 BLOCK = 32
 """Rows of a block."""
 VOCABULARY_BLOCK = 64
 """Rows of a block of logits; its sums are as long as a row."""
 
+CHUNK = 4096
+"""Elements of a parameter that the optimizer updates at a time: few enough for a core's cache."""
+LANES = 32
+"""Partial sums of a row: enough to hide the time that an addition takes."""
+
 F = np.float32
 U = np.uint32
 
-# Sums may be reordered, so that they use vector registers; products and sums may be fused.
-# Infinities and NaNs keep their meaning: a diverged training has to be noticed.
-_ARITHMETIC = {"reassoc", "contract", "arcp", "nsz"}
-_OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": _ARITHMETIC, "parallel": True}
+_OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": False, "parallel": True}
 
 
 def parallel(loop):
@@ -102,6 +111,18 @@ def _store(array, i, j, value):
     return rounded
 
 
+@intrinsic
+def fma(context, a, b, c):
+    """``a * b + c``, rounded once. In fp32, or in fp64 if one of them is."""
+    kind = types.float64 if types.float64 in (a, b, c) else types.float32
+
+    def generate(context, builder, signature, arguments):
+        own = zip(arguments, signature.args, strict=True)
+        return builder.fma(*(context.cast(builder, value, t, kind) for value, t in own))
+
+    return kind(a, b, c), generate
+
+
 def exp(x):
     """e**x for x of at most 0."""
     raise NotImplementedError  # the overload below is what compiled code calls
@@ -116,18 +137,50 @@ def _exp(x):
         # 2**n * e**f with |f| <= log(2) / 2: relative error below 2e-7. The polynomial, and
         # log(2) in two parts, are those of the Cephes library.
         x = max(x, F(-87.0))
-        n = np.floor(x * F(1.4426950408889634) + F(0.5))
-        f = (x - n * F(0.693359375)) + n * F(2.12194440e-4)
-        p = F(1.9875691500e-4)
-        p = p * f + F(1.3981999507e-3)
-        p = p * f + F(8.3334519073e-3)
-        p = p * f + F(4.1665795894e-2)
-        p = p * f + F(1.6666665459e-1)
-        p = p * f + F(5.0000001201e-1)
-        value = p * f * f + f + F(1.0)
+        n = np.floor(fma(x, F(1.4426950408889634), F(0.5)))
+        f = fma(n, F(2.12194440e-4), fma(n, F(-0.693359375), x))
+        p = fma(F(1.9875691500e-4), f, F(1.3981999507e-3))
+        p = fma(p, f, F(8.3334519073e-3))
+        p = fma(p, f, F(4.1665795894e-2))
+        p = fma(p, f, F(1.6666665459e-1))
+        p = fma(p, f, F(5.0000001201e-1))
+        value = fma(p * f, f, f) + F(1.0)
         return value * _float_of_bits(U(U(np.int32(n) + np.int32(127)) << U(23)))
 
     return exp32
+
+
+def normal_curve(x):
+    """The standard normal distribution: its area up to x, and its density at x."""
+    raise NotImplementedError  # the overload below is what compiled code calls
+
+
+@overload(normal_curve)
+def _normal_curve(x):
+    if x == types.float64:
+        return lambda x: (
+            0.5 * math.erfc(x * -0.7071067811865476),
+            math.exp(-0.5 * x * x) * 0.3989422804014327,
+        )
+
+    def normal_curve32(x):
+        # The area beyond |x| is exp(-x**2 / 2) times a smooth function, here a polynomial in
+        # t = 1 / (1 + 0.35 |x|) with a relative error below 4e-8, fitted by Lawson's algorithm.
+        bell = exp(F(-0.5) * x * x)
+        t = F(1.0) / fma(F(0.35), abs(x), F(1.0))
+        p = fma(F(-2.9164926705e-2), t, F(1.4406576534e-1))
+        p = fma(p, t, F(-2.5591232944e-1))
+        p = fma(p, t, F(1.5940513562e-1))
+        p = fma(p, t, F(-2.3272456211e-2))
+        p = fma(p, t, F(1.0557854807e-1))
+        p = fma(p, t, F(1.1981452224e-1))
+        p = fma(p, t, F(1.3986447490e-1))
+        p = fma(p, t, F(1.3962125017e-1))
+        beyond = p * t * bell
+        area = beyond if x < F(0.0) else F(1.0) - beyond
+        return area, bell * F(0.3989422804)
+
+    return normal_curve32
 
 
 @intrinsic
@@ -205,9 +258,141 @@ def random_word(index, key_0, key_1):
     return U(x ^ U(x >> U(14)))
 
 
+@intrinsic
+def full_registers(context):
+    """Let the loops of the function that this is called in use the processor's widest registers.
+
+    The compiler otherwise takes half of those of AVX-512, which on early processors slowed their
+    clock; here loops take 1.5 to 2 times as long then. Not inlined, because a caller's limit would
+    hold.
+    """
+
+    def generate(context, builder, _, __):
+        wanted = {"noinline", '"prefer-vector-width"="512"'}
+        set.update(builder.function.attributes, wanted)  # its own method knows few attributes
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
 @register_jitable
 def _blocks(rows, size):
     return (rows + size - 1) // size
+
+
+# ------------------------------------------------------------------------------------- sums of rows
+#
+# Lane l adds up elements l, l + LANES, ...; then halves of the lanes are added until one is left.
+# Rows have zeros after their end, to the next multiple of LANES.
+
+
+class _Lanes(types.Type):
+    """LANES numbers, which the compiler keeps in vector registers."""
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+        super().__init__(name=f"Lanes({dtype})")
+
+
+@register_model(_Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager, lanes):
+        element = ir.DoubleType() if lanes.dtype == types.float64 else ir.FloatType()
+        super().__init__(manager, lanes, ir.VectorType(element, LANES))
+
+
+def _place(context, builder, array_type, array, *indices):
+    """The address of an element of a contiguous array."""
+    view = context.make_array(array_type)(context, builder, array)
+    sizes = [builder.extract_value(view.shape, i) for i in range(array_type.ndim)]
+    at = indices[0]
+    for size, index in zip(sizes[1:], indices[1:], strict=True):
+        at = builder.add(builder.mul(at, size), index)
+    return builder.gep(view.data, [at])
+
+
+@intrinsic
+def _no_lanes(context, row):
+    lanes = _Lanes(row.dtype)
+
+    def generate(context, _, __, ___):
+        return ir.Constant(context.get_value_type(lanes), None)
+
+    return lanes(row), generate
+
+
+@intrinsic
+def _lanes_at(context, row, start):
+    lanes = _Lanes(row.dtype)
+
+    def generate(context, builder, signature, arguments):
+        vector = context.get_value_type(lanes)
+        address = _place(context, builder, signature.args[0], *arguments)
+        address = builder.bitcast(address, vector.as_pointer())
+        return builder.load(address, align=row.dtype.bitwidth // 8)
+
+    return lanes(row, types.intp), generate
+
+
+@intrinsic
+def _lanes_plus(context, a, b):
+    return a(a, b), lambda _, builder, __, arguments: builder.fadd(*arguments)
+
+
+@intrinsic
+def _lanes_fma(context, a, b, c):
+    def generate(context, builder, _, arguments):
+        vector = context.get_value_type(a)
+        name = f"llvm.fma.v{LANES}f{a.dtype.bitwidth}"
+        kind = ir.FunctionType(vector, [vector] * 3)
+        return builder.call(get_or_insert_function(builder.module, kind, name), arguments)
+
+    return a(a, b, c), generate
+
+
+@intrinsic
+def _folded(context, lanes):
+    def generate(_, builder, __, arguments):
+        (vector,) = arguments
+        half = LANES
+        while half > 1:
+            half //= 2
+            halves = [
+                builder.shuffle_vector(
+                    vector,
+                    ir.Constant(vector.type, ir.Undefined),
+                    ir.Constant(ir.VectorType(ir.IntType(32), half), list(range(at, at + half))),
+                )
+                for at in (0, half)
+            ]
+            vector = builder.fadd(*halves)
+        return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+
+    return lanes.dtype(lanes), generate
+
+
+@register_jitable
+def zero_row(size, dtype):
+    """A row of zeros with room for whole lanes."""
+    return np.zeros((size + LANES - 1) // LANES * LANES, dtype)
+
+
+@register_jitable
+def total(row, count):
+    """The sum of the first elements of a row in the dtype of arithmetic."""
+    lanes = _no_lanes(row)
+    for j in range(0, count, LANES):
+        lanes = _lanes_plus(lanes, _lanes_at(row, j))
+    return _folded(lanes)
+
+
+@register_jitable
+def dot(a, b, count):
+    """The sum of products of the first elements of two rows in the dtype of arithmetic."""
+    lanes = _no_lanes(a)
+    for j in range(0, count, LANES):
+        lanes = _lanes_fma(_lanes_at(a, j), _lanes_at(b, j), lanes)
+    return _folded(lanes)
 
 
 # ------------------------------------------------------------------------------- [R, H] row by row
@@ -223,6 +408,7 @@ def dropped(x, dropout, out):
     threshold, scale, key_0, key_1 = dropout
     R, H = x.shape
     for block in prange(_blocks(R, BLOCK)):
+        full_registers()
         for i in range(block * BLOCK, min(R, block * BLOCK + BLOCK)):
             for j in range(H):
                 kept = random_word(i * H + j, key_0, key_1) >= threshold
@@ -230,86 +416,111 @@ def dropped(x, dropout, out):
 
 
 @parallel
-def add_norm(x, branch, bias, weight, shift, eps, dropout, total, out, mean, rstd):
-    """``total = x + dropout(branch + bias)``, ``out = LayerNorm(total)``.
+def add_norm(x, branch, bias, weight, shift, eps, dropout, total_out, out, mean, rstd):
+    """``total_out = x + dropout(branch + bias)``, ``out = LayerNorm(total_out)``.
 
-    ``mean`` and ``rstd`` [R] are the statistics of the rows, before ``total`` is rounded.
+    ``mean`` and ``rstd`` [R] are the statistics of the rows, before ``total_out`` is rounded.
     """
     threshold, scale, key_0, key_1 = dropout
     R, H = x.shape
     for block in prange(_blocks(R, BLOCK)):
-        row = np.empty_like(bias)
+        full_registers()
+        row = zero_row(H, arithmetic(x))
         for i in range(block * BLOCK, min(R, block * BLOCK + BLOCK)):
-            s = F(0)
             if threshold == U(0):
                 for j in range(H):
-                    value = load(x, i, j) + load(branch, i, j) + bias[j]
-                    row[j] = value
-                    s += value
+                    row[j] = load(x, i, j) + (load(branch, i, j) + bias[j])
             else:
                 for j in range(H):
                     kept = random_word(i * H + j, key_0, key_1) >= threshold
                     added = (load(branch, i, j) + bias[j]) * scale
-                    value = load(x, i, j) + (added if kept else F(0))
-                    row[j] = value
-                    s += value
-            m = s / F(H)
-            squares = F(0)
+                    row[j] = load(x, i, j) + (added if kept else F(0))
+            m = total(row, H) / F(H)
             for j in range(H):
-                squares += (row[j] - m) * (row[j] - m)
-            r = F(1) / np.sqrt(squares / F(H) + eps)
+                store(total_out, i, j, row[j])
+                row[j] -= m
+            r = F(1) / np.sqrt(dot(row, row, H) / F(H) + eps)
             mean[i] = m
             rstd[i] = r
             for j in range(H):
-                store(total, i, j, row[j])
-                store(out, i, j, (row[j] - m) * r * weight[j] + shift[j])
+                store(out, i, j, fma(row[j] * r, weight[j], shift[j]))
 
 
 @parallel
 def add_norm_backward(
-    upstream, total, mean, rstd, weight, dropout, d_total, d_branch, d_weight, d_shift, d_bias
+    upstream, summed, mean, rstd, weight, dropout, d_total, d_branch, d_weight, d_shift, d_bias
 ):
     """Gradients of :func:`add_norm`: ``d_total`` is that of ``x``; the last three, [blocks, H], are
-    sums over each block's rows.
+    sums over each block's rows. ``summed`` is its ``total_out``.
 
     Without dropout ``d_branch`` is not written: it is ``d_total``.
     """
     threshold, scale, key_0, key_1 = dropout
     R, H = upstream.shape
     for block in prange(_blocks(R, BLOCK)):
+        full_registers()
         for j in range(H):
             d_weight[block, j] = F(0)
             d_shift[block, j] = F(0)
             d_bias[block, j] = F(0)
+        normal = zero_row(H, arithmetic(upstream))
+        scaled = zero_row(H, arithmetic(upstream))
         for i in range(block * BLOCK, min(R, block * BLOCK + BLOCK)):
             m = mean[i]
             r = rstd[i]
-            a = F(0)
-            b = F(0)
             for j in range(H):
                 d = load(upstream, i, j)
-                normal = (load(total, i, j) - m) * r
-                a += d * weight[j]
-                b += d * weight[j] * normal
-                d_weight[block, j] += d * normal
+                normal[j] = (load(summed, i, j) - m) * r
+                scaled[j] = d * weight[j]
+                d_weight[block, j] = fma(d, normal[j], d_weight[block, j])
                 d_shift[block, j] += d
-            a /= F(H)
-            b /= F(H)
+            a = total(scaled, H) / F(H)
+            b = dot(scaled, normal, H) / F(H)
             if threshold == U(0):
                 for j in range(H):
-                    normal = (load(total, i, j) - m) * r
-                    d = r * (load(upstream, i, j) * weight[j] - a - normal * b)
+                    d = r * fma(-b, normal[j], scaled[j] - a)
                     store(d_total, i, j, d)
                     d_bias[block, j] += d
             else:
                 for j in range(H):
-                    normal = (load(total, i, j) - m) * r
-                    d = r * (load(upstream, i, j) * weight[j] - a - normal * b)
+                    d = r * fma(-b, normal[j], scaled[j] - a)
                     store(d_total, i, j, d)
                     kept = random_word(i * H + j, key_0, key_1) >= threshold
                     d = d * scale if kept else F(0)
                     store(d_branch, i, j, d)
                     d_bias[block, j] += d
+
+
+@parallel
+def gelu(z, bias, out):
+    """``out = gelu(z + bias)``; ``z`` becomes the derivative there.
+
+    So that the backward pass, which needs nothing else of it, is a product.
+    """
+    R, H = z.shape
+    for block in prange(_blocks(R, BLOCK)):
+        full_registers()
+        for i in range(block * BLOCK, min(R, block * BLOCK + BLOCK)):
+            for j in range(H):
+                x = load(z, i, j) + bias[j]
+                area, density = normal_curve(x)
+                store(out, i, j, x * area)
+                store(z, i, j, fma(x, density, area))
+
+
+@parallel
+def gelu_backward(d, slope, sums):
+    """``d`` times the derivative, in place; ``sums`` [blocks, H] are over each block's rows."""
+    R, H = d.shape
+    for block in prange(_blocks(R, BLOCK)):
+        full_registers()
+        for j in range(H):
+            sums[block, j] = F(0)
+        for i in range(block * BLOCK, min(R, block * BLOCK + BLOCK)):
+            for j in range(H):
+                value = load(d, i, j) * load(slope, i, j)
+                store(d, i, j, value)
+                sums[block, j] += value
 
 
 # ---------------------------------------------------------------------------------------- attention
@@ -333,6 +544,7 @@ def split_heads(flat, rows, length, heads, bias, scale, out):
     D = out.shape[1]
     groups = flat.shape[1] // D
     for block in prange(_blocks(len(rows), BLOCK)):
+        full_registers()
         for r in range(block * BLOCK, min(len(rows), block * BLOCK + BLOCK)):
             row = rows[r]
             for g in range(groups):
@@ -357,6 +569,7 @@ def join_heads(tiled, rows, length, heads, scale, sums, flat):
     D = tiled.shape[1]
     groups = flat.shape[1] // D
     for block in prange(_blocks(len(rows), BLOCK)):
+        full_registers()
         for j in range(groups * D):
             sums[block, j] = F(0)
         for r in range(block * BLOCK, min(len(rows), block * BLOCK + BLOCK)):
@@ -382,7 +595,8 @@ def attention_softmax(scores, lengths, queries, heads, causal, dropout, dropped)
     threshold, scale, key_0, key_1 = dropout
     R, L = scores.shape
     for block in prange(_blocks(R, BLOCK)):
-        row = np.empty(L, arithmetic(scores))
+        full_registers()
+        row = zero_row(L, arithmetic(scores))
         for i in range(block * BLOCK, min(R, block * BLOCK + BLOCK)):
             keys = lengths[i // (queries * heads)]
             if causal:
@@ -391,12 +605,10 @@ def attention_softmax(scores, lengths, queries, heads, causal, dropout, dropped)
             for j in range(keys):
                 first = max(first, rank(load(scores, i, j)))
             highest = unrank(first)
-            s = F(0)
             for j in range(keys):
-                value = exp(load(scores, i, j) - highest)
-                row[j] = value
-                s += value
-            inverse = F(1) / s
+                row[j] = exp(load(scores, i, j) - highest)
+            row[keys:] = F(0)
+            inverse = F(1) / total(row, keys)
             for j in range(keys):
                 store(scores, i, j, row[j] * inverse)
             for j in range(keys, L):
@@ -419,24 +631,23 @@ def attention_softmax_backward(probabilities, upstream, dropout, dropped):
     threshold, scale, key_0, key_1 = dropout
     R, L = probabilities.shape
     for block in prange(_blocks(R, BLOCK)):
-        row = np.empty(L, arithmetic(probabilities))
+        full_registers()
+        d = zero_row(L, arithmetic(probabilities))
+        p = zero_row(L, arithmetic(probabilities))
         for i in range(block * BLOCK, min(R, block * BLOCK + BLOCK)):
-            dot = F(0)
             if threshold == U(0):
                 for j in range(L):
-                    d = load(upstream, i, j)
-                    row[j] = d
-                    dot += d * load(probabilities, i, j)
+                    d[j] = load(upstream, i, j)
+                    p[j] = load(probabilities, i, j)
             else:
                 for j in range(L):
                     kept = random_word(i * L + j, key_0, key_1) >= threshold
-                    d = load(upstream, i, j) * scale if kept else F(0)
-                    p = load(probabilities, i, j)
-                    row[j] = d
-                    dot += d * p
-                    store(dropped, i, j, p * scale if kept else F(0))
+                    d[j] = load(upstream, i, j) * scale if kept else F(0)
+                    p[j] = load(probabilities, i, j)
+                    store(dropped, i, j, p[j] * scale if kept else F(0))
+            mean = dot(d, p, L)
             for j in range(L):
-                store(upstream, i, j, load(probabilities, i, j) * (row[j] - dot))
+                store(upstream, i, j, p[j] * (d[j] - mean))
 
 
 # ------------------------------------------------------------------------ softmax over a vocabulary
@@ -454,7 +665,8 @@ def cross_entropy(logits, bias, ids, losses, correct, sums):
     R, columns = logits.shape
     V = len(bias)
     for block in prange(_blocks(R, VOCABULARY_BLOCK)):
-        row = np.empty_like(bias)
+        full_registers()
+        row = zero_row(V, arithmetic(logits))
         for j in range(V):
             sums[block, j] = F(0)
         for i in range(block * VOCABULARY_BLOCK, min(R, (block + 1) * VOCABULARY_BLOCK)):
@@ -477,11 +689,9 @@ def cross_entropy(logits, bias, ids, losses, correct, sums):
                 for j in range(target):
                     earlier += row[j] == highest
                 correct[i] = earlier == 0
-            s = F(0)
             for j in range(V):
-                value = exp(row[j] - highest)
-                row[j] = value
-                s += value
+                row[j] = exp(row[j] - highest)
+            s = total(row, V)
             losses[i] = highest + np.log(s) - of_target
             inverse = F(1) / s
             row[target] -= s
@@ -491,3 +701,185 @@ def cross_entropy(logits, bias, ids, losses, correct, sums):
                 sums[block, j] += value
             for j in range(V, columns):
                 store(logits, i, j, F(0))
+
+
+# ----------------------------------------------------------------------------------- rows of tables
+
+
+@parallel
+def add_rows(upstream, order, starts, ids, table):
+    """Add rows of ``upstream`` [T, H] to rows of ``table`` [V, H]; each sum is rounded once.
+
+    Row ``ids[u]`` gets the rows ``order[starts[u]:starts[u + 1]]``, in this order. Ids are
+    distinct.
+    """
+    H = table.shape[1]
+    for block in prange(_blocks(len(ids), BLOCK)):
+        full_registers()
+        row = np.empty(H, arithmetic(table))
+        for u in range(block * BLOCK, min(len(ids), block * BLOCK + BLOCK)):
+            for j in range(H):
+                row[j] = load(table, ids[u], j)
+            for at in range(starts[u], starts[u + 1]):
+                for j in range(H):
+                    row[j] += load(upstream, order[at], j)
+            for j in range(H):
+                store(table, ids[u], j, row[j])
+
+
+# -------------------------------------------------------------------------------- transposed arrays
+
+_TILE = 16  # rows and columns that are transposed in registers
+
+
+@intrinsic
+def _transpose_tile(context, source, i, j, out):
+    """``out[j:, i:] = source[i:, j:].T`` for a tile of uint16."""
+
+    def generate(context, builder, signature, arguments):
+        source, i, j, out = arguments
+        vector = ir.VectorType(ir.IntType(16), _TILE)
+
+        def row(array_type, array, first, second, at):
+            first = builder.add(first, ir.Constant(first.type, at))
+            address = _place(context, builder, array_type, array, first, second)
+            return builder.bitcast(address, vector.as_pointer())
+
+        rows = [
+            builder.load(row(signature.args[0], source, i, j, at), align=2) for at in range(_TILE)
+        ]
+        # Interleaving row r with row r + 8 moves one bit of an element's row into its column.
+        # When that is done for each of the four bits, the tile is transposed.
+        half = _TILE // 2
+        for _ in range(4):
+            pairs = zip(rows[:half], rows[half:], strict=True)
+            rows = [_interleaved(builder, a, b, at) for a, b in pairs for at in (0, half)]
+        for at, value in enumerate(rows):
+            builder.store(value, row(signature.args[3], out, j, i, at), align=2)
+        return context.get_dummy_value()
+
+    return types.none(source, types.intp, types.intp, out), generate
+
+
+def _interleaved(builder, a, b, start):
+    """Elements of two vectors in turns, from ``start`` on, as many as a vector has."""
+    order = [at + of for at in range(start, start + _TILE // 2) for of in (0, _TILE)]
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), _TILE), order))
+
+
+def _transpose(source, i, j, out):
+    """``out[j:, i:] = source[i:, j:].T``, for a tile of whole rows and columns."""
+    raise NotImplementedError  # the overload below is what compiled code calls
+
+
+@overload(_transpose)
+def _transpose_overload(source, i, j, out):
+    if source.dtype == types.uint16:
+        return lambda source, i, j, out: _transpose_tile(source, i, j, out)
+
+    def plain(source, i, j, out):
+        for row in range(i, i + _TILE):
+            for column in range(j, j + _TILE):
+                out[column, row] = source[row, column]
+
+    return plain
+
+
+@parallel
+def transpose(source, out):
+    """``out = source.T``."""
+    R, H = source.shape
+    whole_rows, whole_columns = R - R % _TILE, H - H % _TILE
+    for block in prange(_blocks(H, 4 * _TILE)):
+        full_registers()
+        last = min(H, (block + 1) * 4 * _TILE)
+        for pair in range(0, whole_rows, 2 * _TILE):  # two tiles fill a line of the cache
+            for j in range(block * 4 * _TILE, min(last, whole_columns), _TILE):
+                for i in range(pair, min(pair + 2 * _TILE, whole_rows), _TILE):
+                    _transpose(source, i, j, out)
+        for j in range(block * 4 * _TILE, last):
+            for i in range(whole_rows if j < whole_columns else 0, R):
+                out[j, i] = source[i, j]
+
+
+# ---------------------------------------------------------------------------------------- optimizer
+#
+# Parameters are given by the addresses of their arrays, so that one call updates all of them: a
+# call for each would take as long as the update of a small one. They are cut into pieces of at most
+# CHUNK elements: int64 [pieces, 3], the parameter, its first element and how many.
+
+
+@intrinsic
+def _pointer(context, address, kind):
+    pointer = types.CPointer(kind.dtype)
+
+    def generate(context, builder, _, arguments):
+        return builder.inttoptr(arguments[0], context.get_value_type(pointer))
+
+    return pointer(types.int64, kind), generate
+
+
+@register_jitable
+def _elements(address, first, count, kind, size):
+    """[1, count] numbers of a kind of ``size`` bytes, from the first of an array at an address."""
+    return carray(_pointer(address + first * size, kind), (1, count))
+
+
+@register_jitable
+def _copy_scaled(source, factor, row):
+    for j in range(source.shape[1]):
+        row[j] = load(source, 0, j) * factor
+
+
+@register_jitable
+def _gradient(addresses, in_bf16, piece, factor, row):
+    """The piece's gradient times a factor, in fp32, into ``row``."""
+    parameter, first, count = piece
+    if in_bf16[parameter]:
+        _copy_scaled(_elements(addresses[parameter], first, count, np.uint16, 2), factor, row)
+    else:
+        _copy_scaled(_elements(addresses[parameter], first, count, np.float32, 4), factor, row)
+
+
+@parallel
+def sum_squares(pieces, gradients, in_bf16, sums):
+    """The sum of the squares of each piece's gradient, float32 [pieces].
+
+    ``gradients`` int64 [P] are addresses, of bf16 or fp32 as ``in_bf16`` [P] says.
+    """
+    for at in prange(len(pieces)):
+        full_registers()
+        row = zero_row(CHUNK, np.float32)
+        _gradient(gradients, in_bf16, (pieces[at, 0], pieces[at, 1], pieces[at, 2]), F(1), row)
+        sums[at] = dot(row, row, pieces[at, 2])
+
+
+@parallel
+def adam(pieces, gradients, in_bf16, state, rates, betas, eps, factor):
+    """Update parameters from their gradients times ``factor``.
+
+    ``state`` int64 [P, 4] are addresses of the weights, of the means of the gradient and of its
+    square, and of a copy of the weights in bf16, or 0 without one. ``rates`` float32 [P, 3] are
+    what a weight is multiplied by, the step along the mean, and what the root of the other is
+    multiplied by.
+    """
+    beta_1, beta_2 = betas
+    for at in prange(len(pieces)):
+        full_registers()
+        parameter, first, count = pieces[at, 0], pieces[at, 1], pieces[at, 2]
+        g = np.empty(CHUNK, np.float32)
+        _gradient(gradients, in_bf16, (parameter, first, count), factor, g)
+        weight = _elements(state[parameter, 0], first, count, np.float32, 4)
+        mean = _elements(state[parameter, 1], first, count, np.float32, 4)
+        square = _elements(state[parameter, 2], first, count, np.float32, 4)
+        kept, step, root = rates[parameter, 0], rates[parameter, 1], rates[parameter, 2]
+        for j in range(count):
+            m = fma(F(1) - beta_1, g[j] - mean[0, j], mean[0, j])
+            v = fma((F(1) - beta_2) * g[j], g[j], beta_2 * square[0, j])
+            mean[0, j] = m
+            square[0, j] = v
+            weight[0, j] = fma(-step, m / fma(np.sqrt(v), root, eps), weight[0, j] * kept)
+        if state[parameter, 3]:
+            copy = _elements(state[parameter, 3], first, count, np.uint16, 2)
+            for j in range(count):
+                store(copy, 0, j, weight[0, j])

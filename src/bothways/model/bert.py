@@ -128,8 +128,9 @@ class Bert(nn.Module):
         if not self.shared.fast:
             return masked_lm_loss(self.masked_lm_logits(x_MH), ids)
         if self.shared.compiles(x_MH):
-            x_MH, weight_VH = self._masked_lm.before_bias(x_MH, self.embedding_VH)
-            return compiled.cross_entropy(x_MH, weight_VH, self._masked_lm.bias, ids)
+            x_MH, head = self._masked_lm.transform(x_MH), self._masked_lm
+            weight_VH = self.encoder.embeddings.output_weight(x_MH.dtype)
+            return compiled.cross_entropy(x_MH, weight_VH, head.bias, ids, self.shared.pool)
         return fused_cross_entropy(*self._masked_lm.output(x_MH, self.embedding_VH), ids)
 
     @property

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -70,6 +71,11 @@ def _loops() -> ModuleType:
     return loops
 
 
+def chunk_size() -> int:
+    """Elements of a parameter that the optimizer's loop takes at a time."""
+    return int(_loops().CHUNK)
+
+
 def run(name: str, *arguments: Any) -> None:
     """Call a loop with this process's number of threads; tensors become arrays."""
     import numba
@@ -90,12 +96,52 @@ def _array(x: Tensor) -> NDArray[Any]:
     return array
 
 
+def add_gelu(z: Tensor, bias: Tensor, out: Tensor) -> None:
+    """``out = gelu(z + bias)``, [R, H]; ``z`` becomes the derivative there."""
+    run("gelu", z, bias, out)
+
+
+def gelu_backward(d: Tensor, slope: Tensor) -> Tensor:
+    """``d`` times the derivative, [R, H], in place; the sum over its rows."""
+    sums = block_sums(len(d), d.shape[1], d)
+    run("gelu_backward", d, slope, sums)
+    return sums.sum(0)
+
+
+def transpose(x: Tensor, out: Tensor) -> None:
+    """``out = x.t()``, [R, H] -> [H, R], contiguous."""
+    run("transpose", x, out)
+
+
 def parameters_for(x: Tensor, *vectors: Tensor) -> list[Tensor]:
     """Copies of vectors of parameters, in the dtype of arithmetic on ``x``.
 
     Copies, because FSDP could not free a parameter that has become a NumPy array.
     """
     return [vector.detach().to(exact(x), copy=True) for vector in vectors]
+
+
+def stays_rounded(parameter: Tensor) -> bool:
+    """Whether a gradient in the dtype of the layers is kept as it is.
+
+    It is if a step has one gradient of each weight, which then is not summed further.
+    """
+    return parameter.grad_dtype is None
+
+
+def gradient_array(pool: Pool, dtype: torch.dtype, *shape: int) -> Tensor:
+    """An array for a product that is the gradient of a weight. What is rounded comes from the pool,
+    to which the step gives it back."""
+    return pool.take(dtype, *shape) if dtype == torch.bfloat16 else torch.empty(shape, dtype=dtype)
+
+
+def as_gradient(pool: Pool, parameter: Tensor, product: Tensor) -> Tensor:
+    """A product, in such an array, as the gradient of a parameter."""
+    if product.dtype == parameter.dtype or stays_rounded(parameter):
+        return product
+    gradient = product.to(parameter.dtype)
+    pool.give(product)
+    return gradient
 
 
 def exact(x: Tensor) -> torch.dtype:
@@ -170,18 +216,17 @@ def add_norm(frame: Frame, x: Tensor, branch: Tensor, norm: Norm, out: Tensor) -
 
 
 def add_norm_backward(
-    pool: Pool, upstream: Tensor, saved: Sequence[Tensor], norm: Norm
-) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """The gradients of ``x``, of ``branch`` (one array with that of ``x`` without dropout), and of
-    bias, weight and shift."""
+    pool: Pool, upstream: Tensor, saved: Sequence[Tensor], norm: Norm, d_x: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """The gradients of ``x``, in ``d_x``; of ``branch`` (one array with that of ``x`` without
+    dropout); and of bias, weight and shift."""
     total = saved[0]
-    d_x = pool.take(total.dtype, *total.shape)
     d_branch = d_x if norm.draw is KEEP_ALL else pool.take(total.dtype, *total.shape)
     sums = [block_sums(len(total), total.shape[1], total) for _ in range(3)]
     own = (*saved, norm.weight, _dropout(norm.draw, total))
     run("add_norm_backward", upstream, *own, d_x, d_branch, *sums)
     d_weight, d_shift, d_bias = (s.sum(0) for s in sums)
-    return d_x, d_branch, (d_bias, d_weight, d_shift)
+    return d_branch, (d_bias, d_weight, d_shift)
 
 
 # ---------------------------------------------------------------------------------------- attention
@@ -345,11 +390,88 @@ def _softmax_backward(
     return dropped
 
 
+# ---------------------------------------------------------------------- embeddings and their output
+
+
+class Table:
+    """An embedding table whose rows are looked up, and which is also the weight of an output layer.
+
+    Its gradient is one array: the output layer's, to which those of the rows are added. As two uses
+    of a parameter, it would be two arrays of the table's size, one of them nearly all zeros.
+    """
+
+    def __init__(self) -> None:
+        self._parameter: Tensor | None = None
+        self._tied: Tensor | None = None
+        self._spent = [True]  # whether the backward pass has been there
+
+    def __reduce__(self) -> tuple[type[Table], tuple[()]]:
+        """A copy of a model has looked nothing up yet."""
+        return Table, ()
+
+    def rows(self, weight_VH: Tensor, copy_VH: Tensor, ids: Tensor, pool: Pool) -> Tensor:
+        """The rows of ``ids``, [T, H] in the parameter's dtype.
+
+        Args:
+            weight_VH: the parameter.
+            copy_VH: its values in the dtype of the layers.
+            ids: int64 [T].
+            pool: of the gradient.
+        """
+        self._parameter, self._spent = weight_VH, [False]
+        rows, self._tied = _Rows.apply(weight_VH, copy_VH, ids, pool, self._spent)  # type: ignore[no-untyped-call]
+        found: Tensor = rows
+        return found
+
+    def tied(self, weight_VH: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """The weight of the output layer, whose gradient meets that of the rows looked up last;
+        None if no rows were, or their backward pass is over."""
+        if self._spent[0] or self._parameter is not weight_VH:
+            return None
+        return self._tied if self._tied is not None and self._tied.dtype == dtype else None
+
+
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, weight: Tensor, copy: Tensor, ids: Tensor, pool: Pool, spent: list[bool]
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(weight, ids)
+        ctx.set_materialize_grads(False)
+        ctx.pool, ctx.spent = pool, spent
+        return F.embedding(ids, weight), copy.detach()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        d_rows, gradient = grads
+        weight, ids = ctx.saved_tensors
+        ctx.spent[0] = True
+        if gradient is None:
+            gradient = torch.zeros_like(weight)
+        else:
+            gradient = as_gradient(ctx.pool, weight, gradient)
+        if d_rows is not None:
+            distinct, order, starts = _grouped(ids.numpy())
+            run("add_rows", d_rows.contiguous(), order, starts, distinct, gradient)
+        return gradient, None, None, None, None
+
+
+def _grouped(
+    ids: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct ids; the places of the first, those of the second, and so on; and where each
+    one's begin."""
+    order = np.argsort(ids, kind="stable")
+    starts = np.flatnonzero(np.diff(ids[order], prepend=-1))
+    return ids[order[starts]], order, np.append(starts, len(ids))
+
+
 # ------------------------------------------------------------------------ softmax over a vocabulary
 
 
 def cross_entropy(
-    x_MH: Tensor, weight_VH: Tensor, bias_V: Tensor, ids: Tensor
+    x_MH: Tensor, weight_VH: Tensor, bias_V: Tensor, ids: Tensor, pool: Pool
 ) -> tuple[Tensor, Tensor]:
     """Summed cross-entropy of ``x @ weight.T + bias``, and the number of correct predictions.
 
@@ -360,16 +482,18 @@ def cross_entropy(
         weight_VH: [V or more, H] in the dtype of ``x_MH``; rows beyond V are never predicted.
         bias_V: [V].
         ids: int64 [M]; negative ones are not counted.
+        pool: for the gradient of the weight.
     """
-    loss, correct = _CrossEntropy.apply(x_MH, weight_VH, bias_V, ids)  # type: ignore[no-untyped-call]
+    loss, correct = _CrossEntropy.apply(x_MH, weight_VH, bias_V, ids, pool)  # type: ignore[no-untyped-call]
     return loss, correct
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x_MH: Tensor, weight_VH: Tensor, bias_V: Tensor, ids: Tensor
+        ctx: Any, x_MH: Tensor, weight_VH: Tensor, bias_V: Tensor, ids: Tensor, pool: Pool
     ) -> tuple[Tensor, Tensor]:
+        ctx.pool = pool
         logits = torch.mm(x_MH, weight_VH.t())
         if len(ids) and int(ids.max()) >= len(bias_V):  # a loop would not notice
             raise IndexError(f"id {int(ids.max())} in a vocabulary of {len(bias_V)}")
@@ -386,8 +510,9 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x_MH, weight_VH, d_logits, d_bias = ctx.saved_tensors
         scale = grads[0]
-        d_weight = d_logits.t() @ (x_MH * scale)
-        return (d_logits @ weight_VH) * scale, d_weight, d_bias * scale, None
+        d_weight = gradient_array(ctx.pool, weight_VH.dtype, *weight_VH.shape)
+        torch.mm(d_logits.t(), x_MH * scale, out=d_weight)
+        return (d_logits @ weight_VH) * scale, d_weight, d_bias * scale, None, None

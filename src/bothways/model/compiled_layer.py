@@ -19,15 +19,20 @@ from torch.autograd.function import once_differentiable
 from bothways.model.compiled import (
     AttentionPlan,
     Norm,
+    add_gelu,
     add_norm,
     add_norm_backward,
+    as_gradient,
     attend,
     attend_backward,
-    exact,
+    gelu_backward,
+    gradient_array,
     parameters_for,
+    transpose,
 )
 from bothways.model.dropout import Draw
 from bothways.model.memory import Frame, Pool
+from bothways.model.rounded import RoundedWeights
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ class LayerRun:
 
     Attributes:
         pool: of the layer's arrays.
+        rounded: of the weights.
+        transposes: whether to compute gradients of weights from transposed arrays.
         plan: of attention.
         at: int64 [N]; the positions to compute; None for all.
         eps: of both LayerNorms.
@@ -44,6 +51,8 @@ class LayerRun:
     """
 
     pool: Pool
+    rounded: RoundedWeights
+    transposes: bool
     plan: AttentionPlan
     at: Tensor | None
     eps: float
@@ -99,9 +108,11 @@ class _Pass:
     def __init__(self, run: LayerRun, frame: Frame, x: Tensor, parameters: Sequence[Tensor]):
         self.x, self.pool, self.frame, self.plan, self.at = x, run.pool, frame, run.plan, run.at
         pairs = list(zip(parameters[::2], parameters[1::2], strict=True))
+        self.transposes = run.transposes
         self.weights = [weight for weight, _ in pairs[:4]]
-        b_qkv, b_output, self.b_expand, b_contract = (bias for _, bias in pairs[:4])
-        (b_qkv,) = parameters_for(x, b_qkv)
+        self.rounded = [run.rounded.of(weight, x.dtype) for weight in self.weights]
+        b_qkv, b_output, b_expand, b_contract = (bias for _, bias in pairs[:4])
+        b_qkv, self.b_expand = parameters_for(x, b_qkv, b_expand)
         biases, norms = (b_output, b_contract), pairs[4:]
         self.norms = []
         for bias, norm, draw in zip(biases, norms, run.draws, strict=True):
@@ -113,8 +124,7 @@ class _Pass:
     def forward(self) -> tuple[Tensor, list[Tensor]]:
         """The output, and what the backward pass needs, which is in the frame."""
         pool, frame, x = self.pool, self.frame, self.x
-        weights = [self._cast(w) for w in self.weights]
-        w_qkv, w_output, w_expand, w_contract = weights
+        w_qkv, w_output, w_expand, w_contract = self.rounded
         x_N = x if self.at is None else frame.take(x.dtype, len(self.at), x.shape[1])
         if self.at is not None:
             torch.index_select(x, 0, self.at, out=x_N)
@@ -126,54 +136,56 @@ class _Pass:
         norm_1 = add_norm(frame, x_N, mixed, self.norms[0], x_1)
         pool.give(mixed)
         z, h = (frame.take(x.dtype, len(x_1), len(w_expand)) for _ in range(2))
-        torch.addmm(self.b_expand.to(x.dtype), x_1, w_expand.t(), out=z)
-        torch.ops.aten.gelu.out(z, out=h)
+        torch.mm(x_1, w_expand.t(), out=z)
+        add_gelu(z, self.b_expand, h)  # z is its derivative from here on
         y = self._mm(h, w_contract.t())
         out = torch.empty_like(x_1)
         norm_2 = add_norm(frame, x_1, y, self.norms[1], out)
         pool.give(y)
-        return out, [*weights, x_N, context, *norm_1, x_1, z, h, *norm_2, *attention]
+        return out, [x_N, context, *norm_1, x_1, z, h, *norm_2, *attention]
 
     def backward(self, upstream: Tensor, saved: Sequence[Tensor]) -> list[Tensor]:
         """The gradients of the input and the parameters."""
         pool = self.pool
-        w_qkv, w_output, w_expand, w_contract, x_N, context = saved[:6]
-        norm_1, (x_1, z, h), norm_2, attention = saved[6:9], saved[9:12], saved[12:15], saved[15:]
+        w_qkv, w_output, w_expand, w_contract = self.rounded
+        in_qkv, in_output, in_expand, in_contract = self.weights
+        x_N, context, *rest = saved
+        norm_1, (x_1, slope, h), norm_2, attention = rest[:3], rest[3:6], rest[6:9], rest[9:]
 
-        d_1, d_y, (db_contract, *d_norm_2) = add_norm_backward(
-            pool, upstream, norm_2, self.norms[1]
+        d_1 = pool.take(x_1.dtype, *x_1.shape)
+        d_y, (db_contract, *d_norm_2) = add_norm_backward(
+            pool, upstream, norm_2, self.norms[1], d_1
         )
-        d_contract = self._weight_gradient(d_y, h)
+        d_contract = self._weight_gradient([(d_y, h)], in_contract)
         d_z = self._mm(d_y, w_contract)
         if d_y is not d_1:
             pool.give(d_y)
-        torch.ops.aten.gelu_backward.grad_input(d_z, z, grad_input=d_z)
-        d_expand = self._weight_gradient(d_z, x_1)
-        db_expand = d_z.sum(0, dtype=exact(d_z))
+        db_expand = gelu_backward(d_z, slope)
+        d_expand = self._weight_gradient([(d_z, x_1)], in_expand)
         torch.addmm(d_1, d_z, w_expand, out=d_1)
         pool.give(d_z)
 
-        d_N, d_mixed, (db_output, *d_norm_1) = add_norm_backward(pool, d_1, norm_1, self.norms[0])
-        d_output = self._weight_gradient(d_mixed, context)
+        d_x = torch.empty_like(self.x)
+        d_N = d_x if self.at is None else pool.take(x_N.dtype, *x_N.shape)
+        d_mixed, (db_output, *d_norm_1) = add_norm_backward(pool, d_1, norm_1, self.norms[0], d_N)
+        d_output = self._weight_gradient([(d_mixed, context)], in_output)
         d_context = self._mm(d_mixed, w_output)
         pool.give(d_1, *([] if d_mixed is d_N else [d_mixed]))
         d_projections, db_qkv = attend_backward(pool, d_context, attention, self.plan)
-        d_x = torch.empty_like(self.x)
-        d_qkv = [
-            self._weight_gradient(d, inner)
-            for d, (inner, _) in zip(d_projections, self._projected(x_N, w_qkv), strict=True)
-        ]
+        inner = [inner for inner, _ in self._projected(x_N, w_qkv)]
+        d_qkv = self._weight_gradient(list(zip(d_projections, inner, strict=True)), in_qkv)
         if self.at is None:
-            torch.addmm(d_N, d_projections[0], w_qkv, out=d_x)
+            torch.addmm(d_x, d_projections[0], w_qkv, out=d_x)
         else:
             H = d_x.shape[1]
             torch.addmm(d_N, d_projections[0], w_qkv[:H], out=d_N)
             torch.mm(d_projections[1], w_qkv[H:], out=d_x)
             d_x.index_add_(0, self.at, d_N)
-        pool.give(d_context, d_N, *d_projections)
+            pool.give(d_N)
+        pool.give(d_context, *d_projections)
         return [
             d_x,
-            *(torch.cat(d_qkv) if len(d_qkv) > 1 else d_qkv[0], torch.cat(db_qkv)),
+            *(d_qkv, torch.cat(db_qkv)),
             *(d_output, db_output, d_expand, db_expand, d_contract, db_contract),
             *(*d_norm_1, *d_norm_2),
         ]
@@ -185,26 +197,39 @@ class _Pass:
         H = self.x.shape[1]
         return [(x_N, w_qkv[:H]), (self.x, w_qkv[H:])]
 
-    @property
-    def _casts(self) -> bool:
-        """Whether weights are copied to the dtype of the arrays."""
-        return self.x.dtype != self.weights[0].dtype
-
-    def _cast(self, weight: Tensor) -> Tensor:
-        if not self._casts:
-            return weight
-        return self.frame.take(self.x.dtype, *weight.shape).copy_(weight)
-
     def _mm(self, a: Tensor, b: Tensor) -> Tensor:
         out = self.pool.take(a.dtype, a.shape[0], b.shape[1])
         torch.mm(a, b, out=out)
         return out
 
-    def _weight_gradient(self, d: Tensor, inner: Tensor) -> Tensor:
-        """[N, out], [N, in] -> [out, in], in the parameter's dtype."""
-        if not self._casts:
-            return torch.mm(d.t(), inner)
-        product = self._mm(d.t(), inner)
-        gradient = product.to(self.weights[0].dtype)
-        self.pool.give(product)
-        return gradient
+    def _weight_gradient(self, parts: Sequence[tuple[Tensor, Tensor]], weight: Tensor) -> Tensor:
+        """The gradient of a weight [out, in], whose first rows come from the first part, the next
+        from the second: gradients [N, rows] of the outputs and the inputs [N, in]."""
+        product = gradient_array(self.pool, self.x.dtype, *weight.shape)
+        rows = torch.split(product, [d.shape[1] for d, _ in parts])
+        for (d, inner), out in zip(parts, rows, strict=True):
+            self._transposed_product(d, inner, out)
+        return as_gradient(self.pool, weight, product)
+
+    def _transposed_product(self, d: Tensor, inner: Tensor, out: Tensor) -> None:
+        """``out = d.t() @ inner``.
+
+        Some processors' products are slow if the first factor is read across its rows. There the
+        smaller of the two is transposed first, and for ``inner`` the product afterwards.
+        """
+        if not self.transposes:
+            torch.mm(d.t(), inner, out=out)
+        elif d.shape[1] <= inner.shape[1]:
+            d_t = self._transposed(d)
+            torch.mm(d_t, inner, out=out)
+            self.pool.give(d_t)
+        else:
+            inner_t = self._transposed(inner)
+            product_t = self._mm(inner_t, d)
+            transpose(product_t, out)
+            self.pool.give(inner_t, product_t)
+
+    def _transposed(self, x: Tensor) -> Tensor:
+        out = self.pool.take(x.dtype, x.shape[1], x.shape[0])
+        transpose(x, out)
+        return out

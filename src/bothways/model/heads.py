@@ -34,11 +34,12 @@ class MaskedLMHead(nn.Module):
         """The output layer's input, weight and bias: [M, H], [V padded, H], [V padded]."""
         extra = len(embedding_VH) - len(self.bias)
         bias = F.pad(self.bias, (0, extra), value=-math.inf)
-        return *self.before_bias(x_MH, embedding_VH), bias.to(x_MH.dtype)
+        return self.transform(x_MH), embedding_VH.to(x_MH.dtype), bias.to(x_MH.dtype)
 
-    def before_bias(self, x_MH: Tensor, embedding_VH: Tensor) -> tuple[Tensor, Tensor]:
-        """The output layer's input and weight: [M, H], [V padded, H]."""
-        return self.norm(F.gelu(self.dense(x_MH))), embedding_VH.to(x_MH.dtype)
+    def transform(self, x_MH: Tensor) -> Tensor:
+        """The output layer's input, [M, H] -> [M, H]."""
+        transformed: Tensor = self.norm(F.gelu(self.dense(x_MH)))
+        return transformed
 
 
 class NextSentenceHead(nn.Module):

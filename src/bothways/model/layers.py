@@ -74,7 +74,10 @@ class Layer(nn.Module):
         assert not isinstance(layout, VarlenLayout)
         plan = attention.plan(layout)
         draws = tuple(shared.dropout.draw(self._probability) for _ in range(2))
-        run = LayerRun(shared.pool, plan, at, self.norm.eps, draws, shared.recomputes)
+        run = LayerRun(
+            *(shared.pool, shared.rounded, shared.transposes, plan, at, self.norm.eps, draws),
+            shared.recomputes,
+        )
         linears = (attention.qkv, attention.output, self.expand, self.contract)
         modules = (*linears, self.attention_norm, self.norm)
         return compiled_layer(run, x_TH, [p for m in modules for p in (m.weight, m.bias)])
@@ -93,10 +96,13 @@ class Embedding(nn.Embedding):
 
     row_of_id: Tensor | None = None
 
+    def rows(self, ids: Tensor) -> Tensor:
+        """The rows of the weight that hold some ids, int64 [...]."""
+        return ids if self.row_of_id is None else self.row_of_id.index_select(0, ids)
+
     def forward(self, ids: Tensor) -> Tensor:
         """int64 [...] -> [..., H]."""
-        rows = ids if self.row_of_id is None else self.row_of_id.index_select(0, ids)
-        return F.embedding(rows, self.weight)
+        return F.embedding(self.rows(ids), self.weight)
 
     def reset_parameters(self) -> None:
         """All zeros."""
@@ -113,11 +119,12 @@ class Embeddings(nn.Module):
         self.segments = Embedding(config.segments, config.hidden)
         self.norm = LayerNorm(config.hidden, config.norm_eps)
         self._shared, self._probability = shared, config.dropout
+        self._table = compiled.Table()
 
     def forward(self, inputs: Inputs, dtype: torch.dtype) -> Tensor:
         """A flat batch -> [T, H] in ``dtype``."""
         summed = (
-            self.tokens(inputs.tokens)
+            self._token_rows(inputs.tokens, dtype)
             + self.positions(inputs.positions)
             + self.segments(inputs.segments)
         )
@@ -126,3 +133,17 @@ class Embeddings(nn.Module):
         if self._shared.compiles(x_TH):
             return compiled.dropped(x_TH, dropout.draw(p))
         return dropout.forward(x_TH, p)
+
+    def output_weight(self, dtype: torch.dtype) -> Tensor:
+        """The token embeddings as the weight of an output layer, [V padded, H] in this dtype."""
+        tied = self._table.tied(self.tokens.weight, dtype) if torch.is_grad_enabled() else None
+        return self.tokens.weight.to(dtype) if tied is None else tied
+
+    def _token_rows(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
+        """int64 [T] -> [T, H], in the parameter's dtype."""
+        shared, weight = self._shared, self.tokens.weight
+        if not shared.compiles(weight):
+            rows: Tensor = self.tokens(ids)
+            return rows
+        copy = shared.rounded.of(weight, dtype)
+        return self._table.rows(weight, copy, self.tokens.rows(ids), shared.pool)

@@ -46,7 +46,7 @@ class Pool:
 
     def take(self, dtype: torch.dtype, *shape: int) -> Tensor:
         """An array with undefined values."""
-        wanted = max(_SMALLEST_BLOCK, 1 << (_bytes(dtype, shape) - 1).bit_length())
+        wanted = _block_size(_bytes(dtype, shape))
         with self._lock:
             # Pages that nobody touches take no memory, so a larger block serves as well.
             for size in (wanted, 2 * wanted, 4 * wanted):
@@ -56,11 +56,12 @@ class Pool:
 
     def give(self, *arrays: Tensor) -> None:
         """Give back arrays that were taken, or parts that stand for the whole. They may not be used
-        any more."""
+        any more. Others are not kept, because their sizes would not be asked for."""
         with self._lock:
             for array in arrays:
                 storage = array.untyped_storage()
-                self._free.setdefault(storage.nbytes(), []).append(storage)
+                if (size := storage.nbytes()) == _block_size(size):
+                    self._free.setdefault(size, []).append(storage)
 
     def frame(self) -> Frame:
         """A frame without arrays."""
@@ -121,6 +122,11 @@ class Frame:
 
     def __del__(self) -> None:
         self.release()  # such as when there was no backward pass
+
+
+def _block_size(size: int) -> int:
+    """Of the block for an array of this size: a power of two."""
+    return max(_SMALLEST_BLOCK, 1 << (size - 1).bit_length())
 
 
 def _bytes(dtype: torch.dtype, shape: tuple[int, ...]) -> int:

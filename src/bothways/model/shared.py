@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from bothways.model.compiled import compiles
 from bothways.model.dropout import KeyedDropout
 from bothways.model.memory import Pool
+from bothways.model.rounded import RoundedWeights
 from bothways.model.varlen import VarlenLayout
 
 
@@ -31,6 +32,8 @@ class Shared(nn.Module):
         self.dropout = KeyedDropout()
         self.fast, self.recompute = fast, recompute
         self.pool = Pool()
+        self.rounded = RoundedWeights()
+        self.transposes = False
 
     def compiles(self, x: Tensor, layout: object = None) -> bool:
         """Whether to use compiled loops on this array: in training, if it is on a CPU.

@@ -28,7 +28,7 @@ from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.snapshots import check_snapshots
 from bothways.pretraining.start import load_start, new_model
 from bothways.training.device import choose_device
-from bothways.training.precision import ChosenPrecision, choose_precision
+from bothways.training.precision import ChosenPrecision, choose_for_training
 from bothways.training.runfolder import versions
 from bothways.training.runtime import set_threads
 from bothways.training.schedules import phase_steps, total_steps
@@ -169,7 +169,7 @@ def plan(config: PlanConfig) -> Forecast:
             "the process; parameters, operations, weights, gradients, moments and disk hold for "
             "both"
         )
-    precision = choose_precision(config.precision)
+    precision = choose_for_training(config.precision)
     if config.kernels == "fast":
         why_not_compiled()  # loads the compiler, as training will
     process = _resident_bytes()
@@ -178,7 +178,7 @@ def plan(config: PlanConfig) -> Forecast:
     sizes = _sizes(config, shape, process)
     texts = [_sample_text(config, phase, store, shape, i) for i, phase in enumerate(config.phases)]
     phases = tuple(
-        _phase(config, sizes, phase, text, precision.dtype)
+        _phase(config, sizes, phase, text, precision)
         for phase, text in zip(config.phases, texts, strict=True)
     )
     forecast = Forecast(
@@ -289,12 +289,17 @@ def _sample_text(
 
 
 def _phase(
-    config: PlanConfig, sizes: _Sizes, phase: Phase, text: _SampleText, dtype: torch.dtype
+    config: PlanConfig,
+    sizes: _Sizes,
+    phase: Phase,
+    text: _SampleText,
+    precision: ChosenPrecision,
 ) -> PhaseForecast:
     mean = float(text.lengths.mean())
     micro_batch = min(phase.micro_batch, phase.batch)
     sequences = probe_sequences(sizes.model, length=mean, targets=text.targets, most=micro_batch)
-    cost = probe(config, sizes.model, text.micro_batch, text.batches_of(sequences), dtype)
+    cost = probe(config, sizes.model, text.micro_batch, text.batches_of(sequences), precision)
+    dtype = precision.dtype
     tokens = phase.batch * mean
     seconds = tokens * cost.token_seconds + cost.update_seconds
     return PhaseForecast(
@@ -326,7 +331,8 @@ def _peak(
     take besides.
 
     Gradients exist from the end of the first micro-batch's backward pass to the update. A
-    checkpoint needs no copies.
+    checkpoint needs no copies. Compiled layers keep the weights rounded to their dtype; of a step
+    of one micro-batch the gradients stay in it, too.
 
     Args:
         config, sizes, phase, dtype: of the run.
@@ -334,16 +340,22 @@ def _peak(
         pooled: bytes of them that compiled layers hold for the next step. What plain layers kept
             becomes free during the backward pass.
     """
-    shape = sizes.model
-    embedding = shape.padded_vocab * shape.hidden * 4  # the gradient of the output embedding
-    cast = 0 if dtype == torch.float32 else embedding // 2
-    earlier = sizes.gradients if phase.batch > phase.micro_batch else 0
+    shape, several = sizes.model, phase.batch > phase.micro_batch
+    table = shape.padded_vocab * shape.hidden  # elements of the output embedding
+    gradients, copies = float(sizes.gradients), 0.0
+    earlier = gradients if several else 0.0
     if config.kernels == "plain" or not compiles(torch.empty(0, dtype=dtype)):
-        pooled = 0
-    backward_starts = earlier + activations + embedding + cast
-    input_and_output = 2 * embedding  # gradients of the embedding, being added
-    backward_ends = sizes.gradients + input_and_output + pooled
-    tensors = sizes.weights + sizes.moments + max(backward_starts, backward_ends)
+        cast = 0 if dtype == torch.float32 else 2 * table
+        backward_starts = earlier + activations + 4 * table + cast
+        backward_ends = gradients + 2 * 4 * table  # the embedding's two uses, being added
+    else:
+        if dtype != torch.float32:
+            copies = sizes.weights / 2
+            gradients = gradients if several else gradients / 2
+        output = table * dtype.itemsize  # its gradient
+        backward_starts = earlier + activations + output
+        backward_ends = gradients + pooled + (output if several else 0)
+    tensors = sizes.weights + copies + sizes.moments + max(backward_starts, backward_ends)
     return sizes.process + tensors + SHAPES_OVERHEAD[dtype]
 
 

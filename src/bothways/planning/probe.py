@@ -20,6 +20,7 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.flops import training_cost
 from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.start import new_model
+from bothways.training.precision import ChosenPrecision
 from bothways.training.trainer import Trainer
 
 # Depths that are measured; a network of few layers is measured itself.
@@ -53,7 +54,7 @@ def probe(
     shape: ModelConfig,
     micro_batch: PretrainingBatch,
     timed: Sequence[PretrainingBatch],
-    dtype: torch.dtype,
+    precision: ChosenPrecision,
 ) -> Probe:
     """Measure a phase.
 
@@ -62,10 +63,10 @@ def probe(
         shape: the requested network.
         micro_batch: one as the run will have it; its memory is measured.
         timed: smaller micro-batches of the same phase (:func:`probe_sequences`); these are timed.
-        dtype: arithmetic of the layers.
+        precision: arithmetic of the layers.
     """
     depths = (shape.layers,) if shape.layers <= _FEW else _DEPTHS
-    networks = [_Network(config, replace(shape, layers=depth), dtype) for depth in depths]
+    networks = [_Network(config, replace(shape, layers=depth), precision) for depth in depths]
 
     def at_depth(values: Sequence[float]) -> float:
         """Extrapolate from a value per measured network."""
@@ -116,12 +117,13 @@ class _Seconds:
 class _Network:
     """A shallow network and its trainer."""
 
-    def __init__(self, config: PretrainConfig, shape: ModelConfig, dtype: torch.dtype):
-        self.config, self.dtype = config, dtype
+    def __init__(self, config: PretrainConfig, shape: ModelConfig, precision: ChosenPrecision):
+        self.config, self.dtype = config, precision.dtype
         self.model = new_model(config, shape)
         self.model.shared.fast = config.kernels == "fast"
+        self.model.shared.transposes = precision.transposes
         self.trainer: Trainer[PretrainingBatch] = Trainer(
-            self.model, config.optimizer, total_steps=1000, seed=0, dtype=dtype
+            self.model, config.optimizer, total_steps=1000, seed=0, dtype=self.dtype
         )
         self.update_start = 0.0
         self.trainer.optimizer.register_step_pre_hook(self._note_update_start)

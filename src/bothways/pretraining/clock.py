@@ -20,7 +20,7 @@ from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.objective import pretraining_loss
 from bothways.training.device import synchronize
-from bothways.training.precision import DTYPES, choose_precision
+from bothways.training.precision import DTYPES, choose_for_training
 from bothways.training.ranks import Ranks
 from bothways.training.schedules import total_steps
 from bothways.training.trainer import Trainer
@@ -41,9 +41,15 @@ def resolve_clock(
 
     Rank 0 measures and decides; all processes must call this.
     """
-    precision = ranks.run_on_rank0(lambda: choose_precision(config.precision, model.device))
+    precision = ranks.run_on_rank0(lambda: choose_for_training(config.precision, model.device))
+    model.shared.transposes = precision.transposes
     steps = _count_steps(config, store, model, sources, DTYPES[precision.name], ranks)
-    return {"precision": precision.name, "reason": precision.reason, "steps": steps}
+    return {
+        "precision": precision.name,
+        "reason": precision.reason,
+        "transposed_gradients": precision.transposes,
+        "steps": steps,
+    }
 
 
 def _count_steps(

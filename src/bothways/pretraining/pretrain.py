@@ -134,6 +134,7 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
         without=SHAPE_OPTIONS if config.start else (),
     )
     precision = run.resolved["precision"] if config.precision == "auto" else config.precision
+    model.shared.transposes = run.resolved.get("transposed_gradients", False)
     numerics = {"precision": precision, **numerics}
     return _Pretraining(config, run, store, model, sources, numerics, ranks).finish(device.reason)
 

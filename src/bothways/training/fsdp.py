@@ -30,6 +30,7 @@ def shard(model: Bert, ranks: Ranks) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
+    model.shared.rounded.keeps = False
     mesh = init_device_mesh(model.embedding_VH.device.type, (ranks.size,))
     for module in (*model.encoder.layers, model):
         # Losses are already divided by global counts: gradients are summed, not averaged.

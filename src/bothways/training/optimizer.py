@@ -1,4 +1,4 @@
-"""BERT's Adam on torch's fused AdamW, and LAMB."""
+"""BERT's Adam, by a compiled loop or torch's fused AdamW, and LAMB."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import torch
 from torch import nn
 
 from bothways.config import OptimizerOptions
+from bothways.model.compiled import why_not_compiled
+from bothways.model.rounded import RoundedWeights
+from bothways.training.adam import CompiledAdam
 from bothways.training.lamb import Lamb
 
 # From this step on both bias corrections of Adam are exactly 1, for betas up to
@@ -17,7 +20,9 @@ _NO_CORRECTION = 2.0**23
 _FUSED = ".qkv.weight"
 
 
-def make_optimizer(model: nn.Module, options: OptimizerOptions) -> torch.optim.Optimizer:
+def make_optimizer(
+    model: nn.Module, options: OptimizerOptions, *, rounded: RoundedWeights | None = None
+) -> torch.optim.Optimizer:
     """Adam or LAMB with decoupled weight decay on matrices and embeddings, not on LayerNorm and
     biases.
 
@@ -27,6 +32,8 @@ def make_optimizer(model: nn.Module, options: OptimizerOptions) -> torch.optim.O
     Args:
         model: its parameters are trained.
         options: the optimizer and its rates; the learning rate itself is set at every step.
+        rounded: copies of the weights for the compiled loop to keep up to date; None for library
+            operations.
     """
     by_name = {name: p for name, p in model.named_parameters() if p.requires_grad}
     parameters = list(by_name.values())
@@ -45,6 +52,10 @@ def make_optimizer(model: nn.Module, options: OptimizerOptions) -> torch.optim.O
         groups[1]["parts"] = 0
         groups.append({**groups[0], "params": fused, "parts": 3})
         optimizer = Lamb(groups, lr=options.lr, betas=betas, eps=options.eps)
+    elif rounded is not None and all(map(_compiles, parameters)) and why_not_compiled() is None:
+        optimizer = CompiledAdam(
+            groups, lr=options.lr, betas=betas, eps=options.eps, rounded=rounded
+        )
     else:
         optimizer = torch.optim.AdamW(
             groups, lr=options.lr, betas=betas, eps=options.eps, fused=True
@@ -57,3 +68,9 @@ def make_optimizer(model: nn.Module, options: OptimizerOptions) -> torch.optim.O
             "exp_avg_sq": torch.zeros_like(parameter),
         }
     return optimizer
+
+
+def _compiles(parameter: nn.Parameter) -> bool:
+    """Whether the compiled loop can update a parameter: not if it is sharded."""
+    plain = not hasattr(parameter, "full_tensor") and parameter.is_contiguous()
+    return plain and parameter.device.type == "cpu" and parameter.dtype == torch.float32

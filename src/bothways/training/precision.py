@@ -1,20 +1,25 @@
-"""The choice of bf16 or fp32 arithmetic, made once per run, with its reason."""
+"""The choice of bf16 or fp32 arithmetic, and of how it computes weights' gradients, made once per
+run by measuring."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 
+from bothways.model.compiled import compiles, transpose
 from bothways.training.device import CPU
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 # bf16 must be faster than fp32 by this factor in the probe to be worth its rounding.
 _MIN_SPEEDUP = 1.3
+# And so must products after transposing, to be worth what the probe does not see.
+_MIN_GAIN = 1.15
 
 
 @dataclass(frozen=True)
@@ -24,10 +29,12 @@ class ChosenPrecision:
     Attributes:
         name: ``bf16`` or ``fp32``.
         reason: a sentence for the log.
+        transposes: whether gradients of weights are computed from transposed arrays.
     """
 
     name: Literal["bf16", "fp32"]
     reason: str
+    transposes: bool = False
 
     @property
     def dtype(self) -> torch.dtype:
@@ -64,12 +71,49 @@ def choose_precision(
     )
 
 
+def choose_for_training(
+    wanted: Literal["auto", "bf16", "fp32"], device: torch.device = CPU
+) -> ChosenPrecision:
+    """The precision, and how gradients of weights are computed.
+
+    Args:
+        wanted, device: as for :func:`choose_precision`.
+    """
+    chosen = choose_precision(wanted, device)
+    if device.type != "cpu":
+        return chosen
+    return replace(chosen, transposes=transposing_pays(chosen.dtype))
+
+
+def transposing_pays(dtype: torch.dtype) -> bool:
+    """Whether a weight's gradient takes less time from transposed arrays, on this processor.
+
+    It is a product whose first factor is read across its rows, which the units of some processors
+    for bf16 products are slow at. In fp32 no processor is known where transposing pays.
+    """
+    d, inner = torch.ones(2048, 512, dtype=dtype), torch.ones(2048, 2048, dtype=dtype)
+    if dtype != torch.bfloat16 or not compiles(d):
+        return False
+    d_t = torch.empty(512, 2048, dtype=dtype)
+
+    def transposed() -> None:
+        transpose(d, d_t)
+        torch.mm(d_t, inner)
+
+    direct = _median_seconds(lambda: torch.mm(d.t(), inner))
+    return direct >= _MIN_GAIN * _median_seconds(transposed)
+
+
 def _time_product(dtype: torch.dtype) -> float:
     x, w = torch.ones(2048, 512, dtype=dtype), torch.ones(2048, 512, dtype=dtype)
-    F.linear(x, w)
+    return _median_seconds(lambda: F.linear(x, w))
+
+
+def _median_seconds(action: Callable[[], object]) -> float:
+    action()
     seconds: list[float] = []
     while len(seconds) < 7 and sum(seconds) < 0.5:  # fewer where bf16 is emulated
         start = time.perf_counter()
-        F.linear(x, w)
+        action()
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)

@@ -16,9 +16,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from bothways import kernels
 from bothways.config import recipe_fields, to_dict
 from bothways.errors import ConfigError, RunError
-from bothways.files import explain_disk_errors, write_json
+from bothways.files import explain_disk_errors, sha256, write_json
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 RUN_FILE = "run.json"
@@ -201,13 +202,15 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions and processor, on which a run's bits depend besides its config."""
+    """Versions and processor, on which a run's bits depend besides its config; and a checksum of
+    the compiled loops, which may change within a version."""
     numbers = {"python": platform.python_version(), "machine": _processor()}
     for package in _PACKAGES:
         try:
             numbers[package] = version(package)
         except PackageNotFoundError:
             numbers[package] = "unknown"
+    numbers["compiled loops"] = sha256(Path(kernels.__file__).with_name("loops.py"))[:16]
     return numbers
 
 

@@ -12,6 +12,7 @@ from bothways.config import OptimizerOptions
 from bothways.errors import DivergenceError
 from bothways.model.bert import Bert
 from bothways.randomness import Purpose, derived_seed
+from bothways.training.adam import CompiledAdam
 from bothways.training.frozen_rows import FrozenRows
 from bothways.training.fsdp import shard, whole
 from bothways.training.optimizer import make_optimizer
@@ -63,7 +64,8 @@ class Trainer(Generic[M]):
         self.options = options
         self.total_steps = total_steps
         self.dtype = dtype
-        self.optimizer = make_optimizer(model, options)
+        rounded = model.shared.rounded if model.shared.fast and not self._sharded else None
+        self.optimizer = make_optimizer(model, options, rounded=rounded)
         self._frozen_rows = FrozenRows(model, frozen_rows or {})
         self._seed = seed
         self._parameters = [p for p in model.parameters() if p.requires_grad]
@@ -95,14 +97,14 @@ class Trainer(Generic[M]):
         if not self._checks_every_step:
             self._skip_nonfinite_update(step, norm)
         elif not torch.isfinite(norm):
-            self.optimizer.zero_grad(set_to_none=True)
+            self._clear_gradients()
             raise _diverged(step, f"{norm.item()}")
         lr = learning_rate(step, self.total_steps, self.options)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         with self._frozen_rows.preserved():
             self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self._clear_gradients()
         if not self._checks_every_step:
             return {**sums, "lr": lr, "grad_norm": norm}
         return {**{k: float(v) for k, v in sums.items()}, "lr": lr, "grad_norm": float(norm)}
@@ -131,6 +133,7 @@ class Trainer(Generic[M]):
         processes. Returns the statistics."""
         self.model.train()
         count = len(micro_batches)
+        self._choose_gradient_dtype(count)
         rounds = self.ranks.max_over_ranks(count) if self._sharded else count
         sums: dict[str, Tensor] = {}
         for number, micro_batch in enumerate(micro_batches):
@@ -148,6 +151,21 @@ class Trainer(Generic[M]):
         totals = self.ranks.sum(torch.stack([s.float() for s in sums.values()]))
         return dict(zip(sums, totals.unbind(), strict=True))
 
+    def _choose_gradient_dtype(self, micro_batches: int) -> None:
+        """Let gradients stay in the dtype in which they are computed if they are not summed over
+        micro-batches or processes, and the optimizer reads them so."""
+        compiled = isinstance(self.optimizer, CompiledAdam)
+        stay = compiled and micro_batches == 1 and self.ranks.size == 1
+        for parameter in self._parameters:
+            parameter.grad_dtype = None if stay else parameter.dtype
+
+    def _clear_gradients(self) -> None:
+        """Forget the gradients; those that are not in the parameter's dtype are the pool's."""
+        for parameter in self._parameters:
+            gradient, parameter.grad = parameter.grad, None
+            if gradient is not None and gradient.dtype != parameter.dtype:
+                self.model.shared.pool.give(gradient)
+
     def _forward(
         self, step: int, number: int, micro_batch: M, loss: Loss[M]
     ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -158,6 +176,10 @@ class Trainer(Generic[M]):
 
     def _clip(self) -> Tensor:
         """Clip the gradient to the largest norm allowed; returns the norm before clipping."""
+        if isinstance(self.optimizer, CompiledAdam):
+            norm = self.optimizer.norm()
+            self.optimizer.divisor = max(1.0, (float(norm) + 1e-6) / self.options.clip)
+            return norm
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         norm = whole(torch.nn.utils.get_total_norm(gradients))
         if self._fused:
