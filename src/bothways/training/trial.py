@@ -3,7 +3,7 @@
 A trial runs the code of the save on the real tensors, in a folder of its own that is removed
 again, but for the bulk of the writing: the tensors' data, their checksums, and flushing. Of BERT
 base these are 1.3 GB for each run of pre-training and 1.7 GB for each seed of fine-tuning, of which
-some train for seconds only. Without them a trial takes milliseconds, so every run has one. What
+some train for seconds only. Without them it takes a tenth of a second, so every run has one. What
 could fail in the data is tried in another way: safetensors looks at each tensor, and the space is
 reserved on the disk.
 """
