@@ -32,6 +32,7 @@ from bothways.model.bert import Bert
 from bothways.options import load_recipe
 from bothways.pretraining import pretrain as pretraining
 from bothways.pretraining.objective import pretraining_loss
+from bothways.tokenization import Tokenizer
 from bothways.training import ranks as rank_module
 from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
 from bothways.training.trainer import Trainer
@@ -85,6 +86,12 @@ def jobs(folder: Path, corpus: Path) -> Iterator[Job]:
             pretraining.heldout_batches = lambda *text: batches(*text)[1:]
         return pretrain("other-text")(rank)
 
+    def unsaved(rank: int) -> list[str]:
+        """In the process that writes, as if the library could not save the vocabulary."""
+        if rank == 0:
+            Tokenizer.save = fall_over  # type: ignore[method-assign]
+        return pretrain("unsaved", *fsdp)(rank)
+
     def other_weights(rank: int) -> list[str]:
         """In the process of rank 1, as if its processor drew other initial weights."""
         if rank == 1:
@@ -115,6 +122,7 @@ def jobs(folder: Path, corpus: Path) -> Iterator[Job]:
     yield Job("continued", 2, pretrain("killed", "--checkpoint.minutes", "1e-9"))
     yield Job("broken", 2, pretrain("broken"), at(1, fail))
     yield Job("defect", 2, pretrain("defect"), at(0, fall_over))
+    yield Job("unsaved", 2, unsaved)
     yield Job("other options", 2, other_seed)
     yield Job("other held-out text", 2, other_heldout)
     yield Job("other recipe", 2, pretrain("ddp", "--optimizer.lr", "1"))
@@ -146,7 +154,7 @@ def fail() -> None:
     raise RunError("the disk of this process is full; empty it.")
 
 
-def fall_over() -> None:
+def fall_over(*_: object, **__: object) -> None:
     raise ZeroDivisionError("a defect")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from bothways.config import FinetuneConfig, OptimizerOptions, SearchOptions, to_dict
+from bothways.config import FinetuneConfig, OptimizerOptions, SearchOptions, digest, to_dict
 from bothways.errors import ConfigError, DiskError
 from bothways.finetuning import checkpoint as module
 from bothways.finetuning import epochs, run_seed
@@ -53,7 +54,7 @@ def test_a_checkpoint_is_due_some_minutes_after_the_last(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
-    checkpoint = Checkpoint(tmp_path, {}, minutes=2.5)
+    checkpoint = Checkpoint(tmp_path, {}, minutes=2.5, run="run")
     now += 149
     assert not checkpoint.due()
     now += 1
@@ -286,6 +287,69 @@ def test_one_of_another_arithmetic_is_not_taken(
     assert "its checkpoint was made with another kernels" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("changes", [{"seeds": (1,)}, {"epochs": EPOCHS + 1}])
+@pytest.mark.parametrize("version", [0.1, 0.2])
+def test_one_of_another_run_is_named_and_kept_but_not_used(
+    config: FinetuneConfig,
+    unbroken: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    changes: dict[str, Any],
+    version: float,
+) -> None:
+    other = dataclasses.replace(config, run=str(tmp_path / "other"), **changes)
+    interrupted(other, monkeypatch, 5)
+    interrupted(config, monkeypatch, 7)
+    (theirs,) = (tmp_path / "other").glob(f"seed-*/{FOLDER}")
+    if version == 0.1:
+        as_by_version_0_1(theirs)
+    folder = Path(config.run) / "seed-0"
+    shutil.rmtree(folder / FOLDER)
+    shutil.copytree(theirs, folder / FOLDER)
+    capsys.readouterr()
+    assert steps_of(config, monkeypatch)[0] == 0
+    out = capsys.readouterr().out
+    assert "seed 0: its checkpoint is not its own: it is step 5 of " in out
+    assert ("seed 1;" in out) == ("seeds" in changes)
+    assert "training starts again from the beginning" in out
+    found = contents(config)
+    kept = [name for name in found if name.startswith(f".foreign-{FOLDER}/")]
+    assert [found.pop(name) for name in kept] == [
+        path.read_bytes() for path in sorted(theirs.iterdir())
+    ]
+    assert found == unbroken
+
+
+def test_one_of_pretraining_is_not_used(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupted(config, monkeypatch, 5)
+    folder = Path(config.run) / "seed-0" / FOLDER
+    manifest = json.loads((folder / "training.json").read_text())
+    del manifest["digest"]
+    manifest.update(run="a run of pre-training", extra={"epoch_sizes": []})
+    (folder / "training.json").write_text(json.dumps({**manifest, "digest": digest(manifest)}))
+    assert steps_of(config, monkeypatch)[0] == 0
+    assert "its checkpoint is not its own: it is step 5 of another run" in capsys.readouterr().out
+
+
+def test_one_of_version_0_1_goes_on(
+    config: FinetuneConfig, unbroken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(config, monkeypatch, 5)
+    as_by_version_0_1(Path(config.run) / "seed-0" / FOLDER)
+    assert steps_of(config, monkeypatch)[0] == 5
+    assert contents(config) == unbroken
+
+
+def as_by_version_0_1(path: Path) -> None:
+    """Its manifest does not say which run it is of."""
+    manifest = json.loads((path / "training.json").read_text())
+    del manifest["run"], manifest["digest"]
+    (path / "training.json").write_text(json.dumps({**manifest, "digest": digest(manifest)}))
+
+
 def test_short_runs_have_none(
     config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, unbroken: dict[str, Any]
 ) -> None:
@@ -300,11 +364,11 @@ def test_a_full_disk_leaves_the_one_before(
 ) -> None:
     writes, write = [], module.write_state
 
-    def full(*args: Any) -> None:
-        if len(writes) == 6:
+    def full(*args: Any, **options: Any) -> None:
+        if len(writes) == 7:  # the first was tried before training
             raise OSError(28, "No space left on device")
         writes.append(args)
-        write(*args)
+        write(*args, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_state", full)

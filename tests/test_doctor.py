@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -191,6 +192,30 @@ def test_a_damaged_checkpoint(
     assert named in problem or f"{name} is missing" in problem
     assert "step-1" in problem
     assert diagnose(checkpoint) == [problem]
+
+
+def test_a_checkpoint_under_the_name_of_another_step(run: Path) -> None:
+    renamed = run / "checkpoints" / "step-7"
+    (run / "checkpoints" / "step-1").rename(renamed)
+    told = f"{renamed}: by its training.json it is step 1; if it is this run's, name it step-1"
+    for folder in (run, renamed):
+        (problem,) = diagnose(folder)
+        assert problem.startswith(told)
+
+
+def test_a_checkpoint_of_another_run(run: Path, tmp_path: Path) -> None:
+    record = json.loads((run / "run.json").read_text())
+    record["recipe"]["seed"] = 5
+    (run / "run.json").write_text(json.dumps(record))
+    problems = diagnose(run)
+    assert [
+        f"step-{n}: it is step {n} of another run (seed 0" in p for n, p in enumerate(problems, 1)
+    ] == [True, True]
+    moved = Path(shutil.copytree(run / "checkpoints" / "step-1", tmp_path / "step-1"))
+    assert diagnose(moved) == [], "it is not known in which run it belongs"
+    for path in (run / "checkpoints").iterdir():
+        path.rename(path.with_name(f".foreign-{path.name}"))
+    assert diagnose(run) == [], "passed over already"
 
 
 def test_the_checkpoint_of_a_seed_of_fine_tuning(run: Path) -> None:

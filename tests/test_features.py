@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,29 @@ def test_what_a_run_folder_holds_besides_is_said(
     monkeypatch.setattr(Path, "read_text", failing)
     with pytest.raises(RunError, match=r"metrics.json cannot be read \(Permission denied\)"):
         tag_by_features(last)
+
+
+def test_scores_of_another_seed_are_not_taken(
+    config: FeaturesConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two = dataclasses.replace(config, epochs=1, layers=("embeddings", "last"), seeds=(0, 1))
+    tag_by_features(two)
+    last = Path(config.run) / "last"
+    expected = json.loads((last / "seed-1/metrics.json").read_text())
+    for other in ("last/seed-0", "embeddings/seed-1"):
+        shutil.rmtree(last / "seed-1")
+        shutil.copytree(Path(config.run) / other, last / "seed-1")
+        capsys.readouterr()
+        tag_by_features(two)
+        told = f"last/seed-1/metrics.json is of {other.replace('/seed-', ' seed ')}; trained again"
+        assert told in capsys.readouterr().out
+        found = json.loads((last / "seed-1/metrics.json").read_text())
+        assert (found["dev"], found["seed"]) == (expected["dev"], 1)
+    del found["layers"], found["seed"]  # as by version 0.1
+    (last / "seed-1/metrics.json").write_text(json.dumps(found))
+    capsys.readouterr()
+    tag_by_features(two)
+    assert "last seed 1: finished before, kept" in capsys.readouterr().out
 
 
 def test_another_precision_is_taken_and_told(

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from bothways.doctor import diagnose
 from bothways.errors import DiskError, ModelError
-from bothways.model import folder as folder_module
 from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
 from bothways.model.weight_files import weight_files
@@ -138,6 +137,26 @@ def test_saving_replaces_the_whole_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".partial*"))
 
 
+@pytest.mark.parametrize("heads", [BOTH_HEADS, {"classes": 3}, {"tags": 3}, {"spans": True}])
+def test_weights_are_contiguous_however_they_were_pickled(
+    tmp_path: Path, heads: dict[str, Any]
+) -> None:
+    folder, model = tmp_path / "model", small_bert(small_config(), **heads)
+    save_model(folder, model, small_tokenizer(97))
+    state = load_file(folder / "model.safetensors")
+    turned = {n: v.t().contiguous().t() if v.ndim == 2 else v for n, v in state.items()}
+    turned["bert.pooler.dense.bias"] = torch.zeros(1).expand_as(state["bert.pooler.dense.bias"])
+    assert not any(v.is_contiguous() for v in turned.values() if v.ndim == 2 and len(v) > 1)
+    (folder / "model.safetensors").unlink()
+    torch.save(turned, folder / "pytorch_model.bin")
+    loaded = load_model(folder).model.state_dict()
+    expected = model.state_dict()
+    for name, value in loaded.items():
+        assert value.is_contiguous(), name
+        assert value.stride() == expected[name].stride(), name
+        assert name == "encoder.pooler.bias" or torch.equal(value, expected[name]), name
+
+
 def test_a_failed_write_leaves_the_old_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +166,7 @@ def test_a_failed_write_leaves_the_old_folder(
     def full(*_: Any, **__: Any) -> None:
         raise SafetensorError("No space left on device")
 
-    monkeypatch.setattr(folder_module, "save_file", full)
+    monkeypatch.setattr("bothways.model.weight_files.save_file", full)
     with pytest.raises(DiskError, match=r"model\.safetensors.*No space left"):
         _saved(tmp_path, small_bert(small_config(SHAPES[1])))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

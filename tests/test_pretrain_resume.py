@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bothways.config import ClockOptions
+from bothways.config import ClockOptions, OptimizerOptions, PretrainConfig
 from bothways.errors import DiskError, RunError
 from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining import pretrain as module
@@ -157,6 +159,93 @@ def test_a_damaged_checkpoint_is_passed_over(
         (checkpoint / "training.json").write_text("{}")
     with pytest.raises(RunError, match="none of the 2 checkpoints is intact"):
         pretrain(config)
+
+
+def stopped(config: PretrainConfig, number: int) -> Path:
+    """A run with checkpoints that ended after this step (from 0); its checkpoints."""
+    with after_step(number, stop), pytest.raises(StoppedError):
+        pretrain(config)
+    return Path(config.run) / "checkpoints"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 1},
+        {"optimizer": OptimizerOptions(lr=1e-2, warmup=0.1)},
+        {"clock": ClockOptions(steps=31)},
+    ],
+)
+def test_a_checkpoint_of_another_run_is_not_continued(
+    unbroken: PretrainResult,
+    make: Make,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, Any],
+) -> None:
+    theirs = stopped(make(tmp_path / "other", checkpoint=ALWAYS, **changes), 23)
+    config = make(tmp_path / "run", checkpoint=ALWAYS)
+    ours = stopped(config, 15)
+    shutil.copytree(theirs / "step-23", ours / "step-23")  # under its own name
+    shutil.rmtree(ours / "step-14")
+    capsys.readouterr()
+    result = pretrain(config)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "step-23, which is not this run's: it is step 23 of another run (seed" in out
+    assert "continuing after step 15" in out
+    assert weights(result.run) == weights(unbroken.run)
+    assert records(result.run) == records(unbroken.run)
+    assert (ours / ".foreign-step-23" / WEIGHTS).exists()
+
+
+def test_a_checkpoint_under_another_step_is_not_continued(
+    unbroken: PretrainResult,
+    make: Make,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = make(tmp_path / "run", checkpoint=ALWAYS)
+    ours = stopped(config, 12)
+    shutil.copytree(ours / "step-12", ours / "step-16")
+    result = pretrain(config)
+    assert "step-16, which is not this run's: by its training.json" in capsys.readouterr().out
+    assert weights(result.run) == weights(unbroken.run)
+
+
+def test_only_a_checkpoint_of_another_run_is_an_error(make: Make, tmp_path: Path) -> None:
+    theirs = stopped(make(tmp_path / "other", checkpoint=ALWAYS, seed=1), 3)
+    config = make(tmp_path / "run", checkpoint=ALWAYS)
+    ours = stopped(config, 3)
+    shutil.rmtree(ours)
+    shutil.copytree(theirs / "step-3", ours / "step-3")
+    with pytest.raises(RunError, match=r"step-3: it is step 3 of another run .*Remove the run"):
+        pretrain(config)
+    assert (ours / "step-3").exists()
+
+
+def test_a_copy_and_a_twin_of_a_run_are_the_same_run(
+    unbroken: PretrainResult, make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder, what is evaluated and how it is computed are not what makes a run."""
+    ours = stopped(make(tmp_path / "run", checkpoint=ALWAYS), 9)
+    copy = Path(shutil.copytree(tmp_path / "run", tmp_path / "copy"))
+    result = pretrain(make(copy))
+    assert weights(result.run) == weights(unbroken.run)
+    twin = stopped(make(tmp_path / "twin", checkpoint=ALWAYS, log_every=2, threads=2), 3)
+    shutil.rmtree(twin)
+    shutil.copytree(ours, twin)
+    pretrain(make(tmp_path / "twin", log_every=2))
+    assert "skipping" not in capsys.readouterr().out
+
+
+def test_checkpoints_of_two_sessions_name_the_same_run(make: Make, tmp_path: Path) -> None:
+    config = make(tmp_path / "run", checkpoint=ALWAYS)
+    told = set()
+    for number in (3, 8):
+        ours = stopped(config, number)
+        manifests = [json.loads((p / "training.json").read_text()) for p in ours.iterdir()]
+        told |= {manifest["run"] for manifest in manifests}
+    assert len(told) == 1
 
 
 def test_a_finished_run_stays_as_it_is(

@@ -155,6 +155,26 @@ def test_starting_from_an_older_weights_file(
     assert read_run(result.run)["recipe"]["input.start"]
 
 
+def test_a_start_with_transposed_matrices(
+    unbroken: PretrainResult, make: Make, tmp_path: Path
+) -> None:
+    """As in a pytorch_model.bin that was converted from TensorFlow: no checkpoint could be written
+    of them."""
+    held = load_file(unbroken.model / WEIGHTS)
+    turned = {n: v.t().contiguous().t() if v.ndim == 2 else v for n, v in held.items()}
+    runs = []
+    for name, state in (("contiguous", held), ("transposed", turned)):
+        start = shutil.copytree(unbroken.model, tmp_path / name)
+        (start / WEIGHTS).unlink()
+        torch.save(state, start / "pytorch_model.bin")
+        config = make(tmp_path / f"from-{name}", start=str(start), clock=ClockOptions(steps=2))
+        runs.append(pretrain(config).run)
+    assert weights(runs[0]) == weights(runs[1])
+    for file in (WEIGHTS, "training.safetensors"):
+        one, other = ((run / "checkpoints" / "step-2" / file).read_bytes() for run in runs)
+        assert one == other
+
+
 def test_starting_from_other_weights_is_another_run(
     unbroken: PretrainResult, make: Make, tmp_path: Path
 ) -> None:

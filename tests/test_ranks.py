@@ -255,6 +255,7 @@ def test_a_killed_process_is_missed_and_the_run_goes_on(jobs: Outcomes, folder: 
     ("job", "status", "said"),
     [
         ("broken", 1, "the disk of this process is full; empty it."),
+        ("unsaved", 1, "step-1 could not be saved (ZeroDivisionError: a defect)"),
         ("other options", 1, "seed: 0 on rank 0, 1 on rank 1"),
         ("other held-out text", 1, "held-out sequences: "),
         ("other recipe", 1, "optimizer.lr: 0.005 in the folder, 1.0 requested"),
@@ -271,6 +272,11 @@ def test_an_error_is_shown_once(jobs: Outcomes, job: str, status: int, said: str
     assert "Traceback" not in spoken[0]["err"]
     assert spoken[0]["status"] == status
     assert all(o["status"] == 1 for o in outcomes if o is not spoken[0])
+
+
+def test_no_process_trains_if_nothing_could_be_saved(jobs: Outcomes, folder: Path) -> None:
+    assert [outcome["notes"] for outcome in jobs["unsaved"]] == ["", ""]
+    assert not (folder / "unsaved" / "checkpoints").exists()
 
 
 def test_a_defect_shows_its_own_traceback_alone(jobs: Outcomes) -> None:

@@ -14,9 +14,10 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from bothways.config import OptimizerOptions
+from bothways.config import OptimizerOptions, digest
 from bothways.doctor import _diagnose_checkpoint
 from bothways.errors import DiskError, RunError
+from bothways.model import weight_files
 from bothways.model.bert import Bert
 from bothways.model.folder import load_model
 from bothways.training import checkpoint as module
@@ -39,6 +40,7 @@ FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
 )
+RUN = "the run"
 
 
 class Training:
@@ -60,20 +62,23 @@ class Training:
         tokens.grad[self.model.config.vocab_size :] = 0
         self.optimizer.step()
 
-    def save(self, step: int, *, keep: int = 2, extra: dict[str, Any] | None = None) -> Path:
+    def save(
+        self, step: int, *, keep: int = 2, extra: dict[str, Any] | None = None, run: str = RUN
+    ) -> Path:
         return save_checkpoint(
             self.folder,
             step,
             self.model,
             TOKENIZER,
             self.optimizer,
-            about={"made_by": "test"},
+            run=run,
+            about={"made_by": "test", "seed": 5},
             extra=extra or {"sizes": [step]},
             keep=keep,
         )
 
     def restore(self) -> module.Restored | None:
-        return restore_newest(self.folder, self.model, self.optimizer, self.said.append)
+        return restore_newest(self.folder, self.model, self.optimizer, self.said.append, run=RUN)
 
 
 def states(model: Bert, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -244,6 +249,98 @@ def test_sound_files_of_another_network_are_passed_over(damaged: Path, tmp_path:
     assert "step-9, which is damaged" in training.said[0]
 
 
+@pytest.mark.parametrize("name", ["step-9", "step-6", "step-2"])  # newest, between, oldest
+def test_one_of_another_run_is_named_passed_over_and_kept(
+    two: tuple[Path, dict[int, list[torch.Tensor]]], damaged: Path, tmp_path: Path, name: str
+) -> None:
+    other = Training(tmp_path / "other", seed=8)
+    other.save(int(name[5:]), run="another run")
+    shutil.copytree(other.folder / name, damaged / name)
+    theirs = {path.name: path.read_bytes() for path in (damaged / name).iterdir()}
+    training = Training(damaged)
+    restored = training.restore()
+    assert restored is not None
+    assert restored.step == 8
+    assert_equal(states(training.model, training.optimizer), two[1][8])
+    (said,) = training.said
+    assert said == (
+        f"skipping checkpoint {name}, which is not this run's: it is step {name[5:]} of another "
+        "run (seed 5); move it back there"
+    )
+    training.save(10, keep=1)
+    assert names(damaged) == [f".foreign-{name}", "step-10"]
+    kept = {path.name: path.read_bytes() for path in (damaged / f".foreign-{name}").iterdir()}
+    assert kept == theirs
+    shutil.copytree(other.folder / name, damaged / name)
+    training.restore()
+    assert names(damaged) == [f".foreign-{name}", f".foreign-{name}-2", "step-10"]
+
+
+@pytest.mark.parametrize(("old", "new"), [("step-8", "step-12"), ("step-8", "step-6")])
+def test_one_of_another_step_is_passed_over(damaged: Path, old: str, new: str) -> None:
+    (damaged / old).rename(damaged / new)
+    assert verify_checkpoint(damaged / new) == [], "it is intact"
+    training = Training(damaged)
+    restored = training.restore()
+    assert restored is not None
+    assert restored.step == 4
+    (said,) = training.said
+    assert "by its training.json it is step 8; if it is this run's, name it step-8 again" in said
+    assert names(damaged) == [f".foreign-{new}", "step-4"]
+    (damaged / f".foreign-{new}").rename(damaged / "step-8")
+    again = training.restore()
+    assert again is not None
+    assert again.step == 8
+
+
+def test_only_foreign_ones_are_an_error(damaged: Path) -> None:
+    (damaged / "step-8").rename(damaged / "step-12")
+    flip(damaged / "step-4" / "model.safetensors")
+    with pytest.raises(RunError) as refused:
+        Training(damaged).restore()
+    told = str(refused.value)
+    assert "none of the 2 checkpoints is intact and of this run" in told
+    assert f"{damaged / 'step-12'}: by its training.json it is step 8" in told
+    assert "name it step-8 again" in told
+    assert "step-4:" not in told
+    assert names(damaged) == ["step-12", "step-4"], "as they were"
+
+
+def as_by_version_0_1(path: Path) -> None:
+    """Its manifest does not say which run it is of."""
+    manifest = json.loads((path / "training.json").read_text())
+    del manifest["run"], manifest["digest"]
+    (path / "training.json").write_text(json.dumps({**manifest, "digest": digest(manifest)}))
+
+
+def test_one_of_version_0_1_continues_if_its_step_is_right(
+    two: tuple[Path, dict[int, list[torch.Tensor]]], damaged: Path
+) -> None:
+    for name in ("step-4", "step-8"):
+        as_by_version_0_1(damaged / name)
+    training = Training(damaged)
+    restored = training.restore()
+    assert restored is not None
+    assert restored.step == 8
+    assert training.said == []
+    assert_equal(states(training.model, training.optimizer), two[1][8])
+    (damaged / "step-8").rename(damaged / "step-9")
+    restored = training.restore()
+    assert restored is not None
+    assert restored.step == 4
+    assert "by its training.json it is step 8" in training.said[0]
+
+
+def test_an_older_one_with_a_damaged_manifest_stays(damaged: Path) -> None:
+    """It is not known whose it is; it is looked at if it is needed."""
+    for change in (flip, empty):
+        change(damaged / "step-4" / "training.json")
+        training = Training(damaged)
+        assert training.restore() is not None
+        assert training.said == []
+        assert names(damaged) == ["step-4", "step-8"]
+
+
 def test_none_sound_is_an_error(damaged: Path) -> None:
     flip(damaged / "step-4" / "model.safetensors")
     remove(damaged / "step-8" / "training.json")
@@ -330,8 +427,8 @@ def unwritten(*_: Any, **__: Any) -> None:
     ("target", "name", "fault"),
     [
         (os, "fsync", no_space),
-        (module, "save_file", no_space),
-        (module, "save_file", unwritten),
+        (weight_files, "save_file", no_space),
+        (weight_files, "save_file", unwritten),
         (module, "write_model_files", no_space),
         (Path, "rename", no_space),
     ],

@@ -12,8 +12,15 @@ from bothways.pretraining.snapshots import SNAPSHOTS
 from bothways.shipped import model_folder
 from bothways.tokenization.tokenizer import TOKENIZER_FILE, VOCABULARY_FILE, Tokenizer
 from bothways.tokenization.tokenizer_files import read_vocabulary
-from bothways.training.checkpoint import DAMAGED, STATE, checkpoints, verify_checkpoint
-from bothways.training.runfolder import RUN_FILE, read_run
+from bothways.training.checkpoint import (
+    DAMAGED,
+    FOREIGN,
+    STATE,
+    checkpoints,
+    verify_checkpoint,
+    whose,
+)
+from bothways.training.runfolder import RUN_FILE, read_run, run_identity
 
 
 def diagnose(folder: str | Path) -> list[str]:
@@ -88,7 +95,8 @@ def _diagnose_run(folder: Path) -> list[str]:
         problems.append(str(error))
     # Those of pre-training, damaged or not, and those of the seeds of fine-tuning.
     found = {*checkpoints(folder / "checkpoints"), *(p.parent for p in folder.glob(f"**/{STATE}"))}
-    for checkpoint in sorted(p for p in found if not p.name.startswith((PARTIAL, DAMAGED))):
+    skipped = (PARTIAL, DAMAGED, FOREIGN)
+    for checkpoint in sorted(p for p in found if not p.name.startswith(skipped)):
         problems += _diagnose_checkpoint(checkpoint)
     # A model that is being written has another name until it is complete.
     for model in sorted([*folder.glob("**/model/"), *folder.glob(f"{SNAPSHOTS}/[0-9]*/")]):
@@ -101,4 +109,15 @@ def _diagnose_checkpoint(folder: Path) -> list[str]:
         problems = verify_checkpoint(folder)
     except RunError as error:
         return [str(error)]
+    if not problems and (other := whose(folder, _run_of(folder))):
+        problems = [f"{folder}: {other}"]
     return problems if problems or not (folder / CONFIG).exists() else _diagnose_model(folder)
+
+
+def _run_of(checkpoint: Path) -> str | None:
+    """Identity of the run whose folder a checkpoint lies in; None if it lies elsewhere or run.json
+    is damaged."""
+    try:
+        return run_identity(read_run(checkpoint.resolve().parents[1]))
+    except (RunError, IndexError):
+        return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import json
 import os
@@ -172,6 +173,26 @@ def sync_files(folder: Path) -> None:
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())
     _sync_folder(folder)
+
+
+def reserve_space(file: Path, size: int) -> None:
+    """Take this many bytes of the disk for a file, without writing them.
+
+    Raises:
+        OSError: the disk is too full, or a quota does not allow it.
+    """
+    try:
+        if not hasattr(os, "posix_fallocate"):
+            if shutil.disk_usage(file.parent).free < size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        elif size:
+            with file.open("r+b") as opened:
+                os.posix_fallocate(opened.fileno(), 0, size)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # not by this file system
+            return
+        needed = f"{error.strerror} for {size / 2**20:,.1f} MiB"
+        raise OSError(error.errno, needed) from None
 
 
 @contextlib.contextmanager

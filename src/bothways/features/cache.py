@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from bothways.config import LayerChoice
 from bothways.errors import ConfigError, ModelError
-from bothways.files import explain_disk_errors, new_folder, write_json
+from bothways.files import explain_disk_errors, new_folder, reserve_space, write_json
 from bothways.model.bert import Bert
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 
@@ -60,19 +59,13 @@ def cached_layers(
         )
         with new_folder(folder) as partial, explain_disk_errors(folder):
             array = open_memmap(partial / _ARRAY, mode="w+", dtype=np.float16, shape=shape)
-            _reserve_space(partial / _ARRAY)
+            # Now: writing to a mapped file could not report a full disk.
+            reserve_space(partial / _ARRAY, (partial / _ARRAY).stat().st_size)
             _compute(array, model, examples, dtype)
             array.flush()
             write_json(partial / _ABOUT, {"fingerprint": fingerprint, "shape": shape})
     layers: NDArray[np.float16] = np.load(folder / _ARRAY, mmap_mode="r")
     return layers
-
-
-def _reserve_space(file: Path) -> None:
-    """Raise OSError now if the disk is too full: writing to a mapped file could not report it."""
-    if hasattr(os, "posix_fallocate"):
-        with file.open("r+b") as opened:
-            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
 
 
 def _fingerprint(folder: Path) -> str | None:

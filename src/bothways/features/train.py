@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,13 +168,14 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     for choice in config.layers:
         for seed in config.seeds:
             seed_folder = folder / choice / f"seed-{seed}"
-            scores = _read_scores(seed_folder, fingerprint, say)
+            of = {"fingerprint": fingerprint, "layers": choice, "seed": seed}
+            scores = _read_scores(seed_folder, of, say)
             if scores is None:
                 training = TaggerTraining(
                     config, task, files, choice, layers[choice], seed, seed_folder
                 )
                 scores = training.train()
-                write_json(seed_folder / _SCORES, {"fingerprint": fingerprint, **scores})
+                write_json(seed_folder / _SCORES, {**of, **scores})
             else:
                 say(f"{choice} seed {seed}: finished before, kept")
             dev[choice].append(scores["dev"][metric])
@@ -238,9 +239,15 @@ def _open_run(
 
 
 def _read_scores(
-    folder: Path, fingerprint: str, say: Callable[[str], None]
+    folder: Path, of: Mapping[str, Any], say: Callable[[str], None]
 ) -> dict[str, dict[str, float]] | None:
     """Scores of a choice and seed that is finished; None if it is not.
+
+    Args:
+        folder: its folder.
+        of: fingerprint, layers and seed, which its scores name; those of version 0.1 name the
+            fingerprint alone.
+        say: called if the scores are damaged or others' (copied from another folder).
 
     Raises:
         RunError: they are there, but the disk or its permissions keep them from being read.
@@ -248,7 +255,12 @@ def _read_scores(
     path = folder / _SCORES
     try:
         record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return record if record["fingerprint"] == fingerprint else None
+        if record["fingerprint"] != of["fingerprint"]:
+            return None
+        if any(record.get(name, value) != value for name, value in of.items()):
+            say(f"{path} is of {record['layers']} seed {record['seed']}; trained again")
+            return None
+        return record
     except FileNotFoundError:
         return None
     except OSError as error:

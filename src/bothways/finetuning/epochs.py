@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -99,6 +100,8 @@ class SeedTraining:
                 monitor.say(
                     f"{self.run_seeds.name}: continuing after step {done:,} of {self.total:,}"
                 )
+            if done < self.total:
+                self._try_saving(monitor)
             for epoch in range(len(progress.measured), self.config.epochs):
                 end = (epoch + 1) * self.steps_per_epoch
                 self._train_epoch(epoch, monitor)
@@ -159,6 +162,18 @@ class SeedTraining:
         notes = "".join(f" ({note})" for note in measurement.notes)
         monitor.say(f"{self.run_seeds.name} epoch {epoch + 1}: dev {shown}{notes}")
         return predictions
+
+    def _try_saving(self, monitor: Monitor) -> None:
+        """See that checkpoints can be written, before a step is trained."""
+        size = self.checkpoint.try_save(self.trainer, self.pruned, self.progress)
+        folder = self.run.folder / self.run_seeds.folder
+        free = shutil.disk_usage(folder).free
+        if free < size:
+            monitor.say(
+                f"{folder}: a checkpoint, written every {self.config.checkpoint_minutes:g} minutes "
+                f"(--checkpoint_minutes), needs {size / 2**20:,.0f} MiB, {free / 2**20:,.0f} MiB "
+                "are free; free some space if training takes longer"
+            )
 
     def _save(self) -> None:
         """Save a checkpoint, unless training has diverged."""

@@ -225,6 +225,7 @@ def _open_run(
     return OpenedRun(
         run.folder,
         digest(run.record["recipe"]),
+        run.identity,
         choice,
         threads,
         device,

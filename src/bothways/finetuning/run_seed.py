@@ -10,7 +10,7 @@ import dataclasses
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,14 @@ from bothways.finetuning.results import SeedResult
 from bothways.finetuning.run_setup import OpenedRun
 from bothways.finetuning.task_files import FinetuningData
 from bothways.model.bert import Bert
-from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.model.folder import LoadedModel, load_model, save_model, write_model_files
 from bothways.prediction.predict import write_predictions
 from bothways.tasks.kinds import has_head_for, task_of
 from bothways.tasks.task import Task
+from bothways.training.checkpoint import FOREIGN
 from bothways.training.monitor import METRICS
 from bothways.training.runfolder import versions
+from bothways.training.trial import try_save
 
 SCORES = "metrics.json"
 
@@ -111,6 +113,7 @@ def train_seed(
     start = time.monotonic()
     model = new_model(loaded, config, data.task, run_seeds.head_seed).to(run.device.torch)
     model.shared.transposes = run.precision.transposes
+    _try_model(folder / "model", model, loaded, _about(config, data.task, run, run_seeds.seed, {}))
     progress, predictions = SeedTraining(config, model, data, run, run_seeds, checkpoint).train()
     task = data.task.tuned(data.dev, predictions)
     measurement = task.measure(data.dev, predictions)
@@ -125,7 +128,8 @@ def train_seed(
         order=run_seeds.order,
         head=run_seeds.head,
     )
-    save_model(folder / "model", model, loaded.tokenizer, _about(config, task, run, result))
+    about = _about(config, task, run, run_seeds.seed, measurement.scores)
+    save_model(folder / "model", model, loaded.tokenizer, about)
     write_predictions(folder / predictions_name("dev"), task, data.dev, predictions)
     write_json(folder / DEV_REPORT, describe(task, data.dev, predictions))
     scores = {
@@ -144,6 +148,13 @@ def train_seed(
     return result
 
 
+def _try_model(path: Path, model: Bert, loaded: LoadedModel, about: dict[str, Any]) -> None:
+    """See that the trained model can be saved, before it is trained."""
+    with try_save(path) as trial:
+        write_model_files(trial.folder, model, loaded.tokenizer, about, trial.write)
+        trial.reserve()
+
+
 def _checkpoint(config: FinetuneConfig, run: OpenedRun, run_seeds: RunSeeds) -> Checkpoint:
     """The checkpoint of a seed; only a process with the same arithmetic may continue from it."""
     key = {
@@ -152,19 +163,20 @@ def _checkpoint(config: FinetuneConfig, run: OpenedRun, run_seeds: RunSeeds) -> 
         "precision": run.precision.name,
         "kernels": config.kernels,
     }
-    return Checkpoint(run.folder / run_seeds.folder, key, config.checkpoint_minutes)
+    folder = run.folder / run_seeds.folder
+    return Checkpoint(folder, key, config.checkpoint_minutes, run=run.identity)
 
 
 def _clear_folder(folder: Path, checkpoint: Checkpoint, run_seeds: RunSeeds) -> None:
-    """Remove everything from a seed's folder except a usable checkpoint and its records."""
-    if problem := checkpoint.problem():
+    """Remove everything from a seed's folder except a usable checkpoint and its records, and
+    checkpoints of other runs."""
+    if problem := checkpoint.reject():
         print(f"{run_seeds.name}: {problem}; training starts again from the beginning", flush=True)
-        checkpoint.remove()
     keep = {CHECKPOINT, METRICS} if (folder / CHECKPOINT).exists() else set()
     with explain_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.iterdir():
-            if path.name in keep:
+            if path.name in keep or path.name.startswith(FOREIGN):
                 continue
             if path.is_dir():
                 shutil.rmtree(path)
@@ -257,7 +269,11 @@ def update_extra_files(
 
 
 def _about(
-    config: FinetuneConfig, task: Task[Any, Any], run: OpenedRun, result: SeedResult
+    config: FinetuneConfig,
+    task: Task[Any, Any],
+    run: OpenedRun,
+    seed: int,
+    scores: Mapping[str, float],
 ) -> dict[str, Any]:
     """The content of bothways.json for a fine-tuned model."""
     options = to_dict(task.options)
@@ -273,9 +289,9 @@ def _about(
         "length": config.length,
         "options": options,
         "precision": run.precision.name,
-        "dev": result.measurement.scores,
+        "dev": scores,
         "source": "random weights" if config.from_scratch else config.model,
-        "seed": result.seed,
+        "seed": seed,
         "setting": config.setting,
         "fingerprint": run.fingerprint,
     }

@@ -30,6 +30,7 @@ class OpenedRun:
     Attributes:
         folder: the run folder.
         fingerprint: of everything the results depend on.
+        identity: of the run, for its checkpoints.
         precision: arithmetic of the layers.
         threads: CPU threads.
         device: the device to train on.
@@ -40,6 +41,7 @@ class OpenedRun:
 
     folder: Path
     fingerprint: str
+    identity: str
     precision: ChosenPrecision
     threads: int
     device: Device

@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from bothways.config import ModelConfig
@@ -37,7 +36,7 @@ from bothways.model.hugging_face import (
     trim_vocabulary,
 )
 from bothways.model.sentence_modules import read_sentence_modules
-from bothways.model.weight_files import WEIGHTS, read_weights
+from bothways.model.weight_files import WEIGHTS, read_weights, write_tensors
 from bothways.randomness import Purpose
 from bothways.shipped import SHIPPED, model_folder
 from bothways.tokenization.tokenizer import Tokenizer
@@ -101,16 +100,17 @@ def save_model(
 
 
 def write_model_files(
-    folder: Path, model: Bert, tokenizer: Tokenizer, about: dict[str, Any]
+    folder: Path,
+    model: Bert,
+    tokenizer: Tokenizer,
+    about: dict[str, Any],
+    write: Callable[[dict[str, Tensor], Path, dict[str, str]], None] = write_tensors,
 ) -> None:
-    """Write the files of :func:`save_model` into an existing folder."""
+    """Write the files of :func:`save_model` into an existing folder, the weights by ``write``."""
     _check_sizes(model.config, tokenizer, str(folder))
     weights = to_hugging_face(model.state_dict(), model.config)
     with explain_disk_errors(folder / WEIGHTS):
-        try:
-            save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
-        except SafetensorError as error:  # raised for a failed write
-            raise OSError(str(error)) from error
+        write(weights, folder / WEIGHTS, {"format": "pt"})
     architecture = _architecture(model, about)
     config = config_to_hugging_face(model.config, architecture, pad_id=tokenizer.pad_id)
     if model.span is None and architecture != _CHOICE and model.task_outputs:

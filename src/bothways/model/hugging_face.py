@@ -123,9 +123,9 @@ def from_hugging_face(
         tagging: ``classifier`` is a head on single tokens.
 
     Returns:
-        The converted weights, and the names that we do not use. Of two output biases of the masked
-        LM the decoder's is used, as in transformers, and the other is among those names if it
-        differs.
+        The converted weights, contiguous, and the names that we do not use. Of two output biases of
+        the masked LM the decoder's is used, as in transformers, and the other is among those names
+        if it differs.
 
     Raises:
         ModelError: an output embedding that is not tied, a vocabulary of another size,
@@ -164,12 +164,15 @@ def _choose_bias(weights: dict[str, Tensor]) -> list[str]:
 
 def _stack(parts: list[Tensor], names: tuple[str, ...], where: str) -> Tensor:
     if len(parts) == 1:
-        return parts[0].to(torch.float32, copy=True)  # not a view of the memory-mapped file
+        # Not a view of the memory-mapped file, and contiguous: pickled weights that were converted
+        # from TensorFlow are transposed, as no checkpoint can be written of them.
+        layout = torch.contiguous_format
+        return parts[0].to(torch.float32, copy=True, memory_format=layout)
     shapes = [tuple(part.shape) for part in parts]
     if len(set(shapes)) > 1 or not shapes[0]:
         differing = ", ".join(f"{n} {s}" for n, s in zip(names, shapes, strict=True))
         raise ModelError(f"{where}: weights that should have the same shape do not: {differing}.")
-    return torch.cat(parts).float()
+    return torch.cat(parts).float().contiguous()
 
 
 def _modern_name(name: str) -> str:

@@ -1,4 +1,7 @@
-"""The weights of a model folder, in one file or in parts: safetensors, or plain pickled tensors."""
+"""The weights of a model folder, in one file or in parts: safetensors, or plain pickled tensors.
+
+Files of tensors are written as safetensors only.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, load_file
+from safetensors.torch import load, load_file, save_file
 from torch import Tensor
 
 from bothways.errors import ModelError
@@ -83,6 +86,20 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     else:
         tensors = load_file(path)
     return tensors
+
+
+def write_tensors(
+    tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None
+) -> None:
+    """Write tensors by name as safetensors.
+
+    Raises:
+        OSError: the file could not be written.
+    """
+    try:
+        save_file(tensors, path, metadata=metadata)
+    except SafetensorError as error:  # raised for a failed write
+        raise OSError(str(error)) from error
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -26,7 +27,12 @@ from bothways.pretraining.evaluation import heldout_batches
 from bothways.pretraining.heldout import HeldOut, measure
 from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.record import CURVES, Window, draw_curves, log_window
-from bothways.pretraining.snapshots import check_snapshots, keep_snapshot, snapshot_folder
+from bothways.pretraining.snapshots import (
+    check_snapshots,
+    keep_snapshot,
+    snapshot_folder,
+    try_snapshots,
+)
 from bothways.pretraining.start import (
     SHAPE_OPTIONS,
     open_corpus,
@@ -34,7 +40,7 @@ from bothways.pretraining.start import (
     weights_digest,
 )
 from bothways.pretraining.utilization import Utilization
-from bothways.training.checkpoint import restore_newest, save_checkpoint
+from bothways.training.checkpoint import restore_newest, save_checkpoint, try_checkpoint
 from bothways.training.device import (
     choose_device,
     describe_kernels,
@@ -215,7 +221,12 @@ class _Pretraining:
         """Train from the newest checkpoint, or step 0, to the end; the last held-out result."""
         folder = self.run.folder / CHECKPOINTS
         restored = restore_newest(
-            folder, self.model, self.trainer.optimizer, notes.append, self.ranks
+            folder,
+            self.model,
+            self.trainer.optimizer,
+            notes.append,
+            self.ranks,
+            run=self.run.identity,
         )
         done, window = 0, Window(Utilization(self.model, self.trainer.dtype))
         if restored is None:
@@ -258,9 +269,13 @@ class _Pretraining:
         self, watch: Monitor, done: int, heldout: list[PretrainingBatch], window: Window
     ) -> HeldOut | None:
         result = None
+        if done < self.steps:
+            self._try_saving(watch, done, window)
         if done in (0, self.steps):  # a finished run has this result on record already
             result = self._evaluate(watch, done, heldout, record=done == 0)
         self._snapshot(watch, done)
+        if done < self.steps and self.ranks.is_rank0:
+            draw_curves(self.run.folder)  # as with every checkpoint, and so tried as they are
         window.start()
         reset_peak_memory(self.model.device)  # of measuring speeds
         saved_at = time.monotonic()
@@ -330,23 +345,46 @@ class _Pretraining:
             watch.say(f"step {step:,}: the model is kept in {snapshot_folder(folder, step)}")
 
     def _save(self, step: int, window: Window) -> None:
-        save_checkpoint(
-            self.run.folder / CHECKPOINTS,
-            step,
-            self.model,
-            self.store.tokenizer,
-            self.trainer.optimizer,
-            about=_about(self.config, self.store, step),
-            extra={
+        keep = self.config.checkpoint.keep
+        save_checkpoint(**self._checkpoint(step, window), keep=keep)
+        if self.ranks.is_rank0:
+            draw_curves(self.run.folder)
+
+    def _try_saving(self, watch: Monitor, done: int, window: Window) -> None:
+        """See that checkpoints and snapshots can be written, before a step is trained."""
+        size = try_checkpoint(**self._checkpoint(done + 1, window))
+        folder = self.run.folder
+        later = [step for step in self.config.snapshots if step > done]
+        self.ranks.run_on_rank0(lambda: try_snapshots(folder, later))
+        if done == 0 and self.ranks.is_rank0:
+            models = 1 + len(self.config.snapshots)
+            weights = sum(p.nbytes for p in self.model.parameters())  # nearly
+            needed = (max(self.config.checkpoint.keep, 1) + 1) * size + models * weights
+            free = shutil.disk_usage(folder).free
+            if free < needed:
+                watch.say(
+                    f"{folder}: the run may need {needed / 2**20:,.0f} MiB (its checkpoints, one "
+                    f"of them being written, snapshots and model), {free / 2**20:,.0f} MiB are "
+                    "free; free some space, or lower --checkpoint.keep"
+                )
+
+    def _checkpoint(self, step: int, window: Window) -> dict[str, Any]:
+        """What a checkpoint is written from."""
+        return {
+            "folder": self.run.folder / CHECKPOINTS,
+            "step": step,
+            "model": self.model,
+            "tokenizer": self.store.tokenizer,
+            "optimizer": self.trainer.optimizer,
+            "run": self.run.identity,
+            "about": _about(self.config, self.store, step),
+            "extra": {
                 # Copies: the thread that prepares batches may add to them while they are written.
                 "epoch_sizes": [list(source.epoch_sizes) for source in self.sources],
                 "window": window.state(),
             },
-            keep=self.config.checkpoint.keep,
-            ranks=self.ranks,
-        )
-        if self.ranks.is_rank0:
-            draw_curves(self.run.folder)
+            "ranks": self.ranks,
+        }
 
     def _describe(self, watch: Monitor, notes: list[str]) -> None:
         """Log the model, the corpus, and how the run computes."""

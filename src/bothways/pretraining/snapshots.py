@@ -17,6 +17,7 @@ from bothways.model.folder import save_model
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.fsdp import whole_model
 from bothways.training.ranks import Ranks
+from bothways.training.trial import try_save
 
 SNAPSHOTS = "snapshots"
 
@@ -48,6 +49,18 @@ def check_snapshots(run: Path, steps: Sequence[int], *, done: int, total: int) -
                 f"snapshots: step {step:,} was not kept when the run passed it, and the run "
                 f"continues after step {done:,}; leave it out, or start another run folder."
             )
+
+
+def try_snapshots(run: Path, steps: Sequence[int]) -> None:
+    """See that there can be a folder for the snapshots after these steps. Their files are those of
+    a checkpoint, which is tried too.
+
+    Raises:
+        DiskError: there cannot.
+    """
+    if steps:
+        with try_save(snapshot_folder(run, steps[0])):
+            pass
 
 
 def keep_snapshot(

@@ -1,12 +1,13 @@
 """Checkpoints: written atomically, checksummed, rotated, and restored after a kill.
 
 A checkpoint is a model folder (so it can be used, fine-tuned or exported as it is) plus
-``training.safetensors`` (the optimizer's moments) and ``training.json`` (the step, the state of the
-data order, a checksum of every file and of itself).
+``training.safetensors`` (the optimizer's moments) and ``training.json`` (the run and the step it
+belongs to, the state of the data order, a checksum of every file and of itself).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -17,23 +18,25 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from bothways.config import digest
 from bothways.errors import BothwaysError, RunError, is_out_of_memory
 from bothways.files import PARTIAL, explain_disk_errors, new_folder, sha256, write_json
 from bothways.model.bert import Bert
-from bothways.model.folder import load_model, write_model_files
-from bothways.model.weight_files import read_safetensors
+from bothways.model.folder import ABOUT, load_model, write_model_files
+from bothways.model.weight_files import read_safetensors, write_tensors
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.fsdp import fill, gather, parameters, whole_model
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
+from bothways.training.trial import try_save
 
 STATE = "training.json"
 """The file that makes a folder a checkpoint."""
 DAMAGED = ".damaged-"
-"""Begins the name of a checkpoint that a run has skipped."""
+"""Begins the name of a checkpoint that a run has skipped because it is damaged."""
+FOREIGN = ".foreign-"
+"""Begins the name of an intact checkpoint that a run has skipped because it is not its own."""
 _MOMENTS = "training.safetensors"
 _NAME = re.compile(r"^step-(\d+)$")
 
@@ -60,6 +63,7 @@ def save_checkpoint(
     tokenizer: Tokenizer,
     optimizer: torch.optim.Optimizer,
     *,
+    run: str,
     about: dict[str, Any],
     extra: dict[str, Any],
     keep: int,
@@ -75,6 +79,7 @@ def save_checkpoint(
         model: saved as a model folder.
         tokenizer: saved with it.
         optimizer: its moments and counters are saved.
+        run: identity of the run, which :func:`restore_newest` compares.
         about: for bothways.json.
         extra: JSON-serialisable data, returned on restoring.
         keep: checkpoints to keep, this one included; at least 1.
@@ -89,21 +94,63 @@ def save_checkpoint(
         return path
     with new_folder(path) as partial:
         write_model_files(partial, model, tokenizer, about)
-        write_state(partial, step, moments, extra)
+        write_state(partial, step, moments, extra, run=run)
     with explain_disk_errors(folder):
         for other in [*checkpoints(folder)[max(keep, 1) :], *folder.glob(DAMAGED + "*")]:
             shutil.rmtree(other)
     return path
 
 
-def write_state(folder: Path, step: int, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
-    """Add tensors to a folder, and the manifest with checksums of all its files."""
-    try:
-        save_file(tensors, folder / _MOMENTS)
-    except SafetensorError as error:  # raised for a failed write
-        raise OSError(str(error)) from error
+def try_checkpoint(
+    folder: Path,
+    step: int,
+    model: Bert,
+    tokenizer: Tokenizer,
+    optimizer: torch.optim.Optimizer,
+    *,
+    run: str,
+    about: dict[str, Any],
+    extra: dict[str, Any],
+    ranks: Ranks = SINGLE_PROCESS,
+) -> int:
+    """Try :func:`save_checkpoint` before training, with nothing written in the end.
+
+    Args:
+        folder, step, model, tokenizer, optimizer, run, about, extra, ranks: as for the save.
+
+    Returns:
+        Bytes of a checkpoint's tensors; on every rank.
+
+    Raises:
+        DiskError: it could not be written.
+        RunError: it could not be made.
+        OtherProcessError: on the other ranks, if either is raised on rank 0.
+    """
+    model, moments = whole_model(model, ranks), gather(_moments(model, optimizer), ranks)
+
+    def write() -> int:
+        with try_save(folder / f"step-{step}") as trial:
+            write_model_files(trial.folder, model, tokenizer, about, trial.write)
+            write_state(trial.folder, step, moments, extra, run=run, write=trial.write)
+            trial.reserve()
+            return trial.size
+
+    return ranks.run_on_rank0(write)
+
+
+def write_state(
+    folder: Path,
+    step: int,
+    tensors: dict[str, Tensor],
+    extra: dict[str, Any],
+    *,
+    run: str,
+    write: Callable[[dict[str, Tensor], Path], None] = write_tensors,
+) -> None:
+    """Add tensors to a folder, by ``write``, and the manifest with checksums of all its files."""
+    write(tensors, folder / _MOMENTS)
     checksums = {p.name: sha256(p) for p in sorted(folder.iterdir())}
-    manifest = {"format": 1, "step": step, "extra": extra, "sha256": checksums}
+    manifest = {"format": 1, "run": run, "step": step, "extra": extra, "sha256": checksums}
     write_json(folder / STATE, {**manifest, "digest": digest(manifest)})
 
 
@@ -158,28 +205,74 @@ def _unreadable(file: Path, error: OSError) -> RunError:
     )
 
 
+def whose(path: Path, run: str | None) -> str:
+    """Whose a checkpoint is, as a sentence, if it is not this run's or is not of the step that its
+    name says; empty if both are right, or its manifest is damaged.
+
+    Args:
+        path: the checkpoint. A name without a step is any step's.
+        run: identity of the run; None if it is not known, and any will do. Checkpoints of version
+            0.1 do not have one, and are any run's.
+    """
+    try:
+        manifest = json.loads((path / STATE).read_text(encoding="utf-8"))
+        sound = manifest.pop("digest") == digest(manifest)
+        step = manifest["step"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    if not sound:
+        return ""
+    named = _NAME.search(path.name)
+    if run is not None and manifest.get("run", run) != run:
+        return f"it is step {step} of another run{_recipe(path)}; move it back there"
+    if named is None or int(named[1]) == step:
+        return ""
+    return f"by its {STATE} it is step {step}; if it is this run's, name it step-{step} again"
+
+
+def _recipe(path: Path) -> str:
+    """What a checkpoint's bothways.json says of its run, in brackets, to find the run by."""
+    try:
+        about = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+        found = {key: about.get(key) for key in ("seed", "corpus", "start")}
+        told = [f"{key} {value}" for key, value in found.items() if value is not None]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return ""
+    return f" ({', '.join(told)})" if told else ""
+
+
 def restore_newest(
     folder: Path,
     model: Bert,
     optimizer: torch.optim.Optimizer,
     say: Callable[[str], None],
     ranks: Ranks = SINGLE_PROCESS,
+    *,
+    run: str,
 ) -> Restored | None:
-    """Load the newest intact checkpoint into model and optimizer.
+    """Load the newest intact checkpoint of a run into model and optimizer.
 
     Newer ones that are damaged are reported through ``say`` and renamed, so that they neither count
-    nor are tried again; saving the next one removes them. Of several processes only rank 0 reads,
-    and broadcasts to the others.
+    nor are tried again; saving the next one removes them. Those of another run or step, newer or
+    older, are reported and renamed, too, but never removed: each may be the only copy. Of several
+    processes only rank 0 reads, and broadcasts to the others.
+
+    Args:
+        folder: the run's checkpoints.
+        model, optimizer: filled.
+        say: called with what was passed over, and why.
+        ranks: the processes of the run, all of which must call.
+        run: identity of the run, as given to :func:`save_checkpoint`.
 
     Returns:
         What was restored; None if there are no checkpoints.
 
     Raises:
-        RunError: there are checkpoints, but none is intact, or one cannot be read.
+        RunError: there are checkpoints, but none is intact and of this run, or one cannot be read.
     """
     read: dict[str, Tensor] = {}
     expected = {name: tensor.shape for name, tensor in trained_tensors(model, optimizer)}
-    restored = ranks.run_on_rank0(lambda: _read_newest(folder, expected, read, say))
+    restored = ranks.run_on_rank0(lambda: _read_newest(folder, run, expected, read, say))
     if restored is not None:
         for name, tensor in trained_tensors(model, optimizer):
             fill(tensor, read.pop(name, None), ranks)
@@ -188,40 +281,57 @@ def restore_newest(
 
 def _read_newest(
     folder: Path,
+    run: str,
     expected: dict[str, torch.Size],
     read: dict[str, Tensor],
     say: Callable[[str], None],
 ) -> Restored | None:
-    """Find the newest intact checkpoint and put its tensors into ``read``."""
+    """Find the newest intact checkpoint of the run and put its tensors into ``read``."""
     for leftover in folder.glob(PARTIAL + "*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    existing = checkpoints(folder)
-    for number, path in enumerate(existing):
-        problems = verify_checkpoint(path)
-        if not problems:
+    existing, restored = checkpoints(folder), None
+    skipped: dict[Path, str] = {}  # and what their names begin with from now on
+    foreign: list[str] = []
+    for path in existing:
+        problems = [] if restored else verify_checkpoint(path)
+        if not problems and (other := whose(path, run)):
+            say(f"skipping checkpoint {path.name}, which is not this run's: {other}")
+            skipped[path] = FOREIGN
+            foreign.append(f"{path}: {other}")
+        elif not problems and restored is None:
             try:
                 restored = _read(path, expected, read)
             except (BothwaysError, SafetensorError, KeyError, RuntimeError) as error:
                 if is_out_of_memory(error):
                     raise
                 problems = [str(error)]
-            else:
-                _rename_damaged(existing[:number])
-                return restored
-        say(f"skipping checkpoint {path.name}, which is damaged: {'; '.join(problems)}")
-    if existing:
+        if problems:
+            say(f"skipping checkpoint {path.name}, which is damaged: {'; '.join(problems)}")
+            skipped[path] = DAMAGED
+    if existing and restored is None:
+        sound = "intact and of this run" if foreign else "intact"
         raise RunError(
-            f"{folder}: none of the {len(existing)} checkpoints is intact. Remove the run folder "
-            "to start again, or start a new run from a model folder with --start."
+            f"{folder}: none of the {len(existing)} checkpoints is {sound}. "
+            f"{''.join(f'{sentence}. ' for sentence in foreign)}Remove the run folder to start "
+            "again, or start a new run from a model folder with --start."
         )
-    return None
+    for path, beginning in skipped.items():
+        rename_skipped(path, beginning)
+    return restored
 
 
-def _rename_damaged(paths: list[Path]) -> None:
-    for path in paths:
-        with explain_disk_errors(path):
-            shutil.rmtree(path.with_name(DAMAGED + path.name), ignore_errors=True)
-            path.rename(path.with_name(DAMAGED + path.name))
+def rename_skipped(path: Path, beginning: str) -> Path:
+    """Rename a checkpoint so that it is none any more; one that is damaged may replace another."""
+    renamed = path.with_name(beginning + path.name)
+    with explain_disk_errors(path):
+        if beginning == DAMAGED:
+            shutil.rmtree(renamed, ignore_errors=True)
+        for number in itertools.count(2):
+            if not renamed.exists():
+                break
+            renamed = path.with_name(f"{beginning}{path.name}-{number}")
+        path.rename(renamed)
+    return renamed
 
 
 def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) -> Restored:

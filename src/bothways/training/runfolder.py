@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from bothways import kernels
-from bothways.config import recipe_fields, to_dict
+from bothways.config import digest, recipe_fields, to_dict
 from bothways.errors import ConfigError, RunError
 from bothways.files import explain_disk_errors, sha256, write_json
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
@@ -85,6 +85,11 @@ class Run:
     def resolved(self) -> dict[str, Any]:
         """The choices made before step 1, which are never made again."""
         return dict(self.record["resolved"])
+
+    @property
+    def identity(self) -> str:
+        """See :func:`run_identity`."""
+        return run_identity(self.record)
 
 
 def open_run(
@@ -199,6 +204,21 @@ def read_run(folder: Path) -> dict[str, Any]:
             "takes the weights of a checkpoint."
         ) from None
     return record
+
+
+def run_identity(record: Mapping[str, Any]) -> str:
+    """A digest of what the checkpoints of a run have in common with no other run's.
+
+    That is the recipe with the content of its inputs, and the number of steps if a clock decided
+    it: written once into run.json, and the same in a copy of the folder. Numerics may change while
+    a run goes on, and runs that differ in nothing else count as one: their weights are the same but
+    for rounding.
+
+    Args:
+        record: the content of run.json.
+    """
+    steps = record["resolved"].get("steps")
+    return digest({"verb": record["verb"], "recipe": record["recipe"], "steps": steps})
 
 
 def versions() -> dict[str, str]:
