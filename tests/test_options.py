@@ -20,6 +20,7 @@ from bothways.config import (
     FeaturesConfig,
     FinetuneConfig,
     GlueConfig,
+    PlanConfig,
     PredictConfig,
     PretrainConfig,
     VocabularyConfig,
@@ -201,12 +202,44 @@ def test_overrides_from_python(tmp_path: Path) -> None:
         options.load_recipe(Sample, path, {"group.rate": "fast"})
 
 
-def test_a_combination_that_cannot_be_run_names_the_fields(tmp_path: Path) -> None:
+def test_one_of_several_options_replaces_another_of_the_recipe(tmp_path: Path) -> None:
+    """A clock in minutes on the command line, or in Python, one in steps in the recipe."""
     path = recipe(tmp_path, "clock: {steps: 10}\n")
-    with pytest.raises(ConfigError, match=r"of steps, tokens, minutes; .* --clock\.steps null or"):
-        line(str(path), "--clock.minutes", "3", cls=PretrainConfig)
-    loaded = line(str(path), "--clock.minutes", "3", "--clock.steps", "null", cls=PretrainConfig)
-    assert loaded.clock == configs.ClockOptions(minutes=3.0)
+    minutes = configs.ClockOptions(minutes=3.0)
+    for cls in (PretrainConfig, PlanConfig):
+        assert line(str(path), "--clock.minutes", "3", cls=cls).clock == minutes
+        assert line("--clock.minutes", "3", str(path), cls=cls).clock == minutes
+        words = ["--clock.minutes", "3", "--clock.steps", "null"]
+        assert line(str(path), *words, cls=cls).clock == minutes
+        assert line(str(path), "--clock.steps", "7", cls=cls).clock.steps == 7
+        assert line(str(path), "--clock.steps", "null", cls=cls).clock == configs.ClockOptions()
+        null = line(str(path), "--clock.minutes", "null", cls=cls)
+        assert null.clock.steps == 10, "nothing was given in its place"
+    for overrides in ({"clock.minutes": 3}, {"clock": {"minutes": 3.0}}):
+        assert options.load_recipe(PretrainConfig, path, overrides).clock == minutes
+    search = recipe(tmp_path, "search: {default: true, lr: [1e-4]}\n")
+    found = line(str(search), "--search.paper", cls=FinetuneConfig).search
+    assert (found.paper, found.default, found.lr) == (True, False, (1e-4,))
+
+
+def test_several_of_which_one_is_needed_are_refused(tmp_path: Path) -> None:
+    path = recipe(tmp_path, "clock: {tokens: 10}\n")
+    problem = r"^clock: give one of steps, tokens, minutes; got steps and minutes\.$"
+    both = {"clock.steps": 1, "clock.minutes": 3}
+    for place in ([], [str(path)]):
+        with pytest.raises(ConfigError, match=problem):
+            line(*place, "--clock.steps", "1", "--clock.minutes", "3", cls=PretrainConfig)
+    with pytest.raises(ConfigError, match=problem):
+        options.load_recipe(PretrainConfig, path, both)
+    with pytest.raises(ConfigError, match=problem):
+        configs.ClockOptions(steps=1, minutes=3)
+    text = "seed: 1\nclock:\n  steps: 1\n  minutes: 3\n"
+    assert refused(tmp_path, text, PretrainConfig) == (
+        "4: clock: give one of steps, tokens, minutes; got steps and minutes."
+    )
+    for words in ([], ["--clock.tokens", "5"]):
+        with pytest.raises(ConfigError, match=r"r\.yaml:4: clock: give one of"):
+            line(str(tmp_path / "r.yaml"), *words, cls=PretrainConfig)
 
 
 # ------------------------------------------------------------------------------------ command line

@@ -1,7 +1,8 @@
 """Reading options: a YAML recipe and the command line, into one frozen dataclass.
 
 Options are named by their dotted path (``optimizer.lr``). A recipe and a command line are each
-turned into a flat ``{dotted name: value}``; the command line wins. jsonargparse then fills in the
+turned into a flat ``{dotted name: value}``; the command line wins, and of options that exclude
+each other one on the command line replaces another of the recipe. jsonargparse then fills in the
 defaults, checks the types once more, builds the dataclasses and formats the help. Values are parsed
 here, by the type of their field and never by what they look like: ``1e-3`` is a number and a label
 ``no`` is text, both of which YAML 1.1 gets wrong. Nothing is ignored: an unknown key or option is
@@ -27,7 +28,14 @@ import yaml
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
 from bothways.config import to_dict
-from bothways.config.field_types import FieldType, field_types, option_types, required_fields
+from bothways.config.field_types import (
+    FieldType,
+    alternative_options,
+    field_types,
+    option_types,
+    required_fields,
+)
+from bothways.config.fields import alternatives, is_given, several_given
 from bothways.errors import ConfigError
 
 T = TypeVar("T")
@@ -81,7 +89,7 @@ def parse(
         values = _read_part(cls, words.recipe, recipe_part)
     else:
         values = read_recipe(cls, words.recipe)
-    values |= words.values
+    values = _merged(cls, values, words.values)
     missing = [name for name in required_fields(cls) if name not in values]
     if missing:
         listed = ", ".join(n.upper() if n in positional else f"--{n}" for n in missing)
@@ -99,16 +107,18 @@ def load_recipe(cls: type[T], path: str | Path, overrides: Mapping[str, Any] | N
     Args:
         cls: dataclass of the options.
         path: the YAML file.
-        overrides: values that win over the file's, by dotted name or nested.
+        overrides: values that win over the file's, by dotted name or nested. Of options that
+            exclude each other, such as those of a clock, one given here replaces the file's.
 
     Raises:
         ConfigError: an unknown key (the message names the nearest), a wrong type, a missing value.
     """
     values = read_recipe(cls, path)
-    for name, value in _flat(overrides or {}):
+    given = dict(_flat(overrides or {}))
+    for name in given:
         if name not in option_types(cls):
             raise ConfigError(f"unknown option {name!r}{_suggest(name, cls)}")
-        values[name] = value
+    values = _merged(cls, values, given)
     missing = [name for name in required_fields(cls) if name not in values]
     if missing:
         raise ConfigError(f"{path}: {', '.join(missing)} not given.")
@@ -122,6 +132,17 @@ def read_recipe(cls: type[Any], path: str | Path) -> dict[str, Any]:
         ConfigError: with file and line.
     """
     return _NodeReader(str(path)).mapping(_compose(Path(path)), cls, "")
+
+
+def _merged(cls: type[Any], recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a recipe, and those given beside it, which win."""
+    replaced = {
+        name
+        for names in alternative_options(cls)
+        if any(is_given(given.get(name)) for name in names)
+        for name in names
+    }
+    return {n: value for n, value in recipe.items() if n not in replaced} | dict(given)
 
 
 def _read_part(cls: type[Any], path: Path, part: str) -> dict[str, Any]:
@@ -154,19 +175,25 @@ class _NodeReader:
             self._fail(node, f"{where} {_shown(node)}; it must be 'name: value' lines")
         types = field_types(cls)
         values: dict[str, Any] = {}
-        lines: dict[str, int] = {}
+        keys: dict[str, yaml.Node] = {}
         for key, item in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else None
             if name not in types:
                 self._unknown(key, prefix, cls)
-            if name in lines:
-                self._fail(key, f"{prefix}{name} is given twice (first on line {lines[name]})")
-            lines[name] = key.start_mark.line + 1
+            if name in keys:
+                first = keys[name].start_mark.line + 1
+                self._fail(key, f"{prefix}{name} is given twice (first on line {first})")
+            keys[name] = key
             field_type = types[name]
             if field_type.is_group and not field_type.is_list:
                 values |= self.mapping(item, field_type.inner, f"{prefix}{name}.")
             else:
                 values[prefix + name] = self.value(item, field_type, prefix + name)
+        several = [n for n in alternatives(cls) if is_given(values.get(prefix + n))]
+        if len(several) > 1:
+            problem = several_given(cls, several, prefix.rstrip("."))
+            last = max((keys[n] for n in several), key=lambda key: key.start_mark.line)
+            self._fail(last, problem.removesuffix("."))
         return values
 
     def value(self, node: yaml.Node, field_type: FieldType, name: str) -> Any:
