@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bothways import cli, options
 from bothways import config as configs
-from bothways import options
 from bothways.config import (
     ConvertConfig,
     CorpusConfig,
@@ -29,6 +29,7 @@ from bothways.config.field_types import option_types, required_fields
 from bothways.config.fields import _choices
 from bothways.errors import ConfigError
 from bothways.options import UsageError
+from bothways.recipe_files import shipped_recipes
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,86 @@ def test_several_of_which_one_is_needed_are_refused(tmp_path: Path) -> None:
     for words in ([], ["--clock.tokens", "5"]):
         with pytest.raises(ConfigError, match=r"r\.yaml:4: clock: give one of"):
             line(str(tmp_path / "r.yaml"), *words, cls=PretrainConfig)
+
+
+# ---------------------------------------------------------------------------- names of recipes
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def named(*argv: str, cls: type[Any] = PretrainConfig) -> Any:
+    """As the verb parses its words."""
+    known = shipped_recipes()
+    return options.parse(cls, argv, prog="bothways x", description="", recipes=known)
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_a_recipe_that_comes_with_the_package_goes_by_name(name: str) -> None:
+    config = options.load_recipe(PretrainConfig, shipped_recipes()[name])
+    assert config != PretrainConfig()
+    assert named(name) == named("--config", name) == config
+    assert options.load_recipe(PretrainConfig, name) == config
+    assert options.read_recipe(PlanConfig, name) == options.read_recipe(PretrainConfig, name)
+
+
+def test_what_is_a_path_and_what_a_name(elsewhere: Path) -> None:
+    own = "seed: 77\n"
+    (elsewhere / "mini-ko").mkdir()
+    assert named("mini-ko").seed == 0, "a folder is no recipe"
+    for path in ("own", "own.yaml", "own.yml", "tiny.yaml", "tiny.txt", "deep/tiny"):
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text(own)
+        assert named(path).seed == options.load_recipe(PretrainConfig, path).seed == 77
+    (elsewhere / "tiny").write_text(own)
+    for refuse in (named, lambda word: options.load_recipe(PretrainConfig, word)):
+        with pytest.raises(ConfigError, match=r"^'tiny' is the name .* write \./tiny for the file"):
+            refuse("tiny")
+    assert named("./tiny").seed == options.load_recipe(PretrainConfig, Path("tiny")).seed == 77
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (
+            "mini-kr",
+            "'mini-kr' is neither the name of a recipe nor a file; did you mean 'mini-ko'?",
+        ),
+        ("zzz", "'zzz' is neither the name of a recipe nor a file. The names are base, batch-"),
+        ("", "'' is neither the name of a recipe nor a file. The names are"),
+        ("recipes/mini-en.yaml", "recipes/mini-en.yaml: no such file; the recipe mini-en comes"),
+        ("mini-en.yml", "mini-en.yml: no such file; the recipe mini-en comes with bothways and"),
+        ("own.yaml", "own.yaml: the recipe cannot be read: No such file or directory."),
+        ("runs/tiny", "runs/tiny: the recipe cannot be read: No such file or directory."),
+    ],
+)
+def test_recipes_that_are_not_there(word: str, message: str) -> None:
+    for refuse in (named, lambda word: options.load_recipe(PretrainConfig, word)):
+        with pytest.raises(ConfigError) as caught:
+            refuse(word)
+        assert str(caught.value).startswith(message)
+        if "The names are" in str(caught.value):
+            assert str(caught.value).endswith(
+                f"are {', '.join(shipped_recipes())}; the path of a YAML file works, too."
+            )
+
+
+def test_the_verbs_that_take_recipes_list_them(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("pretrain", "plan"):
+        assert cli.main([verb, "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert f"usage: bothways {verb} [RECIPE.yaml | NAME]" in shown
+        for name, path in shipped_recipes().items():
+            summary = path.read_text().splitlines()[0].removeprefix("# ")
+            assert summary[-1] not in ":,;.", f"{path.name}: the first line stands alone"
+            assert len(summary) <= 90
+            assert any(line.split() == [name, *summary.split()] for line in shown.splitlines())
 
 
 # ------------------------------------------------------------------------------------ command line
