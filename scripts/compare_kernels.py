@@ -41,7 +41,7 @@ RUNS = {
     "fast, key 1": ("fast", 0.1, 1),
     "plain, key 2": ("plain", 0.1, 2),
 }
-OPTIMIZER = OptimizerOptions(lr=5e-4, warmup=0.1, bias_correction=True)  # recipes/mini.yaml
+OPTIMIZER = OptimizerOptions(lr=5e-4, warmup=0.1, bias_correction=True)  # mini, at half the rate
 HELD_OUT = 512  # sequences
 SETTINGS = ("corpus", "size", "steps", "length", "batch", "precision", "threads")
 Curve = NDArray[np.float64]

@@ -13,6 +13,7 @@ from hypothesis import settings
 from bothways.config import CorpusConfig
 from bothways.corpus.build import build_corpus
 from bothways.tokenization import Tokenizer
+from installed_package import install
 
 
 def _keep_to_own_cores() -> None:
@@ -93,6 +94,12 @@ def shared_data() -> Callable[[str], Path]:
 def several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Toy batches are divided into tiles as large batches are."""
     monkeypatch.setattr("bothways.model.tiles.TILE_COST", 100)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package as a wheel of this checkout installs it. Read only."""
+    return install(tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture(scope="session")

@@ -131,7 +131,7 @@ def jobs(folder: Path, corpus: Path) -> Iterator[Job]:
     yield Job("another verb", 2, lambda _: ["finetune", "--model", "m", "--run", "r"])
 
 
-MINUTES = "--clock.steps", "null", "--clock.minutes", "1"
+MINUTES = "--clock.minutes", "1"
 
 
 # ----------------------------------------------------------------------- what happens to a process

@@ -214,7 +214,7 @@ def test_names_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert config.task.columns == ("source", "label", "star", "sentence")
     assert (config.data, config.epochs) == ("glue", 2)
     assert cli.main(["finetune", "mrcp"]) == 2
-    assert "'mrcp' is neither a .yaml file nor a declared name; did you mean 'mrpc'?" in (
+    assert "'mrcp' is neither the name of a recipe nor a file; did you mean 'mrpc'?" in (
         capsys.readouterr().err
     )
     assert cli.main(["finetune", "--help"]) == 0
@@ -231,7 +231,10 @@ def test_the_verb_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["tasks", "mrpc"]) == 0
     assert capsys.readouterr().out == recipe_of("mrpc").read_text()
     assert cli.main(["tasks", "sst-2"]) == 1
-    assert "no declared task 'sst-2'; did you mean 'sst2'?" in capsys.readouterr().err
+    assert (
+        "'sst-2' is neither the name of a declared task nor a file; did you mean 'sst2'?"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_file_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:

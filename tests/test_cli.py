@@ -54,8 +54,6 @@ def test_the_examples_in_the_help_can_be_parsed(
     import shlex
 
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "tiny.yaml").write_text("model: {size: tiny}\n")
     seen: list[Any] = []
 
     def note(config: Any) -> str:

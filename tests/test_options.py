@@ -12,14 +12,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bothways import cli, options
 from bothways import config as configs
-from bothways import options
 from bothways.config import (
     ConvertConfig,
     CorpusConfig,
     FeaturesConfig,
     FinetuneConfig,
     GlueConfig,
+    PlanConfig,
     PredictConfig,
     PretrainConfig,
     VocabularyConfig,
@@ -28,6 +29,7 @@ from bothways.config.field_types import option_types, required_fields
 from bothways.config.fields import _choices
 from bothways.errors import ConfigError
 from bothways.options import UsageError
+from bothways.recipe_files import shipped_recipes
 
 
 @dataclass(frozen=True)
@@ -201,12 +203,124 @@ def test_overrides_from_python(tmp_path: Path) -> None:
         options.load_recipe(Sample, path, {"group.rate": "fast"})
 
 
-def test_a_combination_that_cannot_be_run_names_the_fields(tmp_path: Path) -> None:
+def test_one_of_several_options_replaces_another_of_the_recipe(tmp_path: Path) -> None:
+    """A clock in minutes on the command line, or in Python, one in steps in the recipe."""
     path = recipe(tmp_path, "clock: {steps: 10}\n")
-    with pytest.raises(ConfigError, match=r"of steps, tokens, minutes; .* --clock\.steps null or"):
-        line(str(path), "--clock.minutes", "3", cls=PretrainConfig)
-    loaded = line(str(path), "--clock.minutes", "3", "--clock.steps", "null", cls=PretrainConfig)
-    assert loaded.clock == configs.ClockOptions(minutes=3.0)
+    minutes = configs.ClockOptions(minutes=3.0)
+    for cls in (PretrainConfig, PlanConfig):
+        assert line(str(path), "--clock.minutes", "3", cls=cls).clock == minutes
+        assert line("--clock.minutes", "3", str(path), cls=cls).clock == minutes
+        words = ["--clock.minutes", "3", "--clock.steps", "null"]
+        assert line(str(path), *words, cls=cls).clock == minutes
+        assert line(str(path), "--clock.steps", "7", cls=cls).clock.steps == 7
+        assert line(str(path), "--clock.steps", "null", cls=cls).clock == configs.ClockOptions()
+        null = line(str(path), "--clock.minutes", "null", cls=cls)
+        assert null.clock.steps == 10, "nothing was given in its place"
+    for overrides in ({"clock.minutes": 3}, {"clock": {"minutes": 3.0}}):
+        assert options.load_recipe(PretrainConfig, path, overrides).clock == minutes
+    search = recipe(tmp_path, "search: {default: true, lr: [1e-4]}\n")
+    found = line(str(search), "--search.paper", cls=FinetuneConfig).search
+    assert (found.paper, found.default, found.lr) == (True, False, (1e-4,))
+
+
+def test_several_of_which_one_is_needed_are_refused(tmp_path: Path) -> None:
+    path = recipe(tmp_path, "clock: {tokens: 10}\n")
+    problem = r"^clock: give one of steps, tokens, minutes; got steps and minutes\.$"
+    both = {"clock.steps": 1, "clock.minutes": 3}
+    for place in ([], [str(path)]):
+        with pytest.raises(ConfigError, match=problem):
+            line(*place, "--clock.steps", "1", "--clock.minutes", "3", cls=PretrainConfig)
+    with pytest.raises(ConfigError, match=problem):
+        options.load_recipe(PretrainConfig, path, both)
+    with pytest.raises(ConfigError, match=problem):
+        configs.ClockOptions(steps=1, minutes=3)
+    text = "seed: 1\nclock:\n  steps: 1\n  minutes: 3\n"
+    assert refused(tmp_path, text, PretrainConfig) == (
+        "4: clock: give one of steps, tokens, minutes; got steps and minutes."
+    )
+    for words in ([], ["--clock.tokens", "5"]):
+        with pytest.raises(ConfigError, match=r"r\.yaml:4: clock: give one of"):
+            line(str(tmp_path / "r.yaml"), *words, cls=PretrainConfig)
+
+
+# ---------------------------------------------------------------------------- names of recipes
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def named(*argv: str, cls: type[Any] = PretrainConfig) -> Any:
+    """As the verb parses its words."""
+    known = shipped_recipes()
+    return options.parse(cls, argv, prog="bothways x", description="", recipes=known)
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_a_recipe_that_comes_with_the_package_goes_by_name(name: str) -> None:
+    config = options.load_recipe(PretrainConfig, shipped_recipes()[name])
+    assert config != PretrainConfig()
+    assert named(name) == named("--config", name) == config
+    assert options.load_recipe(PretrainConfig, name) == config
+    assert options.read_recipe(PlanConfig, name) == options.read_recipe(PretrainConfig, name)
+
+
+def test_what_is_a_path_and_what_a_name(elsewhere: Path) -> None:
+    own = "seed: 77\n"
+    (elsewhere / "mini-ko").mkdir()
+    assert named("mini-ko").seed == 0, "a folder is no recipe"
+    for path in ("own", "own.yaml", "own.yml", "tiny.yaml", "tiny.txt", "deep/tiny"):
+        Path(path).parent.mkdir(exist_ok=True)
+        Path(path).write_text(own)
+        assert named(path).seed == options.load_recipe(PretrainConfig, path).seed == 77
+    (elsewhere / "tiny").write_text(own)
+    for refuse in (named, lambda word: options.load_recipe(PretrainConfig, word)):
+        with pytest.raises(ConfigError, match=r"^'tiny' is the name .* write \./tiny for the file"):
+            refuse("tiny")
+    assert named("./tiny").seed == options.load_recipe(PretrainConfig, Path("tiny")).seed == 77
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (
+            "mini-kr",
+            "'mini-kr' is neither the name of a recipe nor a file; did you mean 'mini-ko'?",
+        ),
+        ("zzz", "'zzz' is neither the name of a recipe nor a file. The names are base, batch-"),
+        ("", "'' is neither the name of a recipe nor a file. The names are"),
+        ("recipes/mini-en.yaml", "recipes/mini-en.yaml: no such file; the recipe mini-en comes"),
+        ("mini-en.yml", "mini-en.yml: no such file; the recipe mini-en comes with bothways and"),
+        ("own.yaml", "own.yaml: the recipe cannot be read: No such file or directory."),
+        ("runs/tiny", "runs/tiny: the recipe cannot be read: No such file or directory."),
+    ],
+)
+def test_recipes_that_are_not_there(word: str, message: str) -> None:
+    for refuse in (named, lambda word: options.load_recipe(PretrainConfig, word)):
+        with pytest.raises(ConfigError) as caught:
+            refuse(word)
+        assert str(caught.value).startswith(message)
+        if "The names are" in str(caught.value):
+            assert str(caught.value).endswith(
+                f"are {', '.join(shipped_recipes())}; the path of a YAML file works, too."
+            )
+
+
+def test_the_verbs_that_take_recipes_list_them(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("pretrain", "plan"):
+        assert cli.main([verb, "--help"]) == 0
+        shown = capsys.readouterr().out
+        assert f"usage: bothways {verb} [RECIPE.yaml | NAME]" in shown
+        for name, path in shipped_recipes().items():
+            summary = path.read_text().splitlines()[0].removeprefix("# ")
+            assert summary[-1] not in ":,;.", f"{path.name}: the first line stands alone"
+            assert len(summary) <= 90
+            assert any(line.split() == [name, *summary.split()] for line in shown.splitlines())
 
 
 # ------------------------------------------------------------------------------------ command line

@@ -12,6 +12,14 @@ import pytest
 
 import bothways
 
+QUICK = {
+    "clock.steps": 2,
+    "model.layers": 1,
+    "model.hidden": 32,
+    "evaluate.every": 2,
+    "evaluate.sequences": 64,
+}
+
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
     script = (
@@ -41,18 +49,14 @@ def test_the_example_of_the_package_runs(
     capsys: pytest.CaptureFixture[str],
     tiny_text_file: Path,
 ) -> None:
-    """On other text, and with a recipe of seconds."""
+    """On other text, and with a recipe that is changed to take seconds."""
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts/a.txt").write_text(tiny_text_file.read_text())
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes/tiny.yaml").write_text(
-        "model: {layers: 1, hidden: 32, heads: 2, positions: 48}\n"
-        "clock: {steps: 2}\n"
-        "phases: [{length: 48, batch: 4, micro_batch: 4}]\n"
-        "evaluate: {every: 2, sequences: 64}\n"
-    )
     monkeypatch.chdir(tmp_path)
     example = (bothways.__doc__ or "").partition("::\n\n")[2].partition("\n\nThe public names")[0]
+    folders = '"run": "runs/tiny"'
+    assert folders in example
+    example = example.replace(folders, f"{folders}, **{QUICK}")
     exec(compile(textwrap.dedent(example), "bothways", "exec"), {})
     shown = capsys.readouterr().out.splitlines()[-1]
     assert shown.startswith("Paris is the ")

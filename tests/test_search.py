@@ -359,7 +359,7 @@ def test_the_grid_of_a_task(config: FinetuneConfig) -> None:
         "bias_correction": (),
     }
     assert not task_recipe("sst2").search.enabled
-    with pytest.raises(ConfigError, match=r"search.paper and search.default"):
+    with pytest.raises(ConfigError, match=r"search: give one of paper, default; got paper and d"):
         SearchOptions(paper=True, default=True)
 
 

@@ -16,7 +16,7 @@ ROOT = Path(bothways.__file__).parent
 FLOORS = (
     {"errors", "shipped", "kernels"},
     {"arrays", "files", "html", "console", "config", "processes", "randomness"},
-    {"text_files"},
+    {"text_files", "recipe_files"},
     {"record_files"},
     {"options", "tokenization"},
     {"corpus", "model"},

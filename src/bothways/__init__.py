@@ -7,7 +7,7 @@ From text files to a pre-trained model::
     bw.build_vocabulary(bw.VocabularyConfig(files=("texts",), size=16_384, out="vocabulary"))
     bw.build_corpus(bw.CorpusConfig(files=("texts",), tokenizer="vocabulary", out="corpus"))
     folders = {"corpus": "corpus", "run": "runs/tiny"}
-    run = bw.pretrain(bw.load_recipe(bw.PretrainConfig, "recipes/tiny.yaml", folders))
+    run = bw.pretrain(bw.load_recipe(bw.PretrainConfig, "tiny", folders))
     model = bw.load(run.model)
     print(model.fill_mask("Paris is the [MASK] of France.")[0][0].text)
 

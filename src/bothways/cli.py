@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Any
 from bothways import config as configs
 from bothways import options
 from bothways.console import print_note, print_report, progress_of, progress_of_stages
-from bothways.errors import BothwaysError, InputError, OtherProcessError, is_out_of_memory
+from bothways.errors import (
+    BothwaysError,
+    InputError,
+    OtherProcessError,
+    is_out_of_memory,
+    nearest,
+)
 from bothways.options import UsageError
+from bothways.recipe_files import list_of_recipes, shipped_recipes
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -37,7 +44,7 @@ examples:
   bothways demo                                     raw text to a fine-tuned BERT in minutes
   bothways vocab --files 'texts/*.txt' --size 16384 --out vocabulary
   bothways corpus --files 'texts/*.txt' --tokenizer vocabulary --out corpus
-  bothways pretrain recipes/tiny.yaml --corpus corpus --run runs/tiny --optimizer.lr 1e-3"""
+  bothways pretrain tiny --corpus corpus --run runs/tiny --optimizer.lr 1e-3"""
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,8 @@ class Verb:
     """Recipes that can be named without their path."""
     recipe_part: str = ""
     """The group of options that is read of these, if they are recipes of another verb."""
+    epilog: Callable[[], str] = str
+    """Lines below the options in its help."""
 
     def run(self, name: str, argv: Sequence[str]) -> int:
         """Parse the words after the verb, called ``name``, and run it."""
@@ -69,6 +78,7 @@ class Verb:
             positional=self.positional,
             recipes=self.recipes(),
             recipe_part=self.recipe_part,
+            epilog=self.epilog,
         )
         return self.handler(_with_texts(config) if self.reads_texts else config)
 
@@ -176,7 +186,7 @@ def _dispatch(argv: Sequence[str]) -> int:
     if _several_processes() and name not in PARALLEL and later:
         raise OtherProcessError("the first process says what is wrong")
     if name not in VERBS:
-        close = options.nearest(name, list(VERBS))
+        close = nearest(name, list(VERBS))
         hint = f"did you mean '{close}'?" if close else "see 'bothways --help'."
         raise UsageError(f"unknown verb {name!r}; {hint}")
     if _several_processes() and name not in PARALLEL:
@@ -276,6 +286,18 @@ def _diagnose(config: configs.DoctorConfig) -> int:
     return 1 if problems else 0
 
 
+def _recipes(example: str) -> str:
+    verb = example.split()[0]
+    lines = [
+        "recipes that come with bothways:",
+        list_of_recipes(shipped_recipes()),
+        "",
+        f"  bothways {example}   uses one of them",
+        f"  bothways {verb} NAME --print_config   prints its options, to copy and change",
+    ]
+    return "\n".join(lines)
+
+
 def _declared_tasks() -> Mapping[str, Path]:
     from bothways.tasks.catalogue import declared
 
@@ -367,11 +389,15 @@ VERBS: dict[str, Verb | VerbGroup] = {
         "train an encoder with masked LM and next sentence prediction",
         configs.PretrainConfig,
         Call("pretraining.pretrain", "pretrain", _print_nothing),
+        recipes=shipped_recipes,
+        epilog=lambda: _recipes("pretrain NAME --corpus CORPUS --run RUN"),
     ),
     "plan": Verb(
         "estimate the memory, disk and hours that a pre-training run needs",
         configs.PlanConfig,
         Call("planning.plan", "plan", _print_forecast),
+        recipes=shipped_recipes,
+        epilog=lambda: _recipes("plan NAME --corpus CORPUS"),
     ),
     "fill-mask": Verb(
         "predict the tokens hidden by [MASK]",

@@ -7,6 +7,8 @@ and exits with status 1; a traceback is therefore always a bug in bothways itsel
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -63,3 +65,13 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether an error says so: numpy's, torch's on a GPU, or torch's on the CPU."""
     kind, text = type(error).__name__, str(error)
     return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "allocate memory" in text
+
+
+def nearest(name: str, candidates: Sequence[str]) -> str | None:
+    """The candidate closest to a misspelt name, if need be by the last part of dotted names."""
+    close = difflib.get_close_matches(name, candidates, n=1)
+    if close:
+        return close[0]
+    last = {candidate.rpartition(".")[2]: candidate for candidate in reversed(candidates)}
+    close = difflib.get_close_matches(name.rpartition(".")[2], last, n=1)
+    return last[close[0]] if close else None

@@ -1,7 +1,8 @@
 """Reading options: a YAML recipe and the command line, into one frozen dataclass.
 
 Options are named by their dotted path (``optimizer.lr``). A recipe and a command line are each
-turned into a flat ``{dotted name: value}``; the command line wins. jsonargparse then fills in the
+turned into a flat ``{dotted name: value}``; the command line wins, and of options that exclude
+each other one on the command line replaces another of the recipe. jsonargparse then fills in the
 defaults, checks the types once more, builds the dataclasses and formats the help. Values are parsed
 here, by the type of their field and never by what they look like: ``1e-3`` is a number and a label
 ``no`` is text, both of which YAML 1.1 gets wrong. Nothing is ignored: an unknown key or option is
@@ -12,13 +13,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import functools
 import re
 import shlex
 import typing
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
@@ -26,9 +26,23 @@ from typing import Any, Literal, NoReturn, TypeVar
 import yaml
 from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
-from bothways.config import to_dict
-from bothways.config.field_types import FieldType, field_types, option_types, required_fields
-from bothways.errors import ConfigError
+from bothways.config import PretrainConfig, to_dict
+from bothways.config.field_types import (
+    FieldType,
+    alternative_options,
+    field_types,
+    option_types,
+    required_fields,
+)
+from bothways.config.fields import alternatives, is_given, several_given
+from bothways.errors import ConfigError, nearest
+from bothways.recipe_files import (
+    SUFFIXES,
+    compose,
+    compose_text,
+    find_recipe,
+    shipped_recipes,
+)
 
 T = TypeVar("T")
 
@@ -49,6 +63,7 @@ def parse(
     positional: Sequence[str] = (),
     recipes: Mapping[str, Path] | None = None,
     recipe_part: str = "",
+    epilog: Callable[[], str] = str,
 ) -> T:
     """Parse a command line.
 
@@ -62,6 +77,7 @@ def parse(
         recipes: recipes that can be named without their path.
         recipe_part: the group of options that ``cls`` has in common with these recipes, if they are
             of another verb; the rest of them is not read.
+        epilog: gives lines below the options, for the help.
 
     Returns:
         A ``cls``. ``--help`` and ``--print_config`` print and raise ``SystemExit(0)`` instead.
@@ -74,6 +90,8 @@ def parse(
     words = _parse_words(argv, syntax)
     if words.action == "help":
         _print_help(cls, syntax, description, words.help_topic)
+        if words.help_topic is None and (below := epilog()):
+            print(f"\n{below}")
         raise SystemExit(0)
     if words.recipe is None:
         values = {}
@@ -81,7 +99,7 @@ def parse(
         values = _read_part(cls, words.recipe, recipe_part)
     else:
         values = read_recipe(cls, words.recipe)
-    values |= words.values
+    values = _merged(cls, values, words.values)
     missing = [name for name in required_fields(cls) if name not in values]
     if missing:
         listed = ", ".join(n.upper() if n in positional else f"--{n}" for n in missing)
@@ -93,40 +111,60 @@ def parse(
     return config
 
 
-def load_recipe(cls: type[T], path: str | Path, overrides: Mapping[str, Any] | None = None) -> T:
+def load_recipe(cls: type[T], recipe: str | Path, overrides: Mapping[str, Any] | None = None) -> T:
     """Read a YAML recipe from Python.
 
     Args:
         cls: dataclass of the options.
-        path: the YAML file.
-        overrides: values that win over the file's, by dotted name or nested.
+        recipe: the YAML file, or for :class:`PretrainConfig` the name of a recipe that comes with
+            the package (:func:`bothways.recipe_files.find_recipe`).
+        overrides: values that win over the file's, by dotted name or nested. Of options that
+            exclude each other, such as those of a clock, one given here replaces the file's.
 
     Raises:
-        ConfigError: an unknown key (the message names the nearest), a wrong type, a missing value.
+        ConfigError: no such recipe, an unknown key (the message names the nearest), a wrong type, a
+            missing value.
     """
-    values = read_recipe(cls, path)
-    for name, value in _flat(overrides or {}):
+    values = read_recipe(cls, recipe)
+    given = dict(_flat(overrides or {}))
+    for name in given:
         if name not in option_types(cls):
             raise ConfigError(f"unknown option {name!r}{_suggest(name, cls)}")
-        values[name] = value
+    values = _merged(cls, values, given)
     missing = [name for name in required_fields(cls) if name not in values]
     if missing:
-        raise ConfigError(f"{path}: {', '.join(missing)} not given.")
+        raise ConfigError(f"{recipe}: {', '.join(missing)} not given.")
     return _build(cls, values)
 
 
-def read_recipe(cls: type[Any], path: str | Path) -> dict[str, Any]:
-    """The values in a YAML file by dotted name, checked against the fields of ``cls``.
+def read_recipe(cls: type[Any], recipe: str | Path) -> dict[str, Any]:
+    """The values in a recipe by dotted name, checked against the fields of ``cls``.
+
+    Args:
+        cls: dataclass of the options.
+        recipe: as for :func:`load_recipe`.
 
     Raises:
-        ConfigError: with file and line.
+        ConfigError: no such recipe, or one that cannot be read, with file and line.
     """
-    return _NodeReader(str(path)).mapping(_compose(Path(path)), cls, "")
+    path = find_recipe(recipe, shipped_recipes() if issubclass(cls, PretrainConfig) else {})
+    return _NodeReader(str(path)).mapping(compose(path), cls, "")
+
+
+def _merged(cls: type[Any], recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a recipe, and those given beside it, which win."""
+    replaced = {
+        name
+        for names in alternative_options(cls)
+        if any(is_given(given.get(name)) for name in names)
+        for name in names
+    }
+    return {n: value for n, value in recipe.items() if n not in replaced} | dict(given)
 
 
 def _read_part(cls: type[Any], path: Path, part: str) -> dict[str, Any]:
     """The values of one group of a recipe's options, by dotted name."""
-    node = _compose(path)
+    node = compose(path)
     assert isinstance(node, yaml.MappingNode), "a recipe of ours"
     inner = field_types(cls)[part].inner
     groups = [item for key, item in node.value if key.value == part]
@@ -154,19 +192,25 @@ class _NodeReader:
             self._fail(node, f"{where} {_shown(node)}; it must be 'name: value' lines")
         types = field_types(cls)
         values: dict[str, Any] = {}
-        lines: dict[str, int] = {}
+        keys: dict[str, yaml.Node] = {}
         for key, item in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else None
             if name not in types:
                 self._unknown(key, prefix, cls)
-            if name in lines:
-                self._fail(key, f"{prefix}{name} is given twice (first on line {lines[name]})")
-            lines[name] = key.start_mark.line + 1
+            if name in keys:
+                first = keys[name].start_mark.line + 1
+                self._fail(key, f"{prefix}{name} is given twice (first on line {first})")
+            keys[name] = key
             field_type = types[name]
             if field_type.is_group and not field_type.is_list:
                 values |= self.mapping(item, field_type.inner, f"{prefix}{name}.")
             else:
                 values[prefix + name] = self.value(item, field_type, prefix + name)
+        several = [n for n in alternatives(cls) if is_given(values.get(prefix + n))]
+        if len(several) > 1:
+            problem = several_given(cls, several, prefix.rstrip("."))
+            last = max((keys[n] for n in several), key=lambda key: key.start_mark.line)
+            self._fail(last, problem.removesuffix("."))
         return values
 
     def value(self, node: yaml.Node, field_type: FieldType, name: str) -> Any:
@@ -207,45 +251,10 @@ class _NodeReader:
         raise ConfigError(f"{self.source}:{node.start_mark.line + 1}: {problem}{ending}")
 
 
-def _compose(path: Path) -> yaml.Node:
-    """The node tree of a YAML file."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{path}:{line}: not UTF-8; save the recipe as UTF-8.") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: the recipe cannot be read: {error.strerror}.") from None
-    node = _compose_text(text, str(path))
-    if node is None:
-        raise ConfigError(
-            f"{path}: the recipe is empty; give 'name: value' lines, or leave it out."
-        )
-    return node
-
-
-def _compose_text(text: str, source: str) -> yaml.Node | None:
-    try:
-        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = source if mark is None else f"{source}:{mark.line + 1}"
-        problem = error.problem or error.context or "not YAML"
-        if "'\\t'" in problem:
-            problem = "a tab; YAML is indented with spaces"
-        raise ConfigError(f"{where}: {problem}.") from None
-    except yaml.reader.ReaderError as error:
-        line = text[: error.position].count("\n") + 1
-        raise ConfigError(f"{source}:{line}: not text: {error.reason}.") from None
-    except RecursionError:
-        raise ConfigError(f"{source}: nested too deeply to be a recipe.") from None
-    return node
-
-
 def _sequence(text: str, source: str) -> yaml.Node | None:
     """A list in brackets; None for text that only starts like one, such as a glob ``[ab]*.txt``."""
     try:
-        node = _compose_text(text, source)
+        node = compose_text(text, source)
     except ConfigError:
         return None
     return node if isinstance(node, yaml.SequenceNode) else None
@@ -393,19 +402,15 @@ def _set_recipe(word: str, syntax: _Syntax, parsed: _ParsedWords) -> None:
     """Take a word without an option as the recipe."""
     if parsed.recipe is not None:
         raise UsageError(f"unexpected {word!r}: the recipe is {parsed.recipe} already.")
-    if word.endswith((".yaml", ".yml")):
-        parsed.recipe = Path(word)
-    elif word in syntax.recipes:
-        parsed.recipe = syntax.recipes[word]
-    elif syntax.recipes:
-        close = nearest(word, list(syntax.recipes))
-        hint = f"did you mean {close!r}?" if close else f"known: {', '.join(syntax.recipes)}."
-        raise UsageError(f"{word!r} is neither a .yaml file nor a declared name; {hint}")
-    else:
+    if not syntax.recipes and not word.endswith(SUFFIXES):
         raise UsageError(
             f"unexpected {word!r}: the one word without a name is the recipe, a .yaml file; "
             f"{syntax.see_help}."
         )
+    try:
+        parsed.recipe = find_recipe(word, syntax.recipes)
+    except ConfigError as error:
+        raise UsageError(str(error)) from None
 
 
 # ------------------------------------------------------------------------------ jsonargparse, help
@@ -464,7 +469,7 @@ def _help_parser(cls: type[Any], syntax: _Syntax, description: str) -> ArgumentP
     if not syntax.positional:
         parser.add_argument(
             "--config",
-            metavar="RECIPE.yaml",
+            metavar=recipe[1:-1],
             help="Recipe with values for these options; the same as naming it without --config. "
             "Options of the command line override it; null unsets a value.",
         )
@@ -550,16 +555,6 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # ----------------------------------------------------------------------------------------- messages
-
-
-def nearest(name: str, candidates: Sequence[str]) -> str | None:
-    """The candidate closest to a misspelt name, if need be by the last part of dotted names."""
-    close = difflib.get_close_matches(name, candidates, n=1)
-    if close:
-        return close[0]
-    last = {candidate.rpartition(".")[2]: candidate for candidate in reversed(candidates)}
-    close = difflib.get_close_matches(name.rpartition(".")[2], last, n=1)
-    return last[close[0]] if close else None
 
 
 def _suggest(name: str, cls: type[Any], prefix: str = "") -> str:

@@ -8,6 +8,9 @@ default, and its type is checked by the parser. Fields are of three kinds:
 * numerics (:func:`numerics`): may change rounding but not meaning. Recorded; a change is logged.
 * free (:func:`free`): locations, logging and parallelism.
 
+Of the fields of a group that are marked as :func:`bothways.config.fields.alternative` at most one
+is given.
+
 YAML files and the command line are read in :mod:`bothways.options`. This package does not import
 torch, so that ``bothways --help`` stays fast.
 """

@@ -9,6 +9,8 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Union
 
+from bothways.config.fields import alternatives
+
 
 @dataclass(frozen=True)
 class FieldType:
@@ -95,6 +97,15 @@ def option_types(cls: type[Any], prefix: str = "") -> dict[str, FieldType]:
         else:
             options[prefix + name] = field_type
     return options
+
+
+def alternative_options(cls: type[Any], prefix: str = "") -> list[list[str]]:
+    """The options of a dataclass that exclude each other, by dotted name: a list for each group."""
+    found = [[prefix + name for name in alternatives(cls)]]
+    for name, field_type in field_types(cls).items():
+        if field_type.is_group and not field_type.is_list:
+            found += alternative_options(field_type.inner, f"{prefix}{name}.")
+    return [names for names in found if names]
 
 
 def required_fields(cls: type[Any]) -> list[str]:

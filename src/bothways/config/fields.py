@@ -1,4 +1,5 @@
-"""Fields of the option classes: the three kinds, range checks, JSON and fingerprints."""
+"""Fields of the option classes: the three kinds, fields that exclude each other, range checks, JSON
+and fingerprints."""
 
 from __future__ import annotations
 
@@ -90,6 +91,44 @@ def free(default: T) -> T:
     """A field that affects neither the meaning of results nor their rounding."""
     value: T = field(default=default, metadata={"kind": "free"})
     return value
+
+
+def alternative(default: T) -> T:
+    """A field that excludes the other such fields of its class: at most one of them is given."""
+    value: T = field(default=default, metadata={"alternative": True})
+    return value
+
+
+def alternatives(options: Any) -> dict[str, Any]:
+    """The fields of a class, or of its instance, that exclude each other, with their defaults."""
+    fields = dataclasses.fields(options)
+    return {item.name: item.default for item in fields if item.metadata.get("alternative")}
+
+
+def is_given(value: Any) -> bool:
+    """Whether an alternative is chosen: a switch that is on, or any other value."""
+    return value is not None and value is not False
+
+
+def refuse_several(options: Any, group: str) -> None:
+    """Refuse options of which more than one that exclude each other are given.
+
+    Args:
+        options: an instance of a class of options.
+        group: the group of options that it is, for the message.
+
+    Raises:
+        ConfigError: naming the options.
+    """
+    given = [name for name in alternatives(options) if is_given(getattr(options, name))]
+    if len(given) > 1:
+        raise ConfigError(several_given(options, given, group))
+
+
+def several_given(options: Any, given: Sequence[str], group: str) -> str:
+    """What is wrong where several options that exclude each other are given."""
+    known = ", ".join(alternatives(options))
+    return f"{group}: give one of {known}; got {' and '.join(given)}."
 
 
 def to_dict(config: Any) -> dict[str, Any]:

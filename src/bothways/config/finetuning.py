@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bothways.config.compute import DeviceName, Precision
-from bothways.config.fields import Options, free, numerics, require
+from bothways.config.fields import (
+    Options,
+    alternative,
+    free,
+    numerics,
+    refuse_several,
+    require,
+)
 from bothways.config.spans import SpanOptions
 from bothways.config.tagging import TaggingOptions
 from bothways.config.training import OptimizerOptions
@@ -216,10 +223,10 @@ PAPER_GRID: dict[str, tuple[Any, ...]] = {
 class SearchOptions(Options):
     """Grid search: settings to try, in all combinations, and how dev selects one."""
 
-    paper: bool = False
+    paper: bool = alternative(False)
     """Search the paper's grid (Appendix A.3): lr 5e-5 3e-5 2e-5, batch 16 32, epochs 2 3 4; the
     options below override it."""
-    default: bool = False
+    default: bool = alternative(False)
     """Search the task's default space (task.grid of its declaration; the paper's grid, if it has
     none); the options below override it."""
     lr: tuple[float, ...] = ()
@@ -237,8 +244,7 @@ class SearchOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.paper and self.default:
-            raise ConfigError("search.paper and search.default are both given; leave one out.")
+        refuse_several(self, "search")
         for name in ("lr", "batch", "epochs", "bias_correction"):
             values = getattr(self, name)
             if len(set(values)) < len(values):

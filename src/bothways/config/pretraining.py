@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bothways.config.compute import DeviceName, Precision
-from bothways.config.fields import Options, free, numerics, require
+from bothways.config.fields import (
+    Options,
+    alternative,
+    alternatives,
+    free,
+    numerics,
+    refuse_several,
+    require,
+)
 from bothways.config.model import DROPOUT, ModelConfig, SizeOptions
 from bothways.config.training import OptimizerOptions
 from bothways.errors import ConfigError
@@ -16,24 +24,19 @@ from bothways.errors import ConfigError
 class ClockOptions:
     """Length of training: exactly one of steps, tokens and minutes."""
 
-    steps: int | None = None
+    steps: int | None = alternative(None)
     """Number of optimizer steps."""
-    tokens: int | None = None
+    tokens: int | None = alternative(None)
     """Number of training tokens without padding; converted to steps."""
-    minutes: float | None = None
+    minutes: float | None = alternative(None)
     """Minutes of training on this machine; converted to steps by a short benchmark."""
 
     def __post_init__(self) -> None:
-        given = [n for n in ("steps", "tokens", "minutes") if getattr(self, n) is not None]
-        if len(given) > 1:
-            raise ConfigError(
-                f"clock: give one of steps, tokens, minutes; got {' and '.join(given)}. To replace "
-                "a recipe's clock, set the recipe's own to null as well: "
-                f"{' or '.join(f'--clock.{name} null' for name in given)}."
-            )
-        for name in given:
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"clock.{name} is {getattr(self, name)}; it must be above 0.")
+        refuse_several(self, "clock")
+        for name in alternatives(self):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"clock.{name} is {value}; it must be above 0.")
 
 
 @dataclass(frozen=True)

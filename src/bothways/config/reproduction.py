@@ -48,8 +48,8 @@ class ReproduceConfig(Options):
     steps: int | None = None
     """Pre-training steps. Default: the scale's."""
     recipe: str | None = None
-    """Pre-training recipe (.yaml) that overrides the scale's; each row's changes are applied on top
-    of it."""
+    """Pre-training recipe, by name or a .yaml file, that overrides the scale's; each row's changes
+    are applied on top of it."""
     plan: bool = False
     """Only show which steps there are, which are done, and roughly how long the rest takes."""
     jobs: int = 1

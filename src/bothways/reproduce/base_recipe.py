@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from bothways.config import ClockOptions, PretrainConfig, ReproduceConfig
+from bothways.config import PretrainConfig, ReproduceConfig
 from bothways.errors import ConfigError
 from bothways.options import read_recipe
 from bothways.reproduce.changes import changed
@@ -25,17 +24,13 @@ def base_recipe(table: Table, scale: Scale, config: ReproduceConfig) -> Pretrain
     if config.recipe:
         values = read_recipe(PretrainConfig, config.recipe)
         _refuse_overruled(values, config.recipe)
-        clock = {n.removeprefix("clock."): v for n, v in values.items() if n.startswith("clock.")}
-        rest = {n: v for n, v in values.items() if not n.startswith("clock.")}
-        if "model.size" in rest:  # not with the numbers of the scale's own size
+        if "model.size" in values:  # not with the numbers of the scale's own size
             base = changed(base, {f"model.{n}": None for n in ("layers", "hidden", "heads")})
-        base = changed(base, rest)
-        if clock:
-            base = dataclasses.replace(base, clock=ClockOptions(**clock))
+        base = changed(base, values)
         if table.sizes:
             _refuse_other_size(base, scale, table, config.recipe)
     if config.steps:
-        base = dataclasses.replace(base, clock=ClockOptions(steps=config.steps))
+        base = changed(base, {"clock.steps": config.steps})
     if base.clock.steps is None:
         raise ConfigError(
             f"{config.recipe}: the rows of a table must train for the same number of steps; set "

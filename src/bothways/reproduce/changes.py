@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from bothways.config import recipe_fields
+from bothways.config.fields import alternatives, is_given
 
 T = TypeVar("T")
 
 
 def changed(config: T, changes: Mapping[str, Any]) -> T:
-    """The config with some values replaced, by dotted name."""
+    """The config with some values replaced, by dotted name. Of options that exclude each other, one
+    that is given replaces another."""
     direct: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
@@ -21,6 +23,8 @@ def changed(config: T, changes: Mapping[str, Any]) -> T:
             groups.setdefault(head, {})[rest] = value
         else:
             direct[head] = tuple(value) if isinstance(value, list) else value
+    if any(is_given(direct.get(name)) for name in alternatives(config)):
+        direct = alternatives(config) | direct
     for head, inner in groups.items():
         direct[head] = changed(getattr(config, head), inner)
     return dataclasses.replace(config, **direct)  # type: ignore[type-var]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bothways.config import ReproduceConfig
-from bothways.errors import ConfigError
-from bothways.options import nearest
+from bothways.errors import ConfigError, nearest
 from bothways.reproduce.scales import TASKS, Scale
 from bothways.reproduce.tables import HELDOUT, Column, Table
 

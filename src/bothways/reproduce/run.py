@@ -10,9 +10,8 @@ import torch
 from bothways.config import ReproduceConfig
 from bothways.console import line_printer
 from bothways.corpus.store import MANIFEST
-from bothways.errors import ConfigError, RunError
+from bothways.errors import ConfigError, RunError, nearest
 from bothways.files import write_bytes, write_json, write_text
-from bothways.options import nearest
 from bothways.reproduce.execute import (
     Ledger,
     blocked,

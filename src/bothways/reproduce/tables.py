@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bothways.config import LAYER_CHOICES, LayerChoice
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, nearest
 from bothways.features.train import PAPER
-from bothways.options import nearest
 
 HELDOUT = "heldout"
 """Instead of a task: the language model on held-out text."""

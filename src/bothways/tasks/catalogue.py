@@ -13,7 +13,8 @@ from typing import Any
 from bothways.config import FinetuneConfig, TaskOptions
 from bothways.console import table_text
 from bothways.errors import ConfigError
-from bothways.options import load_recipe, nearest
+from bothways.options import load_recipe
+from bothways.recipe_files import find_recipe
 
 _FOLDER = Path(__file__).parent / "declared"
 
@@ -35,16 +36,7 @@ def recipe_of(name: str) -> Path:
     Raises:
         ConfigError: no task has this name; the message suggests the nearest.
     """
-    if name.endswith((".yaml", ".yml")):
-        return Path(name)
-    known = declared()
-    if name not in known:
-        suggestion = nearest(name, list(known))
-        hint = (
-            f"did you mean {suggestion!r}?" if suggestion else f"the tasks are {', '.join(known)}."
-        )
-        raise ConfigError(f"there is no declared task {name!r}; {hint}")
-    return known[name]
+    return find_recipe(name, declared(), "declared task")
 
 
 def task_recipe(name: str, **options: Any) -> FinetuneConfig:

@@ -1,0 +1,121 @@
+"""Recipes as files: those that come with the package, and YAML as a tree of nodes, which know their
+lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from bothways.errors import ConfigError, nearest
+
+_SHIPPED = Path(__file__).parent / "recipes"
+SUFFIXES = (".yaml", ".yml")
+"""How the name of a recipe's file ends."""
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """The pre-training recipes that come with the package, by name."""
+    found = {path.stem: path for path in _SHIPPED.glob("*.yaml")}
+    return dict(sorted(found.items()))
+
+
+def list_of_recipes(recipes: Mapping[str, Path]) -> str:
+    """A line for each recipe, with its name and the first line of its comment."""
+    width = max(map(len, recipes))
+    return "\n".join(f"  {name:<{width}}  {_summary(path)}" for name, path in recipes.items())
+
+
+def _summary(path: Path) -> str:
+    first, _, _ = path.read_text(encoding="utf-8").partition("\n")
+    return first.removeprefix("# ")
+
+
+def find_recipe(recipe: str | Path, named: Mapping[str, Path], kind: str = "recipe") -> Path:
+    """The file of a recipe that is given by path or by name.
+
+    A ``Path`` is a path, and so is a text with a separator of folders in it, one that ends in
+    ``.yaml`` or ``.yml``, and one that is a file. Every other text is a name, also if a folder is
+    called so.
+
+    Args:
+        recipe: a path or a name.
+        named: the recipes that can be named, with their files; if there are none, everything is a
+            path.
+        kind: what they are, for messages.
+
+    Raises:
+        ConfigError: no recipe has this name, a file has the name of a recipe, or what is given as a
+            path is no file but a named recipe's.
+    """
+    path, word = Path(recipe), str(recipe)
+    separated = path.name != word
+    if not named or isinstance(recipe, Path) or separated or word.endswith(SUFFIXES):
+        if path.suffix in SUFFIXES and path.stem in named and not path.exists():
+            raise ConfigError(
+                f"{path}: no such file; the {kind} {path.stem} comes with bothways and goes by its "
+                f"name: write {path.stem}."
+            )
+        return path
+    if word in named and path.is_file():
+        raise ConfigError(
+            f"{word!r} is the name of a {kind} and of a file in this folder; write ./{word} for "
+            f"the file, or rename it to have the {kind} that comes with bothways."
+        )
+    if word in named or path.is_file():
+        return named.get(word, path)
+    close = nearest(word, list(named))
+    raise ConfigError(
+        f"{word!r} is neither the name of a {kind} nor a file"
+        f"{f'; did you mean {close!r}?' if close else '.'} The names are {', '.join(named)}; the "
+        "path of a YAML file works, too."
+    )
+
+
+def compose(path: Path) -> yaml.Node:
+    """The node tree of a YAML file.
+
+    Raises:
+        ConfigError: the file cannot be read, is empty, or is not YAML.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{path}:{line}: not UTF-8; save the recipe as UTF-8.") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: the recipe cannot be read: {error.strerror}.") from None
+    node = compose_text(text, str(path))
+    if node is None:
+        raise ConfigError(
+            f"{path}: the recipe is empty; give 'name: value' lines, or leave it out."
+        )
+    return node
+
+
+def compose_text(text: str, source: str) -> yaml.Node | None:
+    """The node tree of YAML text; None for an empty one.
+
+    Args:
+        text: the text.
+        source: where it comes from, for messages.
+
+    Raises:
+        ConfigError: the text is not YAML.
+    """
+    try:
+        node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = source if mark is None else f"{source}:{mark.line + 1}"
+        problem = error.problem or error.context or "not YAML"
+        if "'\\t'" in problem:
+            problem = "a tab; YAML is indented with spaces"
+        raise ConfigError(f"{where}: {problem}.") from None
+    except yaml.reader.ReaderError as error:
+        line = text[: error.position].count("\n") + 1
+        raise ConfigError(f"{source}:{line}: not text: {error.reason}.") from None
+    except RecursionError:
+        raise ConfigError(f"{source}: nested too deeply to be a recipe.") from None
+    return node
