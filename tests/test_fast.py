@@ -79,6 +79,64 @@ def test_loss_and_gradients_are_those_of_the_plain_form(shape: tuple[int, ...]) 
         )
 
 
+def test_gradients_from_transposed_arrays_are_the_same() -> None:
+    """But for rounding; sizes that fill no tile, and a last layer with few rows."""
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.bfloat16, 0.03)):
+        model = small_bert(small_config((2, 48, 2, 72, 97), dropout=0.1), **BOTH_HEADS).train()
+        model = model.double() if dtype == torch.float64 else model
+        found = []
+        for transposes in (False, True):
+            model.shared.transposes = transposes
+            model.shared.dropout.reseed(3)
+            model.zero_grad()
+            _loss(model, torch.arange(1, 120, 5), torch.arange(24) % 97, dtype).backward()
+            found.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+        for name, gradient in found[0].items():
+            scale = float(gradient.abs().max()) + 1e-12
+            difference = (gradient - found[1][name]).abs().max()
+            assert float(difference) <= tolerance * scale, name
+
+
+def test_the_token_table_has_one_gradient_from_its_two_uses() -> None:
+    """Also if one of them is missing, if the same forward pass has two losses, and if the weight is
+    used again when the backward pass is over."""
+    model = small_bert(small_config(dropout=0.0), **BOTH_HEADS).double().train()
+    inputs = random_inputs(97, RAGGED, limit=64)
+    ids = torch.tensor([9, 7, 0, 5])
+    places = SelectedPositions.of(inputs, torch.tensor([1, 3, 40, 60]))
+    weight = model.embedding_VH
+
+    def looked_up(x_MH: Tensor) -> Tensor:
+        return x_MH.square().sum()
+
+    def predicted(x_MH: Tensor) -> Tensor:
+        return model.masked_lm_loss(x_MH, ids)[0]
+
+    def both(x_MH: Tensor) -> Tensor:
+        return looked_up(x_MH) + predicted(x_MH)
+
+    def twice(x_MH: Tensor) -> Tensor:
+        return predicted(x_MH) + predicted(x_MH * 0.5)
+
+    def output_alone(x_MH: Tensor) -> Tensor:
+        return predicted(x_MH.detach())
+
+    for loss in (looked_up, predicted, both, twice, output_alone):
+        found = []
+        for fast in (False, True):
+            model.shared.fast = fast
+            (x_MH,) = model.encoder.hidden_at(inputs, places, dtype=torch.float64)
+            (gradient,) = torch.autograd.grad(loss(x_MH), weight)
+            found.append(gradient)
+        # The plain loss is summed in fp32.
+        torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+    x_MH = x_MH.detach()
+    (after,) = torch.autograd.grad(predicted(x_MH), weight)  # nothing was looked up for this one
+    model.shared.fast = False
+    (plain,) = torch.autograd.grad(predicted(x_MH), weight)
+    torch.testing.assert_close(after, plain, rtol=1e-5, atol=1e-6)
+
+
 def test_fast_rounding_in_bf16_is_no_worse_than_plain() -> None:
     model = small_bert(small_config((2, 64, 2, 128, 97), dropout=0.0), **BOTH_HEADS)
     places = torch.arange(1, 120, 3)
@@ -445,7 +503,11 @@ def _exact(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-@pytest.mark.parametrize("form", [fused_cross_entropy, compiled.cross_entropy])
+def _compiled_cross_entropy(*arguments: Tensor) -> tuple[Tensor, Tensor]:
+    return compiled.cross_entropy(*arguments, Pool())
+
+
+@pytest.mark.parametrize("form", [fused_cross_entropy, _compiled_cross_entropy])
 def test_of_equal_logits_the_first_is_the_prediction(form: Any) -> None:
     x, weight, bias = torch.zeros(3, 2), torch.zeros(5, 2), torch.tensor([0.0, 1, 1, 0, 1])
     for ids, expected in (([1, 1, 1], 3), ([2, 1, 4], 1), ([0, 3, IGNORE], 0)):

@@ -93,7 +93,14 @@ def test_frozen_rows_stay_to_the_bit_and_do_not_count_in_the_norm() -> None:
     for name in names:
         new, old = model.get_parameter(name), before.get_parameter(name)
         assert torch.equal(new[rows], old[rows])
-        assert not torch.isclose(new[~rows], old[~rows], rtol=1e-6, atol=0).any()
+        moved = ~rows
+        if (
+            new.ndim == 1
+        ):  # a bias of the keys changes no probability: its gradient may be exactly 0
+            moved = moved & ~torch.arange(len(rows)).div(len(rows) // 3, rounding_mode="floor").eq(
+                1
+            )
+        assert not torch.isclose(new[moved], old[moved], rtol=1e-6, atol=0).any()
     grads = dict(zip(dict(before.named_parameters()), gradients(before, 2), strict=True))
     for name in names:
         grads[name][rows] = 0

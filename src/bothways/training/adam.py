@@ -45,7 +45,7 @@ class CompiledAdam(torch.optim.Optimizer):
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
         self.divisor = 1.0
         self._rounded = rounded
-        self._pieces: tuple[tuple[int, ...], NDArray[np.int64]] = ((), _pieces([]))
+        self._pieces: tuple[tuple[int, ...], NDArray[np.int64]] = ((), pieces_of([]))
 
     def norm(self) -> Tensor:
         """The norm of all gradients together."""
@@ -100,11 +100,11 @@ class CompiledAdam(torch.optim.Optimizer):
     def _cut(self, gradients: list[Tensor]) -> NDArray[np.int64]:
         sizes = tuple(gradient.numel() for gradient in gradients)
         if sizes != self._pieces[0]:
-            self._pieces = sizes, _pieces(sizes)
+            self._pieces = sizes, pieces_of(sizes)
         return self._pieces[1]
 
 
-def _pieces(sizes: Iterable[int]) -> NDArray[np.int64]:
+def pieces_of(sizes: Iterable[int]) -> NDArray[np.int64]:
     """Parameters in pieces: int64 [pieces, 3], which one, its first element and how many."""
     chunk = compiled.chunk_size()
     rows = [
