@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from bothways import config as configs
 from bothways import options
-from bothways.console import print_note, print_report, progress_of, progress_of_stages
+from bothways.console import (
+    print_note,
+    print_report,
+    progress_of,
+    progress_of_stages,
+    text_console,
+)
 from bothways.errors import BothwaysError, InputError, OtherProcessError, is_out_of_memory
 from bothways.options import UsageError
 
@@ -289,20 +295,16 @@ def _declared_tagging_tasks() -> Mapping[str, Path]:
 
 
 def _print_forecast(forecast: Any) -> int:
-    from rich.console import Console
-
     from bothways.planning.tables import tables
 
-    console = Console(highlight=False)
+    console = text_console(highlight=False)
     for table in tables(forecast):
         console.print(table, markup=False, soft_wrap=isinstance(table, str))
     return 0
 
 
 def _print_texts(lines: Iterable[Text]) -> int:
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console = text_console(highlight=False)
     for line in lines:
         console.print(line, soft_wrap=not console.is_terminal)
     return 0
