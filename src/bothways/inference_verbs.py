@@ -308,11 +308,12 @@ def _open_task(config: PredictConfig | EvaluateConfig) -> Model:
 def _file_dtype(loaded: LoadedModel, precision: Precision) -> torch.dtype:
     """The arithmetic for a file, with a note if dev was measured in another."""
     choice = choose_precision(precision, loaded.model.device)
-    trained = loaded.about.get("precision", choice.name)
-    if trained != choice.name:
+    # Folders of 0.1 were measured in the precision of training.
+    measured = loaded.about.get("measured_in", loaded.about.get("precision", choice.name))
+    if measured != choice.name:
         print_note(
-            f"the model was fine-tuned and measured in {trained}, this is {choice.name}: scores "
-            f"may differ in the last digits (--precision {trained} for the same)"
+            f"the model was measured on dev in {measured}, this is {choice.name}: scores may "
+            f"differ in the last digits (--precision {measured} for the same)"
         )
     return choice.dtype
 
