@@ -28,6 +28,7 @@ from bothways.console import (
 )
 from bothways.errors import BothwaysError, InputError, OtherProcessError, is_out_of_memory
 from bothways.options import UsageError
+from bothways.streams import show_every_character, with_decoded_texts
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -76,6 +77,7 @@ class Verb:
             recipes=self.recipes(),
             recipe_part=self.recipe_part,
         )
+        config = with_decoded_texts(config)
         return self.handler(_with_texts(config) if self.reads_texts else config)
 
 
@@ -115,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         interruption.
     """
     _limit_spinning()
+    show_every_character()
     words = sys.argv[1:] if argv is None else argv
     try:
         try:
