@@ -94,7 +94,7 @@ def test_records_where_text_is_read(
     for argv in (
         world.vocab(path),
         world.build_corpus(path),
-        ["embed", world.model, "--file", path, "--out", world.out],
+        ["answer", world.model, "--question", "Who?", "--file", path],
     ):
         refused(argv, f"{path}: this holds records", "to a .txt file")
 

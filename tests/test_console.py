@@ -1,21 +1,35 @@
-"""Long work shows how far it is, on stderr alone."""
+"""Lines, tables and progress: in a terminal, in a script and in a notebook."""
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import io
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import rich.jupyter
 import torch
 
 from bothways import console
-from bothways.console import progress_of
+from bothways.console import (
+    line_printer,
+    print_report,
+    progress_of,
+    progress_of_stages,
+    table_text,
+    text_console,
+    training_console,
+)
 from bothways.model.bert import Bert
 from bothways.model.folder import save_model
 from bothways.prediction.ensemble import load_ensemble
 from bothways.prediction.predict import outputs_of
 from bothways.tasks.examples import encode_examples
 from bothways.tasks.kinds import task_of
+from bothways.training.monitor import Monitor
 from model_examples import small_config, small_tokenizer
 
 
@@ -66,3 +80,70 @@ def test_an_ensemble_counts_the_sequences_of_all_its_models(
     assert done == sorted(set(done))
     assert len(done) > 2
     assert done[-1] == 12
+
+
+class ZMQInteractiveShell:
+    """Has the name by which rich knows a notebook."""
+
+
+@pytest.fixture
+def shown_in_notebook(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What rich shows of its own accord in the simulated notebook that the test runs in."""
+    shown: list[str] = []
+    monkeypatch.setattr(builtins, "get_ipython", ZMQInteractiveShell, raising=False)
+    monkeypatch.setattr(rich.jupyter, "display", lambda _, text: shown.append(text))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    return shown
+
+
+ROWS = [["score", "mean"], ["accuracy", "0.9"], ["[bold]f1 :smile:", "±0.1"]]
+
+
+def test_a_table_is_text_in_a_notebook_too(shown_in_notebook: list[str]) -> None:
+    """It was shown by itself there, and the text that was returned lacked it."""
+    text = table_text(ROWS, "task", [["all", "1.0"]])
+    assert not shown_in_notebook
+    for cell in ("task", "score", "accuracy", "0.9", "[bold]f1 :smile:", "±0.1", "all", "1.0"):
+        assert cell in text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(builtins, "get_ipython")
+        assert table_text(ROWS, "task", [["all", "1.0"]]) == text
+
+
+@pytest.mark.parametrize("name", ["FORCE_COLOR", "TTY_INTERACTIVE", "COLUMNS"])
+def test_no_setting_of_the_terminal_changes_a_table(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = table_text(ROWS)
+    monkeypatch.setenv(name, "1")
+    assert table_text(ROWS) == plain
+
+
+def test_everything_printed_in_a_notebook_goes_to_its_streams(
+    shown_in_notebook: list[str], tmp_path: Path
+) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        line_printer()("a line " * 30)
+        print_report({"words": 3})
+        with Monitor(tmp_path, 10, "run") as monitor:
+            monitor.say("epoch 1")
+            monitor.log(10, {"loss": 1.0})
+        with progress_of("work") as show, progress_of_stages() as stage:
+            show(1, 2)
+            stage("reading", 1, 2)
+    assert not shown_in_notebook
+    assert out.getvalue().splitlines()[0] == "a line " * 30
+    assert "words" in out.getvalue()
+    assert "epoch 1" in out.getvalue()
+    assert "\x1b" not in out.getvalue() + err.getvalue()
+
+
+def test_a_notebooks_streams_are_no_terminals(
+    shown_in_notebook: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They say they are, for colours; a bar that is drawn again and again would fill the page."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert not training_console().is_terminal
+    assert not text_console(stderr=True).is_terminal
+    assert not shown_in_notebook

@@ -15,7 +15,7 @@ import bothways
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
     {"errors", "shipped", "kernels"},
-    {"arrays", "files", "html", "console", "config", "processes", "randomness"},
+    {"arrays", "files", "html", "console", "config", "processes", "randomness", "streams"},
     {"text_files", "recipe_files"},
     {"record_files"},
     {"options", "tokenization"},

@@ -313,6 +313,97 @@ def test_auto_tokenizer_gives_our_ids(tmp_path: Path, lowercase: bool, with_conf
     assert sorted(theirs.all_special_ids) == list(tokenizer.special_ids)
 
 
+ACCENTED = "Café, naïve résumé: ÀÉÎÕÜ, Straße, Ærø"
+CYRILLIC = "Мой ёж и їжак"
+
+
+def of_classes(folder: Path, texts: list[str]) -> dict[str, list[list[int]]]:
+    """The ids that each class of transformers gives for a folder."""
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    names = ("AutoTokenizer", "BertTokenizer", "BertTokenizerFast")
+    loaded = {name: getattr(transformers, name).from_pretrained(folder) for name in names}
+    return {name: theirs(texts)["input_ids"] for name, theirs in loaded.items()}
+
+
+@CASES
+@pytest.mark.parametrize("normalization", ["bert", "composed"])
+def test_every_class_of_transformers_gives_our_ids(
+    tmp_path: Path, lowercase: bool, normalization: Any
+) -> None:
+    """BertTokenizer builds its rules from three settings, and with ``strip_accents`` each Korean
+    word of a composed vocabulary was [UNK]."""
+    texts = [KOREAN, ACCENTED, CYRILLIC, "한국 Café, 東京 2024"]
+    rules = {"lowercase": lowercase, "normalization": normalization}
+    ours = learn_vocabulary(texts * 3, size=300, **rules)
+    ours.save(tmp_path)
+    texts += [unicodedata.normalize("NFD", text) for text in texts]
+    expected = [encoding.tokens for encoding in ours.encode_batch(texts)]
+    assert not any(ours.unk_id in tokens for tokens in expected[:4])
+    found = of_classes(tmp_path, texts)
+    assert found["AutoTokenizer"] == expected
+    assert found["BertTokenizer"] == found["BertTokenizerFast"]
+    differ = [n for n, ids in enumerate(found["BertTokenizer"]) if ids != expected[n]]
+    if normalization == "bert":
+        assert not differ
+    elif lowercase:  # known: it keeps the accents of Latin letters, and does not compose
+        assert differ == [1, 3, 4, 5, 6, 7]
+        assert found["BertTokenizer"][0] == expected[0]
+    else:  # known: it does not compose
+        assert differ == [4, 5, 6, 7]
+
+
+@CASES
+def test_composed_rules_are_read_from_either_file_and_from_folders_of_0_1(
+    tmp_path: Path, lowercase: bool
+) -> None:
+    texts = [KOREAN, ACCENTED, CYRILLIC]
+    ours = learn_vocabulary(texts * 3, size=300, lowercase=lowercase, normalization="composed")
+    ours.save(tmp_path)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert settings["strip_accents"] is False
+    assert_same(Tokenizer.from_folder(tmp_path), ours)
+    assert_same(Tokenizer.from_folder(tmp_path / "vocab.txt"), ours)
+    del settings["strip_latin_and_greek"]
+    for strips in (lowercase, None, not lowercase):
+        old = {**settings, "strip_accents": strips}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(old))
+        assert_same(Tokenizer.from_folder(tmp_path), ours)
+        alone = Tokenizer.from_folder(tmp_path / "vocab.txt")
+        assert (alone.normalize(ACCENTED) == ours.normalize(ACCENTED)) == (
+            strips != (not lowercase)
+        )
+    (tmp_path / "tokenizer_config.json").write_text('{"strip_latin_and_greek": "no"}')
+    with pytest.raises(ModelError, match="strip_latin_and_greek is 'no'"):
+        Tokenizer.from_folder(tmp_path / "vocab.txt")
+
+
+@pytest.mark.parametrize(
+    ("steps", "strips"),
+    [
+        (["NFD", "StripAccents"], True),
+        (["NFD", "Lowercase", "StripAccents"], True),
+        (["NFD", "StripAccents", "Lowercase", "NFC"], False),
+        (["NFKC", "StripAccents"], False),
+        (["NFC"], False),
+        (["Lowercase"], False),
+    ],
+)
+def test_settings_of_foreign_rules_lose_no_korean_word(
+    tmp_path: Path, steps: list[str], strips: bool
+) -> None:
+    library = tokenizers.Tokenizer.from_str(TOKENIZERS[False].to_json())
+    library.normalizer = tokenizers.normalizers.Sequence(
+        [getattr(tokenizers.normalizers, step)() for step in steps]
+    )
+    library.save(str(tmp_path / "tokenizer.json"))
+    ours = Tokenizer.from_folder(tmp_path)
+    Tokenizer.from_folder(tmp_path).save(tmp_path / "again")
+    settings = json.loads((tmp_path / "again" / "tokenizer_config.json").read_text())
+    assert settings["strip_accents"] is strips
+    expected = [ours.encode("안녕하세요").tokens]
+    assert list(of_classes(tmp_path / "again", ["안녕하세요"]).values()) == [expected] * 3
+
+
 def test_reads_what_hugging_face_saves_and_the_settings_within(tmp_path: Path) -> None:
     theirs = peer(TOKENIZERS[False], strip_accents=True)
     theirs.save_pretrained(tmp_path)

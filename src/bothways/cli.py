@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from bothways import config as configs
 from bothways import options
-from bothways.console import print_note, print_report, progress_of, progress_of_stages
+from bothways.console import (
+    print_note,
+    print_report,
+    progress_of,
+    progress_of_stages,
+    text_console,
+)
 from bothways.errors import (
     BothwaysError,
     InputError,
@@ -29,6 +35,7 @@ from bothways.errors import (
 )
 from bothways.options import UsageError
 from bothways.recipe_files import list_of_recipes, shipped_recipes
+from bothways.streams import show_every_character, with_decoded_texts
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -80,6 +87,7 @@ class Verb:
             recipe_part=self.recipe_part,
             epilog=self.epilog,
         )
+        config = with_decoded_texts(config)
         return self.handler(_with_texts(config) if self.reads_texts else config)
 
 
@@ -119,6 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         interruption.
     """
     _limit_spinning()
+    show_every_character()
     words = sys.argv[1:] if argv is None else argv
     try:
         try:
@@ -311,20 +320,16 @@ def _declared_tagging_tasks() -> Mapping[str, Path]:
 
 
 def _print_forecast(forecast: Any) -> int:
-    from rich.console import Console
-
     from bothways.planning.tables import tables
 
-    console = Console(highlight=False)
+    console = text_console(highlight=False)
     for table in tables(forecast):
         console.print(table, markup=False, soft_wrap=isinstance(table, str))
     return 0
 
 
 def _print_texts(lines: Iterable[Text]) -> int:
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console = text_console(highlight=False)
     for line in lines:
         console.print(line, soft_wrap=not console.is_terminal)
     return 0

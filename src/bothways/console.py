@@ -22,6 +22,25 @@ ShowProgress = Callable[[int, int], None]
 _LINE_EVERY = 60.0  # seconds
 
 
+def text_console(kind: type[Console] | None = None, **settings: Any) -> Console:
+    """A console of rich that prints text to its file, whatever Python runs in.
+
+    In a notebook, rich shows HTML of its own accord: nothing reaches the file, or a
+    ``redirect_stdout``, and long lines are cut at the edge of the page.
+
+    Args:
+        kind: the class.
+        settings: its arguments.
+    """
+    from rich.console import Console
+
+    kind = kind or Console
+    console = kind(**settings)
+    if console.is_jupyter:  # whose streams say that they are terminals, but draw no bars
+        console = kind(**settings, force_jupyter=False, force_terminal=False)
+    return console
+
+
 def line_printer() -> Callable[[str], None]:
     """A function that prints lines as they are: no markup, no highlighting, no wrapping."""
     console = training_console()
@@ -43,7 +62,7 @@ def training_console() -> Console:
         def on_broken_pipe(self) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
-    return TrainingConsole(emoji=False)
+    return text_console(TrainingConsole, emoji=False)
 
 
 def print_note(text: str) -> None:
@@ -54,7 +73,6 @@ def print_note(text: str) -> None:
 @contextlib.contextmanager
 def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
     """Show on stderr how far long work is: a bar on a terminal, elsewhere a line a minute."""
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -64,7 +82,7 @@ def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
         TimeRemainingColumn,
     )
 
-    console = Console(stderr=True)
+    console = text_console(stderr=True)
     if console.is_terminal:
         done_of_all = DownloadColumn() if in_bytes else MofNCompleteColumn()
         columns = (TextColumn(what), BarColumn(), done_of_all, TimeRemainingColumn())
@@ -90,7 +108,6 @@ def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
 def progress_of_stages() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar per stage of the work on stderr, if that is a terminal; call it with a stage's
     name, items done and total."""
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         Progress,
@@ -99,7 +116,7 @@ def progress_of_stages() -> Iterator[Callable[[str, int, int], None]]:
         TimeElapsedColumn,
     )
 
-    console = Console(stderr=True)
+    console = text_console(stderr=True)
     text = TextColumn("{task.description}")
     columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     tasks: dict[str, Any] = {}
@@ -121,7 +138,7 @@ def table_text(
     left_columns: int = 1,
     width: int = 100,
 ) -> str:
-    """A table as text.
+    """A table as text, the same in a terminal, a script and a notebook.
 
     Args:
         rows: the header first.
@@ -131,7 +148,6 @@ def table_text(
             right.
         width: of the terminal; longer cells are wrapped.
     """
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_style="")
@@ -143,20 +159,22 @@ def table_text(
     for row in summary:
         table.add_row(*row)
     text = io.StringIO()
-    Console(file=text, width=width, markup=False, emoji=False, highlight=False).print(table)
+    console = text_console(
+        file=text, width=width, markup=False, emoji=False, highlight=False, color_system=None
+    )
+    console.print(table)
     return text.getvalue().rstrip("\n")
 
 
 def print_report(report: Mapping[str, Any]) -> None:
     """Print names and values as a table; those of a group follow its name."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(show_header=False)
     for name, value in _rows(report):
         table.add_row(Text(name), Text(value))
-    Console().print(table)
+    text_console().print(table)
 
 
 def _rows(report: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, str]]:

@@ -34,6 +34,7 @@ from bothways.prediction.embeddings import (
     write_vectors,
 )
 from bothways.prediction.entities import tag_texts
+from bothways.prediction.file_texts import FileTexts, file_texts
 from bothways.prediction.predict import (
     Prediction,
     choose_length,
@@ -171,7 +172,7 @@ def answer(config: AnswerConfig) -> list[str]:
     """Lines for `bothways answer`: probability, position and text of each answer."""
     context = config.context
     if config.file is not None:
-        refuse_records(Path(config.file), "write the text to a .txt file")
+        refuse_records(Path(config.file), "write the text to a .txt file", also=(".tsv",))
         lines = read_texts(Path(config.file))
         context = "\n".join(line for _, line in lines)
     if not (context or "").strip():
@@ -212,13 +213,13 @@ def score(config: ScoreConfig) -> str:
 def embed(config: EmbedConfig) -> str:
     """Write the vectors for `bothways embed`."""
     check_format(Path(config.out))
-    _refuse_to_overwrite(config.out, config.file)
+    _refuse_to_overwrite(config.out, config.file, config.task)
     model = _open(config.model, config.device)
     texts = config.texts
     if config.file is not None:
-        refuse_records(Path(config.file), "write their texts to a .txt file, one per line")
-        lines = read_texts(Path(config.file))
-        texts = tuple(text for _, text in lines)
+        found = file_texts(Path(config.file), model.loaded, text_a=config.text_a, task=config.task)
+        texts = found.texts
+        _note_column(Path(config.file), found)
     if not texts:
         raise InputError("no text to embed; the file is empty.", path=config.file)
     with progress_of("embedding") as progress:
@@ -308,11 +309,12 @@ def _open_task(config: PredictConfig | EvaluateConfig) -> Model:
 def _file_dtype(loaded: LoadedModel, precision: Precision) -> torch.dtype:
     """The arithmetic for a file, with a note if dev was measured in another."""
     choice = choose_precision(precision, loaded.model.device)
-    trained = loaded.about.get("precision", choice.name)
-    if trained != choice.name:
+    # Folders of 0.1 were measured in the precision of training.
+    measured = loaded.about.get("measured_in", loaded.about.get("precision", choice.name))
+    if measured != choice.name:
         print_note(
-            f"the model was fine-tuned and measured in {trained}, this is {choice.name}: scores "
-            f"may differ in the last digits (--precision {trained} for the same)"
+            f"the model was measured on dev in {measured}, this is {choice.name}: scores may "
+            f"differ in the last digits (--precision {measured} for the same)"
         )
     return choice.dtype
 
@@ -332,6 +334,15 @@ def _refuse_to_overwrite(out: str | Path | None, *inputs: str | None) -> None:
 def _note_windows(long: int, texts: int, length: int) -> None:
     if long:
         print_note(f"{long:,} of {texts:,} texts are longer than {length} tokens: read in windows")
+
+
+def _note_column(path: Path, found: FileTexts) -> None:
+    if found.column is not None:
+        print_note(f"{path.name}: the texts are those of the column {found.column!r}")
+    if found.other is not None:
+        print_note(
+            f"{path.name}: the second texts are not embedded; --text_a {found.other} embeds them"
+        )
 
 
 def _note_cut(cut: int, texts: int, limit: int) -> None:

@@ -136,13 +136,18 @@ def bytes_read(disk: BinaryIO) -> int:
     return disk.tell() if disk.seekable() else 0
 
 
-def refuse_records(path: Path, remedy: str) -> None:
+def refuse_records(path: Path, remedy: str, *, also: tuple[str, ...] = ()) -> None:
     """Refuse a file of records where text is read, as their syntax would be taken for text.
+
+    Args:
+        path: the file.
+        remedy: ends the message.
+        also: further endings of the names of such files.
 
     Raises:
         InputError: by its name, the file holds records.
     """
-    if path.name.lower().endswith(_RECORDS):
+    if path.name.lower().endswith((*_RECORDS, *also)):
         raise InputError(
             f"this holds records, and their syntax would be read as text too; {remedy}.", path=path
         )

@@ -368,8 +368,8 @@ class FinetuneConfig(Options):
     device: DeviceName = numerics("auto")
     """Device; auto uses a GPU if torch finds one."""
     precision: Precision = numerics("auto")
-    """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
-    finds it faster."""
+    """Compute precision of training; auto uses bf16 if the GPU supports it or a short benchmark on
+    the CPU finds it faster. Scores and predictions are in fp32."""
     kernels: Literal["fast", "plain"] = numerics("fast")
     """fast: optimized attention, dropout, last layer and loss. plain: torch operations only, for
     comparison. Results agree up to rounding and dropout masks."""
@@ -493,8 +493,9 @@ class GlueConfig(Options):
     """Dropout probability throughout the network. Default: the model's own."""
     search: SearchOptions = field(default_factory=SearchOptions)
     precision: Precision | None = None
-    """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
-    finds it faster. Default: the task's declaration, else auto."""
+    """Compute precision of training; auto uses bf16 if the GPU supports it or a short benchmark on
+    the CPU finds it faster. Scores and predictions are in fp32. Default: the task's declaration,
+    else auto."""
     threads: int | None = None
     """CPU threads per process; 0: one per core, divided among the processes. Default: the task's
     declaration, else 0."""

@@ -156,7 +156,14 @@ class EmbedConfig(Options):
     texts: tuple[str, ...] = ()
     """Texts to embed; '-' or none, without --file: lines of standard input."""
     file: str | None = None
-    """Text file with one text per line."""
+    """Text file with one text per line; or a file with columns, of which one is embedded (.tsv,
+    .csv, .jsonl, .json, or .txt with tabs)."""
+    text_a: str | None = None
+    """Column of the texts in --file. Default: that of --task, or that of the files the model was
+    fine-tuned on, or else sentence."""
+    task: str | None = None
+    """Declared task or task file that says how --file is laid out and which column has the
+    texts."""
     pooling: Literal["auto", "mean", "cls", "tokens"] = "auto"
     """Vector of a text: the mean over its tokens, or that of [CLS]. tokens: one vector per token
     instead, with the token and its position in the text. auto: as a folder of sentence-transformers
@@ -180,6 +187,8 @@ class EmbedConfig(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         _refuse_texts_and_file(self.texts, self.file)
+        if self.file is None and not (self.text_a is None and self.task is None):
+            raise ConfigError("text_a and task need --file.")
 
 
 @dataclass(frozen=True)

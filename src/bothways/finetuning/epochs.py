@@ -15,7 +15,7 @@ from bothways.finetuning.checkpoint import Checkpoint, Progress
 from bothways.finetuning.run_setup import OpenedRun
 from bothways.finetuning.task_files import FinetuningData
 from bothways.model.bert import Bert
-from bothways.prediction.predict import predict_outputs
+from bothways.prediction.predict import measured_outputs
 from bothways.tasks.examples import TRAIN_TOKENS, TaskBatch, cut_by_tokens, step_batches
 from bothways.tasks.task import task_loss
 from bothways.training.monitor import Monitor
@@ -150,7 +150,7 @@ class SeedTraining:
         """Measure dev, and record the scores with the last statistics of training; the
         predictions."""
         dev = self.data.dev
-        outputs = predict_outputs(self.model, dev.examples, dtype=self.run.precision.dtype)
+        outputs = measured_outputs(self.model, dev.examples)
         predictions = self.data.task.decode(dev, outputs)
         measurement = self.data.task.tuned(dev, predictions).measure(dev, predictions)
         self.progress.measured.append(measurement)

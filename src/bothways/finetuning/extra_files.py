@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.files import sha256
 from bothways.model.bert import Bert
-from bothways.prediction.predict import predict_outputs, write_predictions
+from bothways.prediction.predict import measured_outputs, write_predictions
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.task import EncodedFile, Task
 
@@ -143,8 +141,6 @@ def measure_extra_files(
     task: Task[Any, Any],
     model: Bert,
     folder: Path,
-    *,
-    dtype: torch.dtype,
 ) -> dict[str, Measurement]:
     """Predict files into ``NAME_predictions.tsv`` and measure the labelled ones.
 
@@ -154,7 +150,6 @@ def measure_extra_files(
         task: after tuning on dev.
         model: trained.
         folder: where predictions are written.
-        dtype: arithmetic of the layers.
 
     Returns:
         The measurements of the labelled files by name.
@@ -162,7 +157,7 @@ def measure_extra_files(
     measurements = {}
     for name in names:
         file = extra.files[name]
-        predictions = task.decode(file, predict_outputs(model, file.examples, dtype=dtype))
+        predictions = task.decode(file, measured_outputs(model, file.examples))
         write_predictions(folder / predictions_name(name), task, file, predictions)
         if name in extra.labelled:
             measurements[name] = task.measure(file, predictions)

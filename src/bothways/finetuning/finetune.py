@@ -130,7 +130,7 @@ class PreparedSetting:
             if run_seeds in self.finished:
                 self.say(f"{run_seeds.name}: finished before, kept")
                 seed = self.finished[run_seeds]
-                seeds.append(update_extra_files(self.config, self.data, self.run, seed, self.say))
+                seeds.append(update_extra_files(self.data, self.run, seed, self.say))
             else:
                 seeds.append(self.pending[run_seeds].result())
         task, dev = self.data.task, self.data.dev

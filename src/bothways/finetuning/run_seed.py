@@ -36,6 +36,8 @@ from bothways.training.runfolder import versions
 from bothways.training.trial import try_save
 
 SCORES = "metrics.json"
+MEASURED_IN = "fp32"
+"""The precision of scores and predictions, whatever that of training is."""
 
 
 def new_model(loaded: LoadedModel, config: FinetuneConfig, task: Task[Any, Any], seed: int) -> Bert:
@@ -106,7 +108,6 @@ def train_seed(
     Anything else in its folder is replaced.
     """
     folder = run.folder / run_seeds.folder
-    dtype = run.precision.dtype
     restore_set_aside(folder / CHECKPOINT)
     checkpoint = _checkpoint(config, run, run_seeds)
     _clear_folder(folder, checkpoint, run_seeds)
@@ -118,7 +119,7 @@ def train_seed(
     task = data.task.tuned(data.dev, predictions)
     measurement = task.measure(data.dev, predictions)
     extra = data.extra
-    further = measure_extra_files(extra, extra.files, task, model, folder, dtype=dtype)
+    further = measure_extra_files(extra, extra.files, task, model, folder)
     result = SeedResult(
         run_seeds.seed,
         measurement,
@@ -135,6 +136,7 @@ def train_seed(
     scores = {
         "fingerprint": run.fingerprint,
         "precision": run.precision.name,
+        "measured_in": MEASURED_IN,
         "threads": run.threads,
         "device": run.device.name,
         "kernels": config.kernels,
@@ -216,7 +218,6 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def update_extra_files(
-    config: FinetuneConfig,
     data: FinetuningData,
     run: OpenedRun,
     result: SeedResult,
@@ -257,11 +258,12 @@ def update_extra_files(
         further = {name: found for name, found in further.items() if name not in names}
         write_json(path, {**record, "files": kept})
         say(f"{result.name}: predicts {listed}, added or changed since it was trained")
+        earlier = record.get("measured_in", record.get("precision", MEASURED_IN))
+        if earlier != MEASURED_IN:  # 0.1 measured in the precision of training
+            say(f"{result.name}: these in {MEASURED_IN}, its other scores were in {earlier}")
         loaded = load_model(result.model)
         model, task = loaded.model.to(run.device.torch), task_of(loaded)
-        model.shared.fast = config.kernels == "fast"
-        dtype = run.precision.dtype
-        further |= measure_extra_files(extra, names, task, model, result.folder, dtype=dtype)
+        further |= measure_extra_files(extra, names, task, model, result.folder)
         scores = {name: measurement.record() for name, measurement in further.items()}
         files = {**kept, **{name: extra.digests[name] for name in names}}
         write_json(path, {**record, "further": scores, "files": files})
@@ -289,6 +291,7 @@ def _about(
         "length": config.length,
         "options": options,
         "precision": run.precision.name,
+        "measured_in": MEASURED_IN,
         "dev": scores,
         "source": "random weights" if config.from_scratch else config.model,
         "seed": seed,

@@ -274,6 +274,25 @@ def predict_outputs(
     return outputs
 
 
+def measured_outputs(model: Bert, examples: Examples) -> Outputs:
+    """Outputs for the scores and predictions of a training run, as ``evaluate`` and ``predict``
+    compute them from the saved folder.
+
+    They are in fp32, whatever the precision and the kernels of training, so that a run's scores
+    are repeated to the last digit by whoever has its folder (with as many threads, on such a
+    device).
+
+    Raises:
+        NonFiniteError: an output is not finite.
+    """
+    shared = model.shared
+    trained_fast, shared.fast = shared.fast, True
+    try:
+        return predict_outputs(model, examples, dtype=torch.float32)
+    finally:
+        shared.fast = trained_fast
+
+
 def encode_file(
     loaded: LoadedModel,
     path: str | Path,

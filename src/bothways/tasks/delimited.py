@@ -18,7 +18,15 @@ from pathlib import Path
 
 from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
-from bothways.tasks.lines import Line, OnBroken, Values, did_you_mean, listed, text_lines
+from bothways.tasks.lines import (
+    Line,
+    MissingColumnError,
+    OnBroken,
+    Values,
+    did_you_mean,
+    listed,
+    text_lines,
+)
 from bothways.text_files import LONGEST_TEXT_MIB
 
 
@@ -162,12 +170,13 @@ def _columns_by_name(path: Path, names: list[str], header: list[str]) -> list[in
         if header.count(name) == 1:
             continue
         problem = "names twice" if name in header else "lacks"
-        raise InputError(
+        raise MissingColumnError(
             f"the header {problem} the column {name!r}; the columns are {listed(header)}."
             f"{did_you_mean(name, header) if name not in header else ''} (If line 1 is already "
             "an example, set task.header to false and name columns by number, from 0; `predict` "
             "and `evaluate` take such settings from --task FILE.yaml, and `predict` plain texts, "
             "one per line, from standard input.)",
+            header,
             path=path,
             line=1,
         )

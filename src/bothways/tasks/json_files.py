@@ -13,7 +13,14 @@ from typing import Any
 
 from bothways.config import TaskOptions
 from bothways.errors import InputError
-from bothways.tasks.lines import OnBroken, Values, did_you_mean, listed, text_lines
+from bothways.tasks.lines import (
+    MissingColumnError,
+    OnBroken,
+    Values,
+    did_you_mean,
+    listed,
+    text_lines,
+)
 from bothways.text_files import read_lines
 
 # A JSON list may be a single line, and is read into memory whole.
@@ -148,13 +155,17 @@ def json_value(item: dict[str, Any], name: str, path: Path, number: int) -> Any:
     while key not in holder and "." in key and isinstance(holder.get(key.split(".")[0]), dict):
         group, _, key = key.partition(".")
         holder = holder[group]
-    if holder.get(key) is None:
-        problem = "is null" if key in holder else "is missing"
-        raise InputError(
-            f"key {name!r} {problem}; the keys are {listed(list(holder))}."
-            f"{did_you_mean(key, holder) if key not in holder else ''}",
+    if key not in holder:
+        raise MissingColumnError(
+            f"key {name!r} is missing; the keys are {listed(list(holder))}."
+            f"{did_you_mean(key, holder)}",
+            list(holder),
             path=path,
             line=number,
+        )
+    if holder[key] is None:
+        raise InputError(
+            f"key {name!r} is null; the keys are {listed(list(holder))}.", path=path, line=number
         )
     return holder[key]
 

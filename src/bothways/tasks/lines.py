@@ -18,6 +18,18 @@ OnBroken = Callable[[InputError], None]
 """Called for a line that cannot be read, which is then left out."""
 
 
+class MissingColumnError(InputError):
+    """A file has no column, or an object no key, of the name that is needed.
+
+    Attributes:
+        columns: the names that it has.
+    """
+
+    def __init__(self, problem: str, columns: Sequence[str], *, path: Path, line: int):
+        super().__init__(problem, path=path, line=line)
+        self.columns = tuple(columns)
+
+
 def text_lines(path: Path, *, tabs: bool = False) -> list[Line]:
     """The lines of a UTF-8 file with their numbers from 1, without blank lines at the end.
 

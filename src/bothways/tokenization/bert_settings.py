@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +19,8 @@ Kind = Literal["wordpiece", "bpe", "byte-bpe", "other"]
 # Classes of transformers that rebuild a BertNormalizer from tokenizer_config.json; where none is
 # named, it takes the one for BERT.
 _REBUILDS_NORMALIZER = ("BertTokenizer", "BertTokenizerFast", None)
+
+_COMPOSED = "한é"
 
 
 def bert_settings(normalization: dict[str, Any] | None) -> dict[str, Any]:
@@ -36,6 +39,18 @@ def bert_settings(normalization: dict[str, Any] | None) -> dict[str, Any]:
         "strip_accents": strips or bool(bert.get("lowercase") if given is None else given),
         "tokenize_chinese_chars": bool(bert.get("handle_chinese_chars")),
     }
+
+
+def takes_characters_apart(rules: normalizers.Normalizer | None) -> bool:
+    """Whether rules do what ``strip_accents`` means to the classes of transformers for BERT.
+
+    These decompose all characters, Hangul too, and leave them so. Rules that strip Latin letters
+    and compose the others again are better described by false: with true, every Korean word would
+    be [UNK] there, with false a Latin letter keeps its accent.
+    """
+    if rules is None:
+        return False
+    return bool(rules.normalize_str(_COMPOSED) == unicodedata.normalize("NFD", _COMPOSED[0]) + "e")
 
 
 def with_settings(library: tokenizers.Tokenizer, settings: dict[str, Any]) -> tokenizers.Tokenizer:

@@ -28,6 +28,7 @@ from bothways.tokenization.bert_settings import (
     bert_settings,
     model_kind,
     normalization_preset,
+    takes_characters_apart,
     with_settings,
     word_starts,
 )
@@ -52,6 +53,7 @@ from bothways.tokenization.pieces import (
     pieces_by_id,
 )
 from bothways.tokenization.tokenizer_files import (
+    STRIPS_LATIN_AND_GREEK,
     read_added_tokens,
     read_library_file,
     read_settings,
@@ -187,7 +189,8 @@ class Tokenizer:
         library = _word_pieces(
             ids_of(pieces, path),
             lowercase=settings.get("do_lower_case", True),
-            strip_accents=settings.get("strip_accents"),
+            # Folders of 0.1 have one setting for both; it is null if nothing is said.
+            strip_accents=settings.get(STRIPS_LATIN_AND_GREEK, settings.get("strip_accents")),
             split_cjk=settings.get("tokenize_chinese_chars", True),
             normalization=settings.get("normalization", "bert"),
         )
@@ -264,12 +267,17 @@ class Tokenizer:
             DiskError: a file could not be written.
         """
         folder = Path(folder)
+        composed = {
+            "normalization": "composed",
+            STRIPS_LATIN_AND_GREEK: self._bert_settings["strip_accents"],
+        }
         settings = {
             # This class makes AutoTokenizer use tokenizer.json unchanged. BertTokenizer would
             # rebuild the normaliser from the three settings below, and lower-case by default.
             "tokenizer_class": "PreTrainedTokenizerFast",
             **self._bert_settings,
-            **({"normalization": "composed"} if self.normalization == "composed" else {}),
+            "strip_accents": takes_characters_apart(self._library.normalizer),
+            **(composed if self.normalization == "composed" else {}),
             **{
                 f"{name}_token": piece
                 for name, piece in zip(

@@ -15,6 +15,10 @@ from bothways.errors import ModelError
 from bothways.tokenization.normalization import normalizer
 from bothways.tokenization.pieces import CONTINUES
 
+STRIPS_LATIN_AND_GREEK = "strip_latin_and_greek"
+"""The setting in a tokenizer_config.json for the accents that ``composed`` strips. Its
+``strip_accents`` is read by transformers, which would take Hangul apart too."""
+
 _CONFIGS = ("tokenizer_config.json", "config.json")
 _ADDED, _SPECIAL = "added_tokens.json", "special_tokens_map.json"
 # Classes of transformers that split text into words as BERT does, and words into WordPieces.
@@ -60,7 +64,8 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path}: not JSON: {error}. Repair it or remove it.") from error
     if not isinstance(settings, dict):
         raise ModelError(f"{path}: expected an object of settings. Repair it or remove it.")
-    for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars"):
+    names = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", STRIPS_LATIN_AND_GREEK)
+    for name in names:
         if settings.get(name) is None:
             settings.pop(name, None)  # null means the default, as if it were absent
         elif not isinstance(settings[name], bool):
