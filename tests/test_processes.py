@@ -53,3 +53,18 @@ def test_the_action_comes_when_the_parent_has_changed(monkeypatch: pytest.Monkey
     when_orphaned(7, done.set)
     assert done.wait(5)
     assert not list(parents)
+
+
+def test_a_parent_that_ended_before_anyone_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchrun killed while its processes import torch: they would wait for its store for hours."""
+    program = {"/proc/1/cmdline": b"/sbin/init\0splash\0"}
+    monkeypatch.setattr(processes.Path, "read_bytes", lambda path: program[str(path)])
+    monkeypatch.setattr(processes.os, "getppid", lambda: 7)
+    assert processes.launcher() == 7
+    monkeypatch.setattr(processes.os, "getppid", lambda: 1)
+    assert processes.launcher() == 0
+    done = threading.Event()
+    when_orphaned(0, done.set)
+    assert done.wait(5)
+    program["/proc/1/cmdline"] = b"/usr/bin/python3\0/usr/local/bin/torchrun\0"
+    assert processes.launcher() == 1, "torchrun is the first process of a container"

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 _LOOK_EVERY = 1.0  # seconds
 
@@ -19,11 +20,25 @@ def exit_with(parent: int) -> None:
     when_orphaned(parent, lambda: os._exit(1))
 
 
+def launcher() -> int:
+    """The process that started this one, or 0 if it has ended before this was called.
+
+    Of the process that adopts orphans only process 1 is recognised, and only on Linux: it is no
+    launcher of Python code unless it runs Python itself.
+    """
+    parent = os.getppid()
+    try:
+        program = Path("/proc/1/cmdline").read_bytes().split(b"\0")[0]
+    except OSError:
+        return parent
+    return 0 if parent == 1 and b"python" not in program else parent
+
+
 def when_orphaned(parent: int, action: Callable[[], object]) -> None:
     """Do something, in a thread, soon after this process's parent has ended.
 
     Args:
-        parent: the parent's process id.
+        parent: the parent's process id; 0 if it has ended already.
         action: what to do.
     """
 

@@ -23,7 +23,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from bothways.errors import ConfigError, OtherProcessError, RunError
-from bothways.processes import when_orphaned
+from bothways.processes import launcher, when_orphaned
 
 T = TypeVar("T")
 
@@ -214,7 +214,7 @@ def process_group() -> Iterator[Ranks]:
 def _join() -> Store:
     """Initialise gloo, and NCCL for tensors on GPUs; returns the store that all ranks share."""
     if "TORCHELASTIC_RUN_ID" in os.environ:  # killed, torchrun would leave its processes behind
-        when_orphaned(os.getppid(), lambda: os.kill(os.getpid(), signal.SIGTERM))
+        when_orphaned(launcher(), lambda: os.kill(os.getpid(), signal.SIGTERM))
     backend = "gloo"
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
