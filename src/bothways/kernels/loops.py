@@ -303,6 +303,7 @@ class _LanesModel(models.PrimitiveModel):
 
 def _place(context, builder, array_type, array, *indices):
     """The address of an element of a contiguous array."""
+    assert array_type.layout == "C"
     view = context.make_array(array_type)(context, builder, array)
     sizes = [builder.extract_value(view.shape, i) for i in range(array_type.ndim)]
     at = indices[0]
