@@ -1,0 +1,93 @@
+"""What two runs of the same command have written: equal byte for byte, but for times.
+
+The runs must name their folder alike, by a relative path, so that its name need not be excused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+# ------------------------------------------------------------------ what may differ, by design
+LEFT_OUT = (
+    "*.lock",
+    # Names and records have the time of the clock.
+    "tensorboard/*",
+)
+"""Files that are not compared."""
+
+TIMES = {
+    "seconds",
+    "mb_per_second",
+    "tokens_per_second",
+    "loader_wait",
+}
+"""Fields of JSON files that are not compared."""
+
+SECONDS_CELL = re.compile(r'<td class="n">\d+</td>(?=\s*</tr>)')
+"""The last column of the table of runs in a report of fine-tuning."""
+
+
+def _older_checkpoints(folder: Path) -> set[str]:
+    """A run keeps two checkpoints; the clock decides when the one before the last is written."""
+    steps = sorted(folder.glob("checkpoints/step-*"), key=lambda path: int(path.name[5:]))
+    return {f"checkpoints/{path.name}/*" for path in steps[:-1]}
+
+
+# ----------------------------------------------------------------------------------------------
+
+
+def differences(folder: Path, reference: Path) -> list[str]:
+    """Names of the files that differ, or that only one of two folders has."""
+    found, expected = files(folder), files(reference)
+    different = sorted(found.keys() ^ expected.keys())
+    for name in sorted(found.keys() & expected.keys()):
+        if found[name].read_bytes() == expected[name].read_bytes():
+            continue
+        without = _WITHOUT_TIMES.get(found[name].suffix)
+        if without is None or without(found[name]) != without(expected[name]):
+            different.append(name)
+    return different
+
+
+def files(folder: Path) -> dict[str, Path]:
+    """The files that are compared, by their names below the folder."""
+    patterns = {*LEFT_OUT, *_older_checkpoints(folder)}
+    names = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {
+        name: path
+        for name, path in names.items()
+        if not any(fnmatch(name, pattern) for pattern in patterns)
+    }
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_times(item) for key, item in value.items() if key not in TIMES}
+    if isinstance(value, list):
+        return [_without_times(item) for item in value]
+    return value
+
+
+def _json(path: Path) -> Any:
+    return json.dumps(_without_times(json.loads(path.read_text(encoding="utf-8"))))
+
+
+def _json_lines(path: Path) -> Any:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [json.dumps(_without_times(json.loads(line))) for line in lines]
+
+
+def _html(path: Path) -> Any:
+    return SECONDS_CELL.sub("", path.read_text(encoding="utf-8"))
+
+
+_WITHOUT_TIMES: dict[str, Callable[[Path], Any]] = {
+    ".json": _json,
+    ".jsonl": _json_lines,
+    ".html": _html,
+}
