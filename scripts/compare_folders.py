@@ -1,4 +1,4 @@
-"""What two runs of the same command have written: equal byte for byte, but for times.
+"""What two runs of the same command have written: equal byte for byte, but for what is measured.
 
 The runs must name their folder alike, by a relative path, so that its name need not be excused.
 """
@@ -20,11 +20,13 @@ LEFT_OUT = (
 )
 """Files that are not compared."""
 
-TIMES = {
+MEASURED = {
     "seconds",
     "mb_per_second",
     "tokens_per_second",
     "loader_wait",
+    # Whether gradients in bf16 are computed from transposed arrays: each run times both.
+    "transposed_gradients",
 }
 """Fields of JSON files that are not compared."""
 
@@ -48,7 +50,7 @@ def differences(folder: Path, reference: Path) -> list[str]:
     for name in sorted(found.keys() & expected.keys()):
         if found[name].read_bytes() == expected[name].read_bytes():
             continue
-        without = _WITHOUT_TIMES.get(found[name].suffix)
+        without = _WITHOUT_MEASURED.get(found[name].suffix)
         if without is None or without(found[name]) != without(expected[name]):
             different.append(name)
     return different
@@ -65,28 +67,28 @@ def files(folder: Path) -> dict[str, Path]:
     }
 
 
-def _without_times(value: Any) -> Any:
+def _without_measured(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_times(item) for key, item in value.items() if key not in TIMES}
+        return {key: _without_measured(item) for key, item in value.items() if key not in MEASURED}
     if isinstance(value, list):
-        return [_without_times(item) for item in value]
+        return [_without_measured(item) for item in value]
     return value
 
 
 def _json(path: Path) -> Any:
-    return json.dumps(_without_times(json.loads(path.read_text(encoding="utf-8"))))
+    return json.dumps(_without_measured(json.loads(path.read_text(encoding="utf-8"))))
 
 
 def _json_lines(path: Path) -> Any:
     lines = path.read_text(encoding="utf-8").splitlines()
-    return [json.dumps(_without_times(json.loads(line))) for line in lines]
+    return [json.dumps(_without_measured(json.loads(line))) for line in lines]
 
 
 def _html(path: Path) -> Any:
     return SECONDS_CELL.sub("", path.read_text(encoding="utf-8"))
 
 
-_WITHOUT_TIMES: dict[str, Callable[[Path], Any]] = {
+_WITHOUT_MEASURED: dict[str, Callable[[Path], Any]] = {
     ".json": _json,
     ".jsonl": _json_lines,
     ".html": _html,

@@ -50,7 +50,7 @@ class Process:
     def did_without_cache(self) -> None:
         """Numba keeps nothing: every process compiles."""
         njit = numba.njit
-        numba.njit = lambda *args, cache, **options: njit(*args, **options)  # noqa: ARG005
+        numba.njit = lambda *args, cache=None, **options: njit(*args, **options)  # noqa: ARG005
 
     def did_predict(self) -> None:
         """Another model, other lengths, no gradients."""
