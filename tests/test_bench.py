@@ -245,8 +245,15 @@ def test_profile_names_operations(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "train", *words, "--profile", "true"]) == 0
     shown = capsys.readouterr().out
     assert "aten::" in shown
-    shares = [float(share) for share in re.findall(r" (\d+\.\d)% ", shown)]
-    assert sum(shares) == pytest.approx(100, abs=3)
+    kinds, operations = (
+        [float(share) for share in re.findall(r" (\d+\.\d)% ", part)]
+        for part in shown.split("\n\n")
+    )
+    assert sum(operations) == pytest.approx(100, abs=3)
+    assert 40 < sum(kinds) < sum(operations), "the rest is outside torch"
+    for kind in ("matrix products", "optimizer", "GELU", "other compiled loops"):
+        assert float(re.search(rf"{kind} +(\d+\.\d)%", shown)[1]) > 0, kind  # type: ignore[index]
+    assert "loop add_norm_backward" in shown
     assert "outside torch: random numbers" in shown
 
 

@@ -188,6 +188,8 @@ def test_not_waiting_gives_the_same_weights_and_numbers() -> None:
 
 def test_an_update_that_is_not_finite_is_left_out_and_told_later() -> None:
     models = [small_model() for _ in range(2)]
+    for model in models:
+        model.shared.fast = False  # a GPU's optimizer is the library's
     one, other = (trainer(model, waits=False) for model in models)
 
     def broken(model: Bert, part: PretrainingBatch, dtype: torch.dtype) -> Any:
@@ -211,8 +213,10 @@ def meta(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     """The meta device, with an optimizer that takes it and the kernels for flat batches."""
     make = trainer_module.make_optimizer
 
-    def without_kernel(model: Bert, options: OptimizerOptions) -> torch.optim.Optimizer:
-        optimizer = make(model, options)
+    def without_kernel(
+        model: Bert, options: OptimizerOptions, **others: Any
+    ) -> torch.optim.Optimizer:
+        optimizer = make(model, options, **others)
         optimizer.step = lambda *_: None  # type: ignore[method-assign, assignment]
         return optimizer
 

@@ -137,7 +137,7 @@ def _calls(  # noqa: C901  (a function for each loop)
         )
         rates = np.array([[1.0, 1e-3, 1.5], [0.99, 1e-3, 1.5]], np.float32)
         f = np.float32
-        own_ = [state, rates, (f(0.9), f(0.999)), f(1e-6), f(0.7)]
+        own_ = [state, rates, (f(0.9), f(0.999)), (f(0.1), f(0.001)), f(1e-6), f(0.7)]
         written = [*(x for own in kept for x in own), *(c for c in copies if c is not None)]
         return run("adam", [PIECES, *_addressed(gradients), *own_], written)
 

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from bothways.config import OptimizerOptions
+from bothways.model.rounded import RoundedWeights
+from bothways.training.adam import CompiledAdam
 from bothways.training.optimizer import make_optimizer
 from pretraining_examples import small_model
 
@@ -63,12 +65,15 @@ OPTIONS = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.parametrize("form", ["library", "compiled"])
 @OPTIONS
-def test_equals_the_original(changed: dict[str, Any]) -> None:
+def test_equals_the_original(changed: dict[str, Any], form: str) -> None:
     options = OptimizerOptions(weight_decay=0.1, **changed)
     model = Two()
     start = {n: p.detach().numpy().copy() for n, p in model.named_parameters()}
-    train(model, make_optimizer(model, options))
+    optimizer = make_optimizer(model, options, rounded=_rounded(form))
+    assert isinstance(optimizer, CompiledAdam) == (form == "compiled")
+    train(model, optimizer)
     for name, parameter in model.named_parameters():
         decay = 0.1 if name == "matrix" else 0.0
         expected = original(start[name], options, decay)
@@ -79,6 +84,42 @@ def test_equals_the_original(changed: dict[str, Any]) -> None:
         assert error < 3e-5 * max(moved, 1), (name, error)
         other = original(start[name], options, 0.1 - decay)
         assert np.abs(other - expected).max() > 100 * error, "the test sees which one decays"
+
+
+def _rounded(form: str) -> RoundedWeights | None:
+    return RoundedWeights() if form == "compiled" else None
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_the_compiled_loop_is_the_librarys_adam(corrected: bool) -> None:
+    """With gradients that are divided, a parameter without one, and sizes of several pieces."""
+    options = OptimizerOptions(weight_decay=0.1, bias_correction=corrected)
+    found = []
+    for form in ("library", "compiled"):
+        generator = torch.Generator().manual_seed(5)
+        model = nn.Module()
+        for name, shape in (("a", (70, 131)), ("b", (3,)), ("unused", (5, 5)), ("c", (1, 4096))):
+            values = torch.randn(shape, generator=generator)
+            model.register_parameter(name, nn.Parameter(values))
+        optimizer: Any = make_optimizer(model, options, rounded=_rounded(form))
+        for step in range(5):
+            for name, parameter in model.named_parameters():
+                if name != "unused" and (name != "b" or step != 2):
+                    parameter.grad = torch.randn(parameter.shape, generator=generator)
+            if form == "library":
+                optimizer.grad_scale = torch.tensor(3.0)
+            else:
+                gradients = [p.grad for p in model.parameters() if p.grad is not None]
+                norm = torch.nn.utils.get_total_norm(gradients)
+                torch.testing.assert_close(optimizer.norm(), norm)
+                optimizer.divisor = 3.0
+            for group in optimizer.param_groups:
+                group["lr"] = rate_of(step)
+            optimizer.step()
+            optimizer.zero_grad()
+        moments = [value for p in model.parameters() for value in optimizer.state[p].values()]
+        found.append([*model.parameters(), *moments])
+    torch.testing.assert_close(found[1], found[0], rtol=2e-5, atol=1e-7)
 
 
 def lamb(start: np.ndarray, options: OptimizerOptions, *, matrix: bool) -> np.ndarray:

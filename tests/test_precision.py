@@ -7,13 +7,14 @@ import platform
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from bothways.errors import ConfigError
 from bothways.training import precision
-from bothways.training.precision import DTYPES, choose_precision
+from bothways.training.precision import DTYPES, choose_for_training, choose_precision
 from bothways.training.runtime import set_threads, usable_cores
 
 
@@ -45,6 +46,20 @@ def test_auto_takes_what_is_faster(
 
 def test_the_probe_runs_here() -> None:
     assert choose_precision("auto").name in DTYPES
+    assert choose_for_training("bf16").transposes in (False, True)
+
+
+@pytest.mark.parametrize(("transposed", "pays"), [(0.5, True), (0.95, False), (2.0, False)])
+def test_gradients_are_transposed_where_that_is_faster(
+    transposed: float, pays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seconds(action: Callable[[], object]) -> float:
+        action()
+        return transposed if action.__name__ == "transposed" else 1.0
+
+    monkeypatch.setattr(precision, "_median_seconds", seconds)
+    assert choose_for_training("bf16").transposes is pays
+    assert not choose_for_training("fp32").transposes
 
 
 def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,7 @@ def test_what_is_in_the_run_folder(unbroken: PretrainResult) -> None:
         "device": "cpu",
         "precision": "fp32",
         "reason": "fp32: requested",
+        "transposed_gradients": False,
         "kernels": "fast",
         "steps": STEPS,
         "threads": 1,

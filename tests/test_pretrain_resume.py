@@ -17,6 +17,7 @@ from bothways.errors import DiskError, RunError
 from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining import pretrain as module
 from bothways.pretraining.pretrain import PretrainResult, pretrain
+from bothways.training import precision
 from bothways.training.runfolder import read_run
 from bothways.training.trainer import Trainer
 from pretrain_runs import (
@@ -116,6 +117,29 @@ def test_precision_is_that_of_the_beginning_and_says_so(
     assert "matrix products are" not in again
     precision = read_run(tmp_path / "run")["resolved"]["precision"]
     assert f"3 steps; {precision}: as when the run began; 1 thread" in again
+
+
+def test_the_layout_of_gradients_is_that_of_the_beginning(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was measured once, and may come out otherwise another day."""
+    used = []
+    real = Trainer.step
+
+    def seen(self: Trainer[Any], *arguments: Any) -> Any:
+        used.append(self.model.shared.transposes)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "step", seen)
+    config = make(tmp_path / "run", precision="bf16", clock=ClockOptions(steps=3))
+    monkeypatch.setattr(precision, "transposing_pays", lambda _: True)
+    with after_step(1, stop), pytest.raises(StoppedError):
+        pretrain(config)
+    monkeypatch.setattr(precision, "transposing_pays", lambda _: False)
+    pretrain(config)
+    assert len(used) >= 3
+    assert all(used)
+    assert read_run(tmp_path / "run")["resolved"]["transposed_gradients"] is True
 
 
 def test_a_second_interrupt_stops_at_once(make: Make, tmp_path: Path) -> None:

@@ -197,3 +197,119 @@ def test_rows_beyond_the_vocabulary_stay_zero() -> None:
         moments = one.optimizer.state[model.encoder.embeddings.tokens.weight]
         assert not moments["exp_avg"][38:].any()
         assert moments["exp_avg"][:38].any()
+
+
+# ---------------------------------------------------------------------------------- rounded weights
+
+
+def one_micro_batch(number: int) -> list[PretrainingBatch]:
+    return BATCHES.micro_batches(number)[:1]
+
+
+def train_one(one: Trainer[PretrainingBatch], number: int) -> dict[str, float]:
+    parts = one_micro_batch(number)
+    return one.step(number, parts, pretraining_loss(parts))
+
+
+def assert_copies_are_the_rounded_weights(model: Bert) -> None:
+    """Of every weight that the layers use."""
+    rounded = model.shared.rounded
+    layer = model.encoder.layers[0]
+    used = [layer.expand.weight, layer.attention.qkv.weight, model.embedding_VH]
+    for weight in used:
+        assert torch.equal(rounded.of(weight, torch.bfloat16), weight.detach().bfloat16())
+        assert rounded.kept(weight) is not None
+
+
+def test_copies_always_equal_the_rounded_weights() -> None:
+    """After steps of one micro-batch and of several, frozen rows, a divergence, and weights that
+    came from elsewhere."""
+    model = small_model()
+    rows = torch.arange(48) % 3 == 1
+    frozen = {"encoder.layers.0.attention.qkv.weight": rows}
+    one: Trainer[PretrainingBatch] = Trainer(
+        model,
+        OptimizerOptions(lr=1e-2),
+        total_steps=20,
+        seed=3,
+        dtype=torch.bfloat16,
+        frozen_rows=frozen,
+    )
+    for number in range(4):
+        (train_one if number % 2 else step)(one, number)
+        assert_copies_are_the_rounded_weights(model)
+    before = copy.deepcopy(model)
+    with torch.no_grad():
+        model.encoder.layers[0].expand.weight.fill_(float("inf"))
+    with pytest.raises(RunError, match="diverged"):
+        train_one(one, 4)
+    model.load_state_dict(before.state_dict())
+    assert_copies_are_the_rounded_weights(model)
+    assert torch.isfinite(model.shared.rounded.of(model.embedding_VH, torch.bfloat16)).all()
+    train_one(one, 5)
+    assert_copies_are_the_rounded_weights(model)
+
+
+def test_the_optimizer_writes_the_copies_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small_model()
+    one = trainer(model, torch.bfloat16)
+    train_one(one, 0)
+
+    def refused(*_: object) -> bool:
+        raise AssertionError("a weight is rounded again")
+
+    weight = model.encoder.layers[0].expand.weight
+    copy_ = model.shared.rounded.kept(weight)
+    assert copy_ is not None
+    monkeypatch.setattr(torch.Tensor, "copy_", refused)
+    assert model.shared.rounded.of(weight, torch.bfloat16) is copy_
+
+
+def test_gradients_stay_rounded_only_if_nothing_is_added_to_them() -> None:
+    model = small_model()
+    one = trainer(model, torch.bfloat16)
+    seen: list[set[torch.dtype]] = []
+
+    def look(*_: object) -> None:
+        weights = [*model.encoder.layers[0].expand.parameters(), model.embedding_VH]
+        seen.append({w.grad.dtype for w in weights if w.grad is not None})
+
+    one.optimizer.register_step_pre_hook(look)
+    train_one(one, 0)
+    step(one, 1)
+    train_one(one, 2)
+    both = {torch.bfloat16, torch.float32}  # the bias's is a sum in fp32
+    assert seen == [both, {torch.float32}, both]
+
+
+def test_rounded_gradients_train_as_their_casts_do() -> None:
+    """But for the token table's, in which the rows looked up are rounded once more."""
+    found = []
+    for stay in (True, False):
+        model = small_model()
+        one = trainer(model, torch.bfloat16)
+        if not stay:
+            one._choose_gradient_dtype = lambda _: None  # type: ignore[method-assign]
+        stats = train_one(one, 0)
+        found.append((stats["grad_norm"], dict(model.named_parameters())))
+    (norm, rounded), (other, cast) = found
+    assert norm == pytest.approx(other, rel=1e-3)
+    for name, weight in rounded.items():
+        tolerance = 5e-2 if name == "encoder.embeddings.tokens.weight" else 1e-3
+        assert torch.allclose(weight, cast[name], rtol=0, atol=1e-2 * tolerance), name
+
+
+def test_a_step_takes_no_memory_that_it_does_not_give_back() -> None:
+    """The gradients of a step of one micro-batch are the pool's."""
+    model = small_model()
+    one = trainer(model, torch.bfloat16)
+
+    def held() -> int:
+        blocks = model.shared.pool._free
+        return sum(size * len(storages) for size, storages in blocks.items())
+
+    sizes = []
+    for number in range(6):
+        train_one(one, number % 2)
+        sizes.append(held())
+    assert sizes[2:] == [sizes[2]] * 4

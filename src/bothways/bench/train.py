@@ -7,13 +7,16 @@ median over the rounds of the ratio within a round.
 from __future__ import annotations
 
 import platform
+import re
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -23,6 +26,7 @@ from bothways.bench.contenders import Step, make_step
 from bothways.bench.memory import peak_memory
 from bothways.config import BenchTrainConfig, ModelConfig
 from bothways.files import write_json
+from bothways.model import compiled
 from bothways.model.batch import PretrainingBatch
 from bothways.model.flops import mean_operations
 from bothways.training.device import choose_device, find_peak, synchronize
@@ -183,14 +187,29 @@ def _warm(step: Step, device: torch.device) -> Step:
     return step
 
 
+# Kinds of work, by what the names of operations contain; the first that fits. Library operations
+# begin with aten, compiled loops with loop.
+_KINDS = (
+    ("matrix products", r"aten::(mm|addmm|bmm|linear|mkldnn)"),
+    ("optimizer", r"loop adam|aten::_fused_adam|aten::_foreach_"),
+    ("norms and sums of gradients", r"loop sum_squares|aten::(sum|linalg_vector_norm)"),
+    ("GELU", r"loop gelu|aten::gelu"),
+    ("loss over the vocabulary", r"loop cross_entropy"),
+    ("other compiled loops", r"loop "),
+    ("copies", r"aten::(copy_|clone|cat|contiguous|index_select|gather)"),
+    ("fills", r"aten::(zero_|fill_|zeros|index_fill_)"),
+    ("other library operations", r"aten::"),
+)
+
+
 def profile(step: Step, *, on_gpu: bool = False) -> str:
-    """The time of a step by operation; on a GPU the GPU's time. Shares are of the whole step, as it
-    is with the profiler running."""
+    """The time of a step by kind of work, and by operation; on a GPU the GPU's time. Shares are of
+    the whole step, as it is with the profiler running."""
     clock = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
     step(0)
     if on_gpu:
         torch.cuda.synchronize()
-    with torch.profiler.profile() as profiler:
+    with torch.profiler.profile() as profiler, _named_loops():
         start = time.perf_counter()
         for batch in range(1, 4):
             step(batch)
@@ -200,7 +219,17 @@ def profile(step: Step, *, on_gpu: bool = False) -> str:
     # An operation's GPU time is that of its kernels, which have rows of their own as well.
     operations = [row for row in profiler.key_averages() if row.device_type.name == "CPU"]
     rows = sorted(operations, key=clock, reverse=True)
-    lines = [f"{'operation':<44} share  milliseconds  calls per step"]
+    kinds = dict.fromkeys((name for name, _ in _KINDS), 0.0)
+    for row in rows:
+        for name, pattern in _KINDS:
+            if re.match(pattern, row.key):
+                kinds[name] += clock(row)
+                break
+    lines = [f"{'kind of work':<44} share  milliseconds"]
+    lines += [
+        f"{name:<44} {spent / total:5.1%} {spent / 3e3:13.1f}" for name, spent in kinds.items()
+    ]
+    lines += ["", f"{'operation':<44} share  milliseconds  calls per step"]
     for row in rows[:25]:
         spent = clock(row)
         lines.append(
@@ -212,6 +241,19 @@ def profile(step: Step, *, on_gpu: bool = False) -> str:
     for what, spent in ((f"{len(rows[25:])} other operations", others), (where, outside)):
         lines.append(f"{what:<44} {spent / total:5.1%} {spent / 3e3:13.1f}")
     return "\n".join(lines)
+
+
+@contextmanager
+def _named_loops() -> Iterator[None]:
+    """Let the profiler see the compiled loops, which are not operations of the library."""
+    run = compiled.run
+
+    def named(name: str, *arguments: Any) -> None:
+        with torch.profiler.record_function(f"loop {name}"):
+            run(name, *arguments)
+
+    with patch.object(compiled, "run", named):
+        yield
 
 
 # ------------------------------------------------------------------------------------------ output

@@ -303,6 +303,7 @@ class _LanesModel(models.PrimitiveModel):
 
 def _place(context, builder, array_type, array, *indices):
     """The address of an element of a contiguous array."""
+    assert array_type.layout == "C"
     view = context.make_array(array_type)(context, builder, array)
     sizes = [builder.extract_value(view.shape, i) for i in range(array_type.ndim)]
     at = indices[0]
@@ -855,8 +856,11 @@ def sum_squares(pieces, gradients, in_bf16, sums):
 
 
 @parallel
-def adam(pieces, gradients, in_bf16, state, rates, betas, eps, factor):
+def adam(pieces, gradients, in_bf16, state, rates, betas, others, eps, factor):
     """Update parameters from their gradients times ``factor``.
+
+    ``betas`` are the shares of the old means that stay, ``others`` those of the new values: in fp32
+    one minus a beta near 1 would have few right digits.
 
     ``state`` int64 [P, 4] are addresses of the weights, of the means of the gradient and of its
     square, and of a copy of the weights in bf16, or 0 without one. ``rates`` float32 [P, 3] are
@@ -864,6 +868,7 @@ def adam(pieces, gradients, in_bf16, state, rates, betas, eps, factor):
     multiplied by.
     """
     beta_1, beta_2 = betas
+    other_1, other_2 = others
     for at in prange(len(pieces)):
         full_registers()
         parameter, first, count = pieces[at, 0], pieces[at, 1], pieces[at, 2]
@@ -874,8 +879,8 @@ def adam(pieces, gradients, in_bf16, state, rates, betas, eps, factor):
         square = _elements(state[parameter, 2], first, count, np.float32, 4)
         kept, step, root = rates[parameter, 0], rates[parameter, 1], rates[parameter, 2]
         for j in range(count):
-            m = fma(F(1) - beta_1, g[j] - mean[0, j], mean[0, j])
-            v = fma((F(1) - beta_2) * g[j], g[j], beta_2 * square[0, j])
+            m = fma(other_1, g[j], beta_1 * mean[0, j])
+            v = fma(other_2 * g[j], g[j], beta_2 * square[0, j])
             mean[0, j] = m
             square[0, j] = v
             weight[0, j] = fma(-step, m / fma(np.sqrt(v), root, eps), weight[0, j] * kept)

@@ -88,6 +88,7 @@ class CompiledAdam(torch.optim.Optimizer):
             ),
             np.stack(rates, 1).astype(np.float32),
             (np.float32(beta1), np.float32(beta2)),
+            (np.float32(1 - beta1), np.float32(1 - beta2)),
             np.float32(eps),
             np.float32(1 / self.divisor),
         )
