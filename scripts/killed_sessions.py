@@ -16,7 +16,9 @@ PROCESS, GROUP, RANK = "process", "group", "rank"
 """What is killed: the process of the command, its group, or one process that it has started."""
 
 PATIENCE = 60.0  # seconds in which a command has to end when one of its processes was killed
-LEAVING = 10.0  # seconds after which no process of a killed session may be left
+LEAVING = 60.0
+"""Seconds after which no process of a killed session may be left: ranks without their torchrun
+finish a step, and may have to compile its loops."""
 
 _MARK = "BOTHWAYS_KILLED_SESSION"
 _NUMBERS = count()
