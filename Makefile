@@ -1,6 +1,6 @@
 # make demo        raw text to a fine-tuned BERT, in minutes     make demo MINUTES=3
 # make reproduce   a table of the paper in small, in minutes     make reproduce ARGS="table8"
-# make test        the tests, in two processes                   make test ARGS="tests/test_cli.py -x"
+# make test        the tests, in two processes                   make test ARGS="tests/cli/test_cli.py -x"
 #                                                                make test TESTERS=0 (in one)
 # make test-all    the slow ones too (many minutes)
 # make check       lint, format, types

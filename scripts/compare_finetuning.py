@@ -32,9 +32,11 @@ from transformers import (
     set_seed,
 )
 
-from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
 from bothways.finetuning.finetune import finetune
+from bothways.finetuning.options import FinetuneConfig
 from bothways.tasks.catalogue import task_recipe
+from bothways.tasks.options import TaskOptions
+from bothways.training.options import OptimizerOptions
 from bothways.training.schedules import learning_rate
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "rte", "wnli")

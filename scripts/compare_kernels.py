@@ -20,15 +20,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.config import MaskOptions, OptimizerOptions, PairOptions, Phase, SizeOptions
 from bothways.corpus.store import TokenStore
+from bothways.families.config import SizeOptions
 from bothways.model.bert import Bert
 from bothways.pretraining.batches import PhaseBatches, prefetch
-from bothways.pretraining.heldout import measure
+from bothways.pretraining.evaluation import measure
 from bothways.pretraining.objective import pretraining_loss
-from bothways.training.plots import plot_panels
-from bothways.training.precision import DTYPES
-from bothways.training.runtime import set_threads
+from bothways.pretraining.options import MaskOptions, PairOptions
+from bothways.training.device import DTYPES, set_threads
+from bothways.training.monitor import plot_panels
+from bothways.training.options import OptimizerOptions, Phase
 from bothways.training.trainer import Trainer
 
 # By name: kernels, dropout, key of the dropout masks. Runs are made in this order.

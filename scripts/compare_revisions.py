@@ -24,10 +24,10 @@ from scipy.stats import binom
 
 def worker(options: argparse.Namespace) -> None:
     """Answer each line on stdin by a step on the batch with this number: its seconds, as JSON."""
-    from bothways.bench.cases import shape_and_batches
-    from bothways.bench.contenders import make_step
-    from bothways.config import BenchTrainConfig
-    from bothways.training.runtime import set_threads
+    from bothways.experiments.bench.cases import shape_and_batches
+    from bothways.experiments.bench.contenders import make_step
+    from bothways.experiments.bench.options import BenchTrainConfig
+    from bothways.training.device import set_threads
 
     set_threads(options.threads)
     config, batches = shape_and_batches(

@@ -22,12 +22,12 @@ import tokenizers
 from tokenizers.models import WordPiece
 from tokenizers.trainers import WordPieceTrainer
 
-from bothways.config import LearningOptions
-from bothways.record_files import ParagraphReader
-from bothways.text_files import list_files
+from bothways.io.records import ParagraphReader
+from bothways.io.text import list_files
 from bothways.tokenization.build import count_file_words, measure, read_all
 from bothways.tokenization.learning import learn_from_words
 from bothways.tokenization.normalization import Rules, count_letters, normalizer, word_splitter
+from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.pieces import SPECIAL_PIECES, UNK
 from bothways.tokenization.tokenizer import Tokenizer
 

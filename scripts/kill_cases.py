@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bothways.config import CorpusConfig, ModelConfig, VocabularyConfig
 from bothways.corpus.build import build_corpus
+from bothways.corpus.options import CorpusConfig
+from bothways.families.config import ModelConfig
 from bothways.model.bert import Bert
 from bothways.model.folder import save_model
 from bothways.tokenization import Tokenizer
 from bothways.tokenization.build import build_vocabulary
+from bothways.tokenization.options import VocabularyConfig
 from kill_moments import Moments
 from killed_sessions import GROUP, PROCESS, RANK
 

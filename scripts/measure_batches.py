@@ -23,11 +23,12 @@ import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.config import MaskKind, MaskOptions, PairKind, PairOptions, Phase
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.instances import create_instances
+from bothways.pretraining.options import MaskOptions, PairOptions
+from bothways.training.options import MaskKind, PairKind, Phase
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

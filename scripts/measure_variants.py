@@ -15,12 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from bothways.config import OptimizerOptions, SizeOptions
+from bothways.families.config import SizeOptions
 from bothways.model.bert import Bert
 from bothways.tasks.examples import Examples, TaskBatch
 from bothways.tasks.task import task_loss
-from bothways.training.precision import DTYPES
-from bothways.training.runtime import set_threads
+from bothways.training.device import DTYPES, set_threads
+from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer
 
 SEQUENCES, SHORTEST, LONGEST, VOCABULARY = 32, 10, 60, 16_384

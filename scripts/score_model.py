@@ -19,17 +19,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bothways.config import FinetuneConfig, SplitConfig
 from bothways.errors import BothwaysError
-from bothways.files import new_folder, sha256, write_json, write_text
-from bothways.finetuning.extra_files import check_files, file_digests
 from bothways.finetuning.finetune import finetune
+from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import SeedResult
-from bothways.finetuning.run_setup import model_digest
+from bothways.finetuning.setup import check_files, file_digests, model_digest
+from bothways.io.files import new_folder, sha256, write_json, write_text
 from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel, load_model, save_model
 from bothways.model.priming import prime_first_layer
 from bothways.tasks.catalogue import task_recipe
+from bothways.tasks.options import SplitConfig
 from bothways.tasks.split import split
 from bothways.training.runfolder import versions
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from bothways.config import CorpusConfig
 from bothways.corpus.build import build_corpus
+from bothways.corpus.options import CorpusConfig
 from bothways.tokenization import Tokenizer
 from installed_package import install
 

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from bothways.config import FinetuneConfig, OptimizerOptions, TaskOptions
+from bothways.finetuning.options import FinetuneConfig
 from bothways.model.bert import Bert
 from bothways.model.folder import save_model
+from bothways.tasks.options import TaskOptions
+from bothways.training.options import OptimizerOptions
 from model_examples import BOTH_HEADS, small_config, small_tokenizer
 
 VOCABULARY = 97

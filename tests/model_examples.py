@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bothways.config import ModelConfig
+from bothways.families.config import ModelConfig
 from bothways.model.batch import Inputs, collate
 from bothways.model.bert import Bert
 from bothways.tokenization.pieces import SPECIAL_PIECES

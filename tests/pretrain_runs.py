@@ -11,18 +11,12 @@ from typing import Any
 
 import pytest
 
-from bothways.config import (
-    CheckpointOptions,
-    ClockOptions,
-    EvaluateOptions,
-    OptimizerOptions,
-    Phase,
-    PretrainConfig,
-    SizeOptions,
-)
+from bothways.families.config import SizeOptions
 from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining import pretrain as module
+from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.training.monitor import METRICS, read_metrics
+from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 from bothways.training.trainer import Trainer
 
 Make = Callable[..., PretrainConfig]

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bothways.config import MaskOptions, ModelConfig, PairOptions, Phase
 from bothways.corpus.store import TokenStore
+from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.pretraining.batches import PhaseBatches
+from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.tokenization import Tokenizer
+from bothways.training.options import Phase
 from model_examples import BOTH_HEADS
 
 Documents = Sequence[Sequence[int]]  # tokens of each sentence of each document

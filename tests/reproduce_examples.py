@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bothways.config import ReproduceConfig
 from bothways.errors import DivergenceError
-from bothways.reproduce import data, forecast, grid, run
-from bothways.reproduce.grid import Grid, make_grid
-from bothways.reproduce.scales import SCALES
-from bothways.reproduce.steps import Step
-from bothways.reproduce.tables import table_of
+from bothways.experiments.reproduce import data, forecast, grid, run
+from bothways.experiments.reproduce.grid import Grid, make_grid
+from bothways.experiments.reproduce.options import ReproduceConfig
+from bothways.experiments.reproduce.steps import Step
+from bothways.experiments.reproduce.tables import SCALES, table_of
 
 FILES = {
     "glue": [f"{name}/{part}.tsv" for name in ("MRPC", "SST-2", "RTE", "QNLI", "CoLA", "STS-B")

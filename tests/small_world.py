@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bothways import cli
-from bothways.files import sha256
+from bothways.io.files import sha256
 
 Words = str | Path
 

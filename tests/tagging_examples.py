@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bothways.config import TaggingOptions, TaskOptions
+from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import small_tokenizer

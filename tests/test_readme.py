@@ -23,19 +23,16 @@ import numpy as np
 import pytest
 
 from bothways import cli
-from bothways.config import (
-    SIZES,
-    CorpusConfig,
-    FinetuneConfig,
-    PretrainConfig,
-    SizeOptions,
-    VocabularyConfig,
-)
-from bothways.options import load_recipe, read_recipe
-from bothways.recipe_files import shipped_recipes
-from bothways.text_files import LONGEST_TEXT_MIB
+from bothways.config.parsing import load_recipe, read_recipe
+from bothways.config.recipes import shipped_recipes
+from bothways.corpus.options import CorpusConfig
+from bothways.families.config import SIZES, SizeOptions
+from bothways.finetuning.options import FinetuneConfig
+from bothways.io.text import LONGEST_TEXT_MIB
+from bothways.pretraining.options import PretrainConfig
 from bothways.tokenization import Tokenizer
 from bothways.tokenization.learning import ALPHABET, WIDE_ALPHABET
+from bothways.tokenization.options import VocabularyConfig
 from installed_package import run_steps
 from question_examples import question, squad_file
 

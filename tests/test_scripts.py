@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from bothways.config import BenchTrainConfig, FinetuneConfig
+from bothways.config.parsing import parse
 from bothways.errors import InputError
+from bothways.experiments.bench.options import BenchTrainConfig
+from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.model.folder import LoadedModel, load_model, save_model
-from bothways.options import parse
 from bothways.tasks.metrics import Measurement
 from model_examples import SHAPES, small_bert, small_config, small_tokenizer
 

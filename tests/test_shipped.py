@@ -15,13 +15,14 @@ import torch
 
 import bothways
 from bothways import cli
-from bothways.api import load
-from bothways.config import CorpusConfig, FeaturesConfig, FinetuneConfig, GlueConfig
+from bothways.api.doctor import diagnose
+from bothways.api.model import load
 from bothways.corpus.build import build_corpus
+from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import TokenStore
-from bothways.doctor import diagnose
 from bothways.errors import ModelError
 from bothways.finetuning.finetune import finetune
+from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
 from bothways.model.folder import load_model
 from bothways.model.weight_files import WEIGHTS
 from bothways.shipped import DEFAULT, SHIPPED, model_folder

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bothways import cli
-from bothways.recipe_files import shipped_recipes
+from bothways.config.recipes import shipped_recipes
 from installed_package import ROOT, run_steps
 
 # EXPERIMENTS.md, CHANGELOG.md and benchmarks/ are left out: they record what was typed at the time.
@@ -57,7 +57,7 @@ def test_the_wheel_has_every_file_of_the_package(installed: Path) -> None:
 def test_recipes_are_read_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     script = (
         "import bothways, json, pathlib, sys\n"
-        "from bothways.recipe_files import shipped_recipes\n"
+        "from bothways.config.recipes import shipped_recipes\n"
         "assert str(pathlib.Path(bothways.__file__).parents[1]) == sys.path[1], sys.path\n"
         "for name in shipped_recipes():\n"
         "    print(name, bothways.load_recipe(bothways.PretrainConfig, name).clock)\n"

@@ -18,45 +18,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bothways.api import load as load
-    from bothways.config import CorpusConfig as CorpusConfig
-    from bothways.config import FinetuneConfig as FinetuneConfig
-    from bothways.config import PretrainConfig as PretrainConfig
-    from bothways.config import SearchOptions as SearchOptions
-    from bothways.config import TaskOptions as TaskOptions
-    from bothways.config import VocabularyConfig as VocabularyConfig
+    from bothways.api.doctor import diagnose as diagnose
+    from bothways.api.model import load as load
+    from bothways.config.parsing import load_recipe as load_recipe
     from bothways.corpus.build import build_corpus as build_corpus
+    from bothways.corpus.options import CorpusConfig as CorpusConfig
     from bothways.corpus.store import TokenStore as TokenStore
-    from bothways.doctor import diagnose as diagnose
     from bothways.errors import BothwaysError as BothwaysError
     from bothways.finetuning.finetune import finetune as finetune
-    from bothways.options import load_recipe as load_recipe
+    from bothways.finetuning.options import FinetuneConfig as FinetuneConfig
+    from bothways.finetuning.options import SearchOptions as SearchOptions
+    from bothways.pretraining.options import PretrainConfig as PretrainConfig
     from bothways.pretraining.pretrain import pretrain as pretrain
     from bothways.tasks.catalogue import task_recipe as task_recipe
+    from bothways.tasks.options import TaskOptions as TaskOptions
     from bothways.tokenization.build import build_vocabulary as build_vocabulary
     from bothways.tokenization.learning import learn_vocabulary as learn_vocabulary
+    from bothways.tokenization.options import VocabularyConfig as VocabularyConfig
     from bothways.tokenization.tokenizer import Tokenizer as Tokenizer
 
 # The module of each public name, below ``bothways``.
 _MODULES = {
-    "CorpusConfig": "config",
-    "FinetuneConfig": "config",
-    "PretrainConfig": "config",
-    "SearchOptions": "config",
-    "TaskOptions": "config",
-    "VocabularyConfig": "config",
+    "CorpusConfig": "corpus.options",
+    "FinetuneConfig": "finetuning.options",
+    "PretrainConfig": "pretraining.options",
+    "SearchOptions": "finetuning.options",
+    "TaskOptions": "tasks.options",
+    "VocabularyConfig": "tokenization.options",
     "build_corpus": "corpus.build",
     "TokenStore": "corpus.store",
     "build_vocabulary": "tokenization.build",
-    "diagnose": "doctor",
+    "diagnose": "api.doctor",
     "BothwaysError": "errors",
-    "load_recipe": "options",
+    "load_recipe": "config.parsing",
     "pretrain": "pretraining.pretrain",
     "task_recipe": "tasks.catalogue",
     "finetune": "finetuning.finetune",
     "learn_vocabulary": "tokenization.learning",
     "Tokenizer": "tokenization.tokenizer",
-    "load": "api",
+    "load": "api.model",
 }
 __all__ = list(_MODULES)
 

@@ -17,25 +17,40 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bothways import config as configs
-from bothways import options
-from bothways.console import (
+from bothways.config import parsing as options
+from bothways.config.parsing import UsageError
+from bothways.config.recipes import list_of_recipes, shipped_recipes
+from bothways.corpus.options import CorpusConfig
+from bothways.errors import BothwaysError, InputError, OtherProcessError, is_out_of_memory, nearest
+from bothways.experiments.bench.options import BenchTrainConfig
+from bothways.experiments.demo.options import DemoConfig
+from bothways.experiments.plan.options import PlanConfig
+from bothways.experiments.reproduce.options import ReproduceConfig
+from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
+from bothways.io.terminal import (
     print_note,
     print_report,
     progress_of,
     progress_of_stages,
+    show_every_character,
     text_console,
+    with_decoded_texts,
 )
-from bothways.errors import (
-    BothwaysError,
-    InputError,
-    OtherProcessError,
-    is_out_of_memory,
-    nearest,
+from bothways.pretraining.options import PretrainConfig, ShowConfig
+from bothways.runtime.options import (
+    AnswerConfig,
+    ChooseConfig,
+    ConvertConfig,
+    DoctorConfig,
+    EmbedConfig,
+    EvaluateConfig,
+    FillMaskConfig,
+    NextSentenceConfig,
+    PredictConfig,
+    ScoreConfig,
 )
-from bothways.options import UsageError
-from bothways.recipe_files import list_of_recipes, shipped_recipes
-from bothways.streams import show_every_character, with_decoded_texts
+from bothways.tasks.options import SplitConfig, TasksConfig
+from bothways.tokenization.options import ExtendConfig, VocabularyConfig
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -264,7 +279,7 @@ def _print_nothing(_: object) -> int:
     return 0
 
 
-def _learn_vocabulary(config: configs.VocabularyConfig) -> int:
+def _learn_vocabulary(config: VocabularyConfig) -> int:
     from bothways.tokenization.build import build_vocabulary
 
     with progress_of_stages() as progress:
@@ -272,7 +287,7 @@ def _learn_vocabulary(config: configs.VocabularyConfig) -> int:
     return _print_report(report)
 
 
-def _build_corpus(config: configs.CorpusConfig) -> int:
+def _build_corpus(config: CorpusConfig) -> int:
     from bothways.corpus.build import build_corpus
     from bothways.corpus.report import short_report
 
@@ -281,14 +296,14 @@ def _build_corpus(config: configs.CorpusConfig) -> int:
     return _print_report(short_report(report))
 
 
-def _show_tasks(config: configs.TasksConfig) -> int:
+def _show_tasks(config: TasksConfig) -> int:
     from bothways.tasks.catalogue import show_tasks
 
     return _print_lines(show_tasks(config.name))
 
 
-def _diagnose(config: configs.DoctorConfig) -> int:
-    from bothways.doctor import diagnose
+def _diagnose(config: DoctorConfig) -> int:
+    from bothways.api.doctor import diagnose
 
     problems = diagnose(config.folder)
     _print_lines(problems or f"{config.folder}: sound")
@@ -320,7 +335,7 @@ def _declared_tagging_tasks() -> Mapping[str, Path]:
 
 
 def _print_forecast(forecast: Any) -> int:
-    from bothways.planning.tables import tables
+    from bothways.experiments.plan.tables import tables
 
     console = text_console(highlight=False)
     for table in tables(forecast):
@@ -346,7 +361,7 @@ def _with_texts(config: Any) -> Any:
         return config
     if not config.texts and sys.stdin.isatty():
         raise UsageError("no text given; write texts after the model, or '-' to read lines.")
-    from bothways.text_files import decode_texts
+    from bothways.io.text import decode_texts
 
     stdin = decode_texts(sys.stdin.buffer, "standard input")
     lines = [line for _, line in stdin]
@@ -360,7 +375,7 @@ def _with_texts(config: Any) -> Any:
 VERBS: dict[str, Verb | VerbGroup] = {
     "demo": Verb(
         "go from raw text to a fine-tuned BERT on this machine, in minutes",
-        configs.DemoConfig,
+        DemoConfig,
         Call("demo.run", "demo"),
     ),
     "vocab": VerbGroup(
@@ -368,12 +383,12 @@ VERBS: dict[str, Verb | VerbGroup] = {
         {
             "learn": Verb(
                 "learn a vocabulary from text files",
-                configs.VocabularyConfig,
+                VocabularyConfig,
                 _learn_vocabulary,
             ),
             "extend": Verb(
                 "add words to a vocabulary, and embeddings to its model",
-                configs.ExtendConfig,
+                ExtendConfig,
                 Call("extend", "extend", _print_report),
             ),
         },
@@ -381,10 +396,10 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "corpus": VerbGroup(
         "tokenize text files into a corpus, or show its training instances",
         {
-            "build": Verb("tokenize text files into a corpus", configs.CorpusConfig, _build_corpus),
+            "build": Verb("tokenize text files into a corpus", CorpusConfig, _build_corpus),
             "show": Verb(
                 "print training instances as pre-training would see them",
-                configs.ShowConfig,
+                ShowConfig,
                 Call("pretraining.show", "show_instances", _print_texts),
                 ("folder",),
             ),
@@ -392,57 +407,57 @@ VERBS: dict[str, Verb | VerbGroup] = {
     ),
     "pretrain": Verb(
         "train an encoder with masked LM and next sentence prediction",
-        configs.PretrainConfig,
+        PretrainConfig,
         Call("pretraining.pretrain", "pretrain", _print_nothing),
         recipes=shipped_recipes,
         epilog=lambda: _recipes("pretrain NAME --corpus CORPUS --run RUN"),
     ),
     "plan": Verb(
         "estimate the memory, disk and hours that a pre-training run needs",
-        configs.PlanConfig,
+        PlanConfig,
         Call("planning.plan", "plan", _print_forecast),
         recipes=shipped_recipes,
         epilog=lambda: _recipes("plan NAME --corpus CORPUS"),
     ),
     "fill-mask": Verb(
         "predict the tokens hidden by [MASK]",
-        configs.FillMaskConfig,
+        FillMaskConfig,
         Call("inference_verbs", "fill_mask"),
         ("model", "texts"),
         reads_texts=True,
     ),
     "next-sentence": Verb(
         "predict whether one text follows another",
-        configs.NextSentenceConfig,
+        NextSentenceConfig,
         Call("inference_verbs", "next_sentence"),
         ("model", "text_a", "text_b"),
     ),
     "finetune": Verb(
         "fine-tune an encoder on a labelled task",
-        configs.FinetuneConfig,
+        FinetuneConfig,
         Call("finetuning.finetune", "finetune", lambda result: _print_lines(result.table())),
         recipes=_declared_tasks,
     ),
     "tasks": Verb(
         "list the declared tasks, or print one as a starting point for your own",
-        configs.TasksConfig,
+        TasksConfig,
         _show_tasks,
         ("name",),
     ),
     "glue": Verb(
         "fine-tune on several declared tasks, with a table of all results",
-        configs.GlueConfig,
+        GlueConfig,
         Call("finetuning.glue", "glue", lambda result: _print_lines(result.text())),
     ),
     "split": Verb(
         "split a labelled file into training and development, by a hash of its text",
-        configs.SplitConfig,
+        SplitConfig,
         Call("tasks.split", "split"),
         ("file",),
     ),
     "features": Verb(
         "train a BiLSTM tagger on features from a frozen encoder",
-        configs.FeaturesConfig,
+        FeaturesConfig,
         Call(
             "features.train",
             "tag_by_features",
@@ -453,51 +468,51 @@ VERBS: dict[str, Verb | VerbGroup] = {
     ),
     "reproduce": Verb(
         "reproduce a table of the BERT paper, next to the published figures",
-        configs.ReproduceConfig,
+        ReproduceConfig,
         Call("reproduce.run", "reproduce"),
         ("name",),
     ),
     "evaluate": Verb(
         "evaluate a model on labelled data or on a corpus",
-        configs.EvaluateConfig,
+        EvaluateConfig,
         Call("inference_verbs", "evaluate"),
         ("model", "file"),
     ),
     "predict": Verb(
         "label texts with a fine-tuned model",
-        configs.PredictConfig,
+        PredictConfig,
         Call("inference_verbs", "predict"),
         ("model", "texts"),
         reads_texts=True,
     ),
     "choose": Verb(
         "predict which of several texts continues another",
-        configs.ChooseConfig,
+        ChooseConfig,
         Call("inference_verbs", "choose"),
         ("model", "context", "choices"),
     ),
     "answer": Verb(
         "answer a question with a span of a text",
-        configs.AnswerConfig,
+        AnswerConfig,
         Call("inference_verbs", "answer"),
         ("model",),
     ),
     "score": Verb(
         "score a prediction file against SQuAD-style answers",
-        configs.ScoreConfig,
+        ScoreConfig,
         Call("inference_verbs", "score"),
         ("predictions", "data"),
     ),
     "embed": Verb(
         "compute vectors of texts",
-        configs.EmbedConfig,
+        EmbedConfig,
         Call("inference_verbs", "embed"),
         ("model", "texts"),
         reads_texts=True,
     ),
     "convert": Verb(
         "convert a model, for example from transformers, to a model folder",
-        configs.ConvertConfig,
+        ConvertConfig,
         Call("inference_verbs", "convert"),
         ("source", "out"),
     ),
@@ -506,14 +521,14 @@ VERBS: dict[str, Verb | VerbGroup] = {
         {
             "train": Verb(
                 "time a pre-training step against transformers",
-                configs.BenchTrainConfig,
+                BenchTrainConfig,
                 Call("bench.train", "bench_train", _print_nothing),
             )
         },
     ),
     "doctor": Verb(
         "check a model, run or corpus folder for damage",
-        configs.DoctorConfig,
+        DoctorConfig,
         _diagnose,
         ("folder",),
     ),

@@ -101,7 +101,7 @@ def element_words(size: int, key_0: int, key_1: int) -> NDArray[np.uint32]:
     A shorter hash than :func:`bits`, for many draws of which each matters little (dropout): three
     rounds of xor-shift and multiply (constants of Wellons' triple32). The first key moves the
     counter; the second, after the first round, makes other words of the same counters. The compiled
-    loops compute the same words (:func:`bothways.kernels.loops.random_word`).
+    loops compute the same words (:func:`bothways.model.kernels.loops.random_word`).
     """
     words = np.arange(size, dtype=np.uint32)
     for start in range(0, size, _IN_CACHE):

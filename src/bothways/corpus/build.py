@@ -24,8 +24,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.arrays import bounds
-from bothways.config import CorpusConfig, digest, recipe_fields
+from bothways.config.fields import digest, recipe_fields
 from bothways.corpus.assemble import (
     DocumentPlan,
     RepeatIndex,
@@ -37,13 +36,8 @@ from bothways.corpus.assemble import (
 from bothways.corpus.build_log import BuildLog
 from bothways.corpus.cached_encoder import PackedTokenizer
 from bothways.corpus.duplicates import Repeats
-from bothways.corpus.encode import (
-    UNIT_FORMAT,
-    UNIT_OPTIONS,
-    Counts,
-    EncodedUnit,
-    encode_unit,
-)
+from bothways.corpus.encode import UNIT_FORMAT, UNIT_OPTIONS, Counts, EncodedUnit, encode_unit
+from bothways.corpus.options import CorpusConfig
 from bothways.corpus.report import (
     PAGE,
     Lengths,
@@ -68,8 +62,9 @@ from bothways.corpus.store import (
     write_shard,
 )
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
-from bothways.files import explain_disk_errors, new_folder, refuse_working_folder
-from bothways.processes import exit_with
+from bothways.io.arrays import bounds
+from bothways.io.files import explain_disk_errors, new_folder, refuse_working_folder
+from bothways.io.processes import exit_with
 from bothways.tokenization.tokenizer import (
     SETTINGS_FILE,
     TOKENIZER_FILE,

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.arrays import bounds
-from bothways.config import CorpusConfig
 from bothways.corpus.cached_encoder import PackedTokenizer, SentenceEncoder
+from bothways.corpus.options import CorpusConfig
 from bothways.corpus.paragraphs import BrokenLines, Document, read_documents
 from bothways.corpus.sentences import split_paragraphs
 from bothways.corpus.sources import Unit
 from bothways.corpus.store import Ids
 from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
+from bothways.io.arrays import bounds
 
 Hashes = NDArray[np.uint64]
 """[N, 2]: 128 bits each."""

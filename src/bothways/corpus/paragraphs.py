@@ -6,17 +6,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NoReturn
 
-from bothways.config import CorpusConfig
+from bothways.corpus.options import CorpusConfig
 from bothways.corpus.sources import Block
 from bothways.errors import InputError
-from bothways.record_files import SURROGATES, json_field
-from bothways.text_files import (
-    BOM,
-    REPLACE_BROKEN,
-    REPLACEMENT,
-    decode_line,
-    line_too_long,
-)
+from bothways.io.records import SURROGATES, json_field
+from bothways.io.text import BOM, REPLACE_BROKEN, REPLACEMENT, decode_line, line_too_long
 
 LISTED = 20
 """How many broken lines are listed; all are counted."""

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.corpus.unicode_scripts import SCRIPTS
-from bothways.files import write_text
-from bothways.html import bars, heading, listing, page, paragraph
+from bothways.io.files import write_text
+from bothways.io.html import bars, heading, listing, page, paragraph
 
 PAGE = "report.html"
 """File name of the page in the corpus folder."""

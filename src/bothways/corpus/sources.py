@@ -15,10 +15,10 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import BinaryIO
 
-from bothways.config import CorpusConfig
+from bothways.corpus.options import CorpusConfig
 from bothways.errors import InputError
-from bothways.record_files import INPUT_SUFFIXES, Kind, kind_of, parquet_batches
-from bothways.text_files import (
+from bothways.io.records import INPUT_SUFFIXES, Kind, kind_of, parquet_batches
+from bothways.io.text import (
     UTF16_BOMS,
     bytes_read,
     decompressed,
@@ -126,7 +126,7 @@ def list_inputs(patterns: Sequence[str], *, besides: str | None = None) -> list[
     """The inputs that match ``patterns``: standard input (``-``) first, then files by path.
 
     Args:
-        patterns, besides: see :func:`bothways.text_files.list_files`.
+        patterns, besides: see :func:`bothways.io.text.list_files`.
 
     Raises:
         InputError: a pattern matches nothing, or a file or folder cannot be read.

@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bothways.arrays import bounds
-from bothways.config import digest
+from bothways.config.fields import digest
 from bothways.errors import BothwaysError, StoreError
-from bothways.files import sha256, write_json
+from bothways.io.arrays import bounds
+from bothways.io.files import sha256, write_json
 from bothways.tokenization.tokenizer import Tokenizer
 
 FORMAT = 2
@@ -42,7 +42,7 @@ LARGEST_OFFSET = 2**31 - 1
 
 _COLUMN = "sentences"
 _VOCABULARY_KEY = b"bothways.vocabulary"
-_OPTIONS_KEY = b"bothways.options"
+_OPTIONS_KEY = b"bothways.config.parsing"
 _PATH_OPTIONS = ("files", "tokenizer", "out")
 _REBUILD = (
     f"Build the corpus again with `bothways corpus` ({MANIFEST} holds the options it was built "
@@ -358,7 +358,7 @@ class _MappedShard(_ShardArrays):
 
 
 def _bounds_over(lengths: Sequence[NDArray[np.integer]]) -> NDArray[np.int64]:
-    """:func:`~bothways.arrays.bounds` of the rows of all shards, without joining them first."""
+    """:func:`~bothways.io.arrays.bounds` of the rows of all shards, without joining them first."""
     result = np.zeros(sum(map(len, lengths)) + 1, np.int64)
     done = 0
     for own in lengths:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bothways import html
-from bothways.files import write_json, write_text
 from bothways.finetuning.results import FinetuneResult, SearchResult
+from bothways.io import html
+from bothways.io.files import write_json, write_text
 from bothways.tasks.report_panels import (
     Cell,
     Panel,
@@ -25,8 +25,7 @@ from bothways.tasks.report_panels import (
     worst,
 )
 from bothways.tasks.task import EncodedFile, Task
-from bothways.training.monitor import METRICS, read_metrics
-from bothways.training.plots import Curves, draw_panels, draw_scatter
+from bothways.training.monitor import METRICS, Curves, draw_panels, draw_scatter, read_metrics
 from bothways.training.runfolder import read_run
 
 DEV_REPORT, REPORT, PAGE = "dev_report.json", "report.json", "report.html"

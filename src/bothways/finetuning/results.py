@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bothways.config import RunSeeds
-from bothways.console import table_text
+from bothways.finetuning.options import RunSeeds
+from bothways.io.terminal import table_text
 from bothways.tasks.metrics import Measurement
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bothways.config import FinetuneConfig
 from bothways.errors import DivergenceError
+from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.report import write_search_reports
 from bothways.finetuning.results import FinetuneResult, SearchResult, setting_value
 from bothways.training.runfolder import RunLock

@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bothways.config import ModelConfig
-from bothways.model.compiled import AttentionPlan, AttentionTile
+from bothways.families.config import ModelConfig
+from bothways.model.kernels.compiled import AttentionPlan, AttentionTile
+from bothways.model.kernels.varlen import VarlenLayout, attend_varlen
 from bothways.model.shared import Linear, Shared
 from bothways.model.tiles import QueryTiles, RowMap, Tiles
-from bothways.model.varlen import VarlenLayout, attend_varlen
 
 
 class Attention(nn.Module):

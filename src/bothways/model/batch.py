@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways import arrays
 from bothways.errors import InputError, LengthError
+from bothways.io import arrays
 
 IGNORE = -100
 ROUND_TOKENS = 64

@@ -13,16 +13,11 @@ from typing import Concatenate, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from bothways.config import ModelConfig
-from bothways.model import compiled
+from bothways.families.config import ModelConfig
 from bothways.model.batch import Inputs, SelectedPositions
 from bothways.model.encoder import Encoder, init_weights
-from bothways.model.heads import (
-    ClassifierHead,
-    MaskedLMHead,
-    NextSentenceHead,
-    TokenHead,
-)
+from bothways.model.heads import ClassifierHead, MaskedLMHead, NextSentenceHead, TokenHead
+from bothways.model.kernels import compiled
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.recurrent import BiLSTM, final_states
 from bothways.model.shared import Shared

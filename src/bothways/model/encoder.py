@@ -7,13 +7,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from bothways.config import ModelConfig
 from bothways.errors import LengthError, ModelError
+from bothways.families.config import ModelConfig
 from bothways.model.batch import Inputs, SelectedPositions, flat_inputs
+from bothways.model.kernels.varlen import VarlenLayout, why_not_varlen
 from bothways.model.layers import Embeddings, Layer
 from bothways.model.shared import Linear, Shared
 from bothways.model.tiles import Tiles, make_tiles
-from bothways.model.varlen import VarlenLayout, why_not_varlen
 from bothways.randomness import Purpose, derived_seed
 
 

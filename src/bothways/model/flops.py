@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.config import ModelConfig
+from bothways.families.config import ModelConfig
 
 
 @dataclass(frozen=True)

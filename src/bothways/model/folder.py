@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.config import ModelConfig
 from bothways.errors import ModelError
-from bothways.files import explain_disk_errors, new_folder, write_json
+from bothways.families.config import ModelConfig
+from bothways.io.files import explain_disk_errors, new_folder, write_json
 from bothways.model.bert import HEADS, Bert
 from bothways.model.encoder import init_weights
 from bothways.model.hugging_face import (

@@ -1,15 +1,35 @@
-"""Extending a model to a larger vocabulary."""
+"""Growing a vocabulary: new pieces, and a model with rows for them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from bothways.errors import ConfigError, InputError
+from bothways.io.files import new_folder
+from bothways.io.records import INPUT_SUFFIXES, ParagraphReader
+from bothways.io.terminal import print_note
+from bothways.io.text import list_files, read_lines
 from bothways.model.bert import Bert
 from bothways.model.folder import empty_model
+from bothways.shipped import model_folder
+from bothways.tokenization.build import count_file_words, measure, refuse_foreign_folder
+from bothways.tokenization.extension import (
+    ExtendedVocabulary,
+    choose_words,
+    extend_vocabulary,
+    single_word,
+)
+from bothways.tokenization.options import ExtendConfig
+from bothways.tokenization.tokenizer import Tokenizer
+
+# --------------------------------------------------------------------------------
+# Extending a model to a larger vocabulary.
 
 _TOKENS, _BIAS = "encoder.embeddings.tokens.weight", "masked_lm.bias"
 
@@ -41,3 +61,106 @@ def grow_vocabulary(model: Bert, parts: Sequence[Sequence[int]]) -> Bert:
 def _with_means(rows: Tensor, parts: Sequence[Sequence[int]]) -> Tensor:
     means = [rows[torch.tensor(part)].float().mean(0).to(rows.dtype) for part in parts]
     return torch.cat([rows, torch.stack(means)]) if means else rows
+
+
+# --------------------------------------------------------------------------------
+# Extending a vocabulary, and the model that uses it, with domain words for further pre-training.
+#
+# Torch is imported only if the source is a model.
+
+_SHOWN = 10
+
+
+def extend(config: ExtendConfig) -> dict[str, Any]:
+    """Write the vocabulary or model ``config.source``, extended with words, to ``config.out``.
+
+    Words chosen from files come first, most frequent first, then those of the list.
+
+    Returns:
+        ``vocabulary`` (pieces before and after, words added) and, with ``config.files``, how the
+        old and the new vocabulary segment their words (``before``, ``after``).
+
+    Raises:
+        InputError: nothing to add, or an entry of the list is not exactly one word.
+        ModelError: the vocabulary is not WordPiece, or the model is damaged.
+        ConfigError: ``config.out`` is the source or holds something that would be lost.
+        DiskError: the folder cannot be written; its previous content is intact.
+    """
+    source, out = model_folder(config.source), Path(config.out)
+    if out.resolve() == source.resolve():
+        raise ConfigError(f"{out}: out is the source itself; choose another folder.")
+    is_model = (source / "config.json").is_file()
+    if is_model and out.exists():
+        raise ConfigError(f"{out} exists; choose another folder for the model.")
+    if not is_model:
+        refuse_foreign_folder(out)
+    tokenizer = Tokenizer.from_folder(source)
+    counts: dict[str, int] = {}
+    words: list[str] = []
+    reader = ParagraphReader()
+    if config.files:
+        files = list_files(config.files, INPUT_SUFFIXES)
+        reader = ParagraphReader(config.text_field, config.broken, config.max_line_mib)
+        counts = count_file_words(files, tokenizer, config.workers, reader)
+        words = choose_words(
+            tokenizer,
+            counts,
+            most=config.most,
+            min_pieces=config.min_pieces,
+            min_count=config.min_count,
+        )
+    if config.words is not None:
+        words += _listed_words(Path(config.words), tokenizer)
+    extended = extend_vocabulary(tokenizer, words)
+    if not extended.words:
+        raise InputError(
+            "no word to add: those listed are pieces already, and the files have none that is "
+            f"frequent enough (--min_count {config.min_count}) and has {config.min_pieces} pieces "
+            "or more (--min_pieces)."
+        )
+    if is_model:
+        _extend_model(source, out, extended)
+    else:
+        with new_folder(out) as folder:
+            extended.tokenizer.save(folder)
+    report = _report(tokenizer, extended, counts, config)
+    return {**report, "broken_lines": reader.broken_lines} if reader.broken_lines else report
+
+
+def _listed_words(path: Path, tokenizer: Tokenizer) -> list[str]:
+    words = []
+    for number, line in read_lines(path):
+        if line.strip():
+            try:
+                words.append(single_word(tokenizer, line.strip()))
+            except InputError as error:
+                raise InputError(str(error), path=path, line=number) from error
+    return words
+
+
+def _extend_model(source: Path, out: Path, extended: ExtendedVocabulary) -> None:
+    from bothways.model.folder import load_model, save_model
+
+    loaded = load_model(source)
+    for note in loaded.differences():
+        print_note(note)
+    model = grow_vocabulary(loaded.model, extended.parts)
+    about = {**loaded.about, "vocabulary_extended_by": len(extended.words)}
+    save_model(out, model, extended.tokenizer, about)
+
+
+def _report(
+    tokenizer: Tokenizer, extended: ExtendedVocabulary, counts: dict[str, int], config: ExtendConfig
+) -> dict[str, Any]:
+    report: dict[str, Any] = {
+        "vocabulary": {
+            "folder": config.out,
+            "pieces_before": tokenizer.vocab_size,
+            "pieces": extended.tokenizer.vocab_size,
+            "first_words_added": extended.words[:_SHOWN],
+        }
+    }
+    if counts:
+        report["before"] = measure(tokenizer, counts)
+        report["after"] = measure(extended.tokenizer, counts)
+    return report

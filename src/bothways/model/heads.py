@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.config import ModelConfig
+from bothways.families.config import ModelConfig
 from bothways.model.shared import LayerNorm, Linear, Shared
 
 

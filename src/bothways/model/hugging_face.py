@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.config import ModelConfig
 from bothways.errors import ConfigError, ModelError
+from bothways.families.config import ModelConfig
 
 # Ours -> Hugging Face's; {} is the layer. The weights of a tuple are stacked in ours.
 _ENCODER: dict[str, str | tuple[str, ...]] = {

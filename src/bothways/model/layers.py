@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.config import ModelConfig
-from bothways.model import compiled
+from bothways.families.config import ModelConfig
 from bothways.model.attention import Attention
 from bothways.model.batch import Inputs
-from bothways.model.compiled_layer import LayerRun, compiled_layer
+from bothways.model.kernels import compiled
+from bothways.model.kernels.layer import LayerRun, compiled_layer
+from bothways.model.kernels.varlen import VarlenLayout
 from bothways.model.shared import LayerNorm, Linear, Shared
 from bothways.model.tiles import QueryTiles, Tiles
-from bothways.model.varlen import VarlenLayout
 
 
 class Layer(nn.Module):
@@ -91,7 +91,7 @@ class Embedding(nn.Embedding):
 
     Attributes:
         row_of_id: int64 [V]; the row of each id while the weight holds only some of the rows
-            (:class:`bothways.training.pruned_embedding.PrunedEmbedding`); None: all of them.
+            (:class:`bothways.training.frozen_rows.PrunedEmbedding`); None: all of them.
     """
 
     row_of_id: Tensor | None = None

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from bothways.model.batch import IGNORE
-from bothways.model.compiled import exact
+from bothways.model.kernels.compiled import exact
 
 # Bytes of logits in fp32 that are processed at once: few enough for a processor's cache; on a GPU
 # enough to keep it busy, but few compared with all logits.

@@ -14,7 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from bothways.config import ModelConfig
+from bothways.families.config import ModelConfig
 from bothways.model.encoder import Encoder
 from bothways.model.layers import Layer
 

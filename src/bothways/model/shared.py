@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bothways.model.compiled import compiles
 from bothways.model.dropout import KeyedDropout
-from bothways.model.memory import Pool
-from bothways.model.rounded import RoundedWeights
-from bothways.model.varlen import VarlenLayout
+from bothways.model.kernels.compiled import compiles
+from bothways.model.kernels.memory import Pool
+from bothways.model.kernels.rounded import RoundedWeights
+from bothways.model.kernels.varlen import VarlenLayout
 
 
 class Shared(nn.Module):

@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from bothways.config import ClockOptions, PretrainConfig
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.objective import pretraining_loss
-from bothways.training.device import synchronize
-from bothways.training.precision import DTYPES, choose_for_training
+from bothways.pretraining.options import PretrainConfig
+from bothways.training.device import DTYPES, choose_for_training, synchronize
+from bothways.training.options import ClockOptions
 from bothways.training.ranks import Ranks
 from bothways.training.schedules import total_steps
 from bothways.training.trainer import Trainer

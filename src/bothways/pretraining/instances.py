@@ -31,10 +31,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.config import PairKind, PairOptions
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
+from bothways.pretraining.options import PairOptions
 from bothways.randomness import Purpose, below, permutation, uniform
+from bothways.training.options import PairKind
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.config import MaskOptions
+from bothways.pretraining.options import MaskOptions
 from bothways.randomness import Purpose, below, bits, uniform
 from bothways.tokenization.pieces import CONTINUES
 from bothways.tokenization.tokenizer import Tokenizer

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bothways.config import PairKind
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.model.losses import class_loss
+from bothways.training.options import PairKind
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 from bothways.training.trainer import Loss
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bothways.config import PretrainConfig, digest, to_dict
+from bothways.config.fields import digest, to_dict
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, RunError
 from bothways.model.batch import PretrainingBatch
@@ -23,33 +23,29 @@ from bothways.model.folder import save_model
 from bothways.model.priming import primed_rows
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.clock import EVALUATIONS, resolve_clock
-from bothways.pretraining.evaluation import heldout_batches
-from bothways.pretraining.heldout import HeldOut, measure
+from bothways.pretraining.evaluation import HeldOut, heldout_batches, measure
 from bothways.pretraining.objective import pretraining_loss
-from bothways.pretraining.record import CURVES, Window, draw_curves, log_window
+from bothways.pretraining.options import PretrainConfig
+from bothways.pretraining.record import CURVES, Utilization, Window, draw_curves, log_window
 from bothways.pretraining.snapshots import (
     check_snapshots,
     keep_snapshot,
     snapshot_folder,
     try_snapshots,
 )
-from bothways.pretraining.start import (
-    SHAPE_OPTIONS,
-    open_corpus,
-    starting_model,
-    weights_digest,
-)
-from bothways.pretraining.utilization import Utilization
+from bothways.pretraining.start import SHAPE_OPTIONS, open_corpus, starting_model, weights_digest
 from bothways.training.checkpoint import restore_newest, save_checkpoint, try_checkpoint
 from bothways.training.device import (
+    DTYPES,
     choose_device,
     describe_kernels,
     peak_memory_note,
     reset_peak_memory,
+    set_threads,
+    threads_phrase,
 )
 from bothways.training.fsdp import whole_model
 from bothways.training.monitor import Monitor, SilentMonitor
-from bothways.training.precision import DTYPES
 from bothways.training.ranks import Ranks, process_group
 from bothways.training.runfolder import (
     Run,
@@ -58,7 +54,6 @@ from bothways.training.runfolder import (
     record_changes,
     recorded_changes,
 )
-from bothways.training.runtime import set_threads, threads_phrase
 from bothways.training.schedules import phase_steps
 from bothways.training.trainer import Trainer
 

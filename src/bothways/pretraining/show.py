@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import numpy as np
 from rich.text import Text
 
-from bothways.config import Phase, ShowConfig
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
-from bothways.pretraining.batches import PhaseBatches
-from bothways.pretraining.sequences import TextSpans
+from bothways.pretraining.batches import PhaseBatches, TextSpans
+from bothways.pretraining.options import ShowConfig
+from bothways.training.options import Phase
 
 _LABELS = {
     "next": ("0, B follows A", "1, B is from another document"),

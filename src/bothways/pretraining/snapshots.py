@@ -15,9 +15,9 @@ from bothways.errors import ConfigError
 from bothways.model.bert import Bert
 from bothways.model.folder import save_model
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training.checkpoint import try_save
 from bothways.training.fsdp import whole_model
 from bothways.training.ranks import Ranks
-from bothways.training.trial import try_save
 
 SNAPSHOTS = "snapshots"
 

@@ -7,15 +7,17 @@ from typing import Any, TypeVar
 
 import torch
 
-from bothways.config import ModelConfig, PretrainConfig, SizeOptions, digest
+from bothways.config.fields import digest
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
-from bothways.files import sha256
+from bothways.families.config import ModelConfig, SizeOptions
+from bothways.io.files import sha256
 from bothways.model.bert import Bert
 from bothways.model.folder import empty_model, load_model
 from bothways.model.priming import prime_first_layer
 from bothways.model.weight_files import weight_files
 from bothways.pretraining.objective import PAIR_TASKS
+from bothways.pretraining.options import PretrainConfig
 from bothways.shipped import model_folder
 
 Head = TypeVar("Head", bound=torch.nn.Module)

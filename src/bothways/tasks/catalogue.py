@@ -10,11 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bothways.config import FinetuneConfig, TaskOptions
-from bothways.console import table_text
+from bothways.config.parsing import load_recipe
+from bothways.config.recipes import find_recipe
 from bothways.errors import ConfigError
-from bothways.options import load_recipe
-from bothways.recipe_files import find_recipe
+from bothways.finetuning.options import FinetuneConfig
+from bothways.io.terminal import table_text
+from bothways.tasks.options import TaskOptions
 
 _FOLDER = Path(__file__).parent / "declared"
 

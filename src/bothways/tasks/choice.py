@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from bothways.arrays import bounds
-from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
+from bothways.io.arrays import bounds
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.json_files import json_text
 from bothways.tasks.lines import broken_line_handler, broken_note, listed
 from bothways.tasks.metrics import Measurement, measure_classes
+from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import check_not_empty, clean_label, read_values
 from bothways.tasks.report_panels import ExampleScores, Mistake
 from bothways.tasks.task import EncodedFile, Outputs, Task

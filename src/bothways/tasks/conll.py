@@ -12,16 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bothways.config import Scheme, TaggingOptions
 from bothways.errors import InputError
 from bothways.tasks.lines import listed, text_lines
-from bothways.tasks.schemes import (
-    OUTSIDE,
-    find_scheme,
-    parse_tag,
-    scheme_violations,
-    standard_tag,
-)
+from bothways.tasks.options import Scheme, TaggingOptions
+from bothways.tasks.schemes import OUTSIDE, find_scheme, parse_tag, scheme_violations, standard_tag
 
 DOCUMENT = "-DOCSTART-"
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
+from bothways.io.text import LONGEST_TEXT_MIB
 from bothways.tasks.lines import (
     Line,
     MissingColumnError,
@@ -27,7 +27,7 @@ from bothways.tasks.lines import (
     listed,
     text_lines,
 )
-from bothways.text_files import LONGEST_TEXT_MIB
+from bothways.tasks.options import TaskOptions
 
 
 def tsv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:

@@ -24,8 +24,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from bothways import arrays
 from bothways.errors import LengthError
+from bothways.io import arrays
 from bothways.model.batch import IGNORE, Inputs, SelectedPositions, flat_inputs, move
 from bothways.randomness import Purpose, permutation
 from bothways.tokenization.normalization import check_texts

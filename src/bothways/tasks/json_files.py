@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bothways.config import TaskOptions
 from bothways.errors import InputError
+from bothways.io.text import read_lines
 from bothways.tasks.lines import (
     MissingColumnError,
     OnBroken,
@@ -21,7 +21,7 @@ from bothways.tasks.lines import (
     listed,
     text_lines,
 )
-from bothways.text_files import read_lines
+from bothways.tasks.options import TaskOptions
 
 # A JSON list may be a single line, and is read into memory whole.
 _LONGEST_LIST_MIB = 1024.0

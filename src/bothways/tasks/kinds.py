@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from bothways.config import OPTIONS_OF_KINDS, TaskOptions, from_dict
+from bothways.config.fields import from_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.model.folder import LoadedModel
 from bothways.tasks.choice import ChoiceTask
+from bothways.tasks.options import OPTIONS_OF_KINDS, TaskOptions
 from bothways.tasks.spans import SpanTask
 from bothways.tasks.tagging import TaggingTask
 from bothways.tasks.task import Task

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from bothways.config import TaskOptions
 from bothways.errors import InputError
-from bothways.text_files import read_texts
+from bothways.io.text import read_texts
+from bothways.tasks.options import TaskOptions
 
 Line = tuple[int, str]
 Values = Iterator[tuple[int, list[str]]]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.config import SpanOptions
 from bothways.errors import InputError, LengthError
 from bothways.model.batch import IGNORE
 from bothways.tasks.examples import Examples, SequenceBuilder
+from bothways.tasks.options import SpanOptions
 from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tasks.task import EncodedFile
 from bothways.tasks.windows import best_window, cut_windows

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bothways.config import TaskOptions
 from bothways.errors import InputError
 from bothways.tasks.delimited import csv_rows, tsv_rows
 from bothways.tasks.json_files import json_rows, jsonl_rows
 from bothways.tasks.lines import OnBroken, Values, broken_line_handler
+from bothways.tasks.options import TaskOptions
 
 _READERS: dict[str, Callable[[Path, list[str], TaskOptions, OnBroken], Values]] = {
     ".tsv": tsv_rows,

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.html import shorten
+from bothways.io.html import shorten
 
 Cell = str | int | float
 

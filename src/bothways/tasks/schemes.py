@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from bothways.config import Scheme
+from bothways.tasks.options import Scheme
 
 OUTSIDE = "O"
 _PREFIXES = ("B", "I", "E", "S")

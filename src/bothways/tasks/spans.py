@@ -21,9 +21,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from bothways.config import SpanOptions, TaskOptions
 from bothways.errors import ConfigError, InputError
-from bothways.files import write_json
+from bothways.io.files import write_json
 from bothways.tasks.answers import (
     AnswerScores,
     choose_threshold,
@@ -33,6 +32,7 @@ from bothways.tasks.answers import (
     sum_in_order,
 )
 from bothways.tasks.metrics import Measurement
+from bothways.tasks.options import SpanOptions, TaskOptions
 from bothways.tasks.passages import PassageFile, encode_questions
 from bothways.tasks.questions import Questions, read_questions
 from bothways.tasks.report_panels import ExampleScores, Mistake, Panel, confusion_panel

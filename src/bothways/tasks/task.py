@@ -19,13 +19,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.config import ModelConfig, TaskOptions
-from bothways.files import write_text
+from bothways.families.config import ModelConfig
+from bothways.io.files import write_text
 from bothways.model.bert import Bert
 from bothways.model.losses import class_loss, place_loss, regression_loss
 from bothways.tasks.examples import Examples, TaskBatch
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
+from bothways.tasks.options import TaskOptions
 from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.trainer import Loss

@@ -16,17 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from bothways.config import TaskOptions
 from bothways.errors import ConfigError, InputError
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.lines import broken_note, did_you_mean, listed
-from bothways.tasks.long_texts import encode_windows, pool_windows, windows_note
-from bothways.tasks.metrics import (
-    Measurement,
-    choose_metrics,
-    measure_classes,
-    measure_scores,
-)
+from bothways.tasks.metrics import Measurement, choose_metrics, measure_classes, measure_scores
+from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Rows, read_rows
 from bothways.tasks.report_panels import (
     ExampleScores,
@@ -37,6 +31,7 @@ from bothways.tasks.report_panels import (
     scatter_panel,
 )
 from bothways.tasks.task import EncodedFile, Outputs, Task
+from bothways.tasks.windows import encode_windows, pool_windows, windows_note
 from bothways.tokenization.tokenizer import Tokenizer
 
 _LARGEST_SCORE = float(np.finfo(np.float32).max)

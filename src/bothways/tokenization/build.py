@@ -8,13 +8,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from bothways.config import VocabularyConfig
 from bothways.errors import ConfigError, InputError
-from bothways.files import new_folder, refuse_working_folder, write_json
-from bothways.record_files import INPUT_SUFFIXES, ParagraphReader, kind_of
-from bothways.text_files import explain_read_errors, list_files
+from bothways.io.files import new_folder, refuse_working_folder, write_json
+from bothways.io.records import INPUT_SUFFIXES, ParagraphReader, kind_of
+from bothways.io.text import explain_read_errors, list_files
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
+from bothways.tokenization.options import VocabularyConfig
 from bothways.tokenization.tokenizer import (
     SETTINGS_FILE,
     TOKENIZER_FILE,

@@ -26,14 +26,9 @@ import joblib
 import pyarrow as pa
 
 from bothways.errors import RunError
-from bothways.files import explain_disk_errors
-from bothways.processes import exit_with
-from bothways.tokenization.normalization import (
-    Rules,
-    normalizer,
-    not_text_error,
-    word_splitter,
-)
+from bothways.io.files import explain_disk_errors
+from bothways.io.processes import exit_with
+from bothways.tokenization.normalization import Rules, normalizer, not_text_error, word_splitter
 
 MAX_IN_MEMORY = 3_000_000
 """Distinct strings held in memory while counting."""

@@ -26,12 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers.pre_tokenizers import ByteLevel
 
-from bothways.arrays import bounds
-from bothways.config import LearningOptions
 from bothways.errors import ConfigError, InputError
+from bothways.io.arrays import bounds
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.merging import Score, SegmentedWords, merge_pairs
 from bothways.tokenization.normalization import LetterCounts, Rules, code_points, count_letters
+from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.pieces import CONTINUES, SPECIAL_PIECES
 from bothways.tokenization.tokenizer import LONGEST_WORD, Tokenizer
 
@@ -65,7 +65,7 @@ def learn_vocabulary(
         size: number of pieces, including the special ones. A small text may give fewer: see
             ``vocab_size`` of the result.
         progress: called from time to time with the number of pieces so far, and ``size``.
-        **options: other fields of :class:`bothways.config.LearningOptions`, by name. Unlike there,
+        **options: other fields of :class:`bothways.tokenization.options.LearningOptions`, by name. Unlike there,
             the default is one process (``workers=1``).
 
     Raises:

@@ -22,7 +22,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 
 from bothways.errors import ConfigError, LengthError, ModelError
-from bothways.files import write_json, write_text
+from bothways.io.files import write_json, write_text
 from bothways.shipped import model_folder
 from bothways.tokenization.bert_settings import (
     bert_settings,

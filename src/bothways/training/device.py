@@ -1,19 +1,28 @@
-"""The device to compute on: its kernels, its peak speed, its memory."""
+"""Where and how weights are computed: the device, the precision, threads and memory."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import statistics
+import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 
-from bothways.config import DeviceName, ModelConfig
 from bothways.errors import ConfigError
-from bothways.model.compiled import is_first_use, why_not_compiled
-from bothways.model.varlen import why_not_varlen
+from bothways.families.config import ModelConfig
+from bothways.model.kernels.compiled import compiles, is_first_use, transpose, why_not_compiled
+from bothways.model.kernels.varlen import why_not_varlen
+from bothways.training.options import DeviceName
+
+# --------------------------------------------------------------------------------
+# The device to compute on: its kernels, its peak speed, its memory.
 
 CPU = torch.device("cpu")
 
@@ -184,3 +193,189 @@ def peak_memory_note(device: torch.device) -> str:
     return (
         f"peak GPU memory: {used:.1f} GiB in tensors, {reserved:.1f} GiB reserved by the allocator"
     )
+
+
+# --------------------------------------------------------------------------------
+# The choice of bf16 or fp32 arithmetic, and of how it computes weights' gradients, made once per
+# run by measuring.
+
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+# bf16 must be faster than fp32 by this factor in the probe to be worth its rounding.
+_MIN_SPEEDUP = 1.3
+# And so must products after transposing, to be worth what the probe does not see.
+_MIN_GAIN = 1.15
+
+
+@dataclass(frozen=True)
+class ChosenPrecision:
+    """A precision and the reason for it.
+
+    Attributes:
+        name: ``bf16`` or ``fp32``.
+        reason: a sentence for the log.
+        transposes: whether gradients of weights are computed from transposed arrays.
+    """
+
+    name: Literal["bf16", "fp32"]
+    reason: str
+    transposes: bool = False
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Arithmetic of the layers; parameters and optimizer stay fp32."""
+        return DTYPES[self.name]
+
+
+def choose_precision(
+    wanted: Literal["auto", "bf16", "fp32"], device: torch.device = CPU
+) -> ChosenPrecision:
+    """Take the requested precision, or the one that is fast on this device.
+
+    Args:
+        wanted: ``auto`` takes bf16 on a GPU with hardware support for it, and on a CPU if a
+            feed-forward layer's matrix product is faster in bf16.
+        device: where the model is computed.
+    """
+    if wanted != "auto":
+        return ChosenPrecision(wanted, f"{wanted}: requested")
+    if device.type != "cpu":
+        if torch.cuda.is_bf16_supported(including_emulation=False):
+            return ChosenPrecision("bf16", "bf16: this GPU supports it in hardware")
+        return ChosenPrecision("fp32", "fp32: this GPU has no hardware support for bf16")
+    seconds = {name: _time_product(dtype) for name, dtype in DTYPES.items()}
+    ratio = seconds["fp32"] / seconds["bf16"]
+    if ratio >= _MIN_SPEEDUP:
+        return ChosenPrecision(
+            "bf16",
+            f"bf16: matrix products are {ratio:.1f} times as fast as in fp32 here",
+        )
+    return ChosenPrecision(
+        "fp32",
+        f"fp32: bf16 matrix products are only {ratio:.1f} times as fast here",
+    )
+
+
+def choose_for_training(
+    wanted: Literal["auto", "bf16", "fp32"], device: torch.device = CPU
+) -> ChosenPrecision:
+    """The precision, and how gradients of weights are computed.
+
+    Args:
+        wanted, device: as for :func:`choose_precision`.
+    """
+    chosen = choose_precision(wanted, device)
+    if device.type != "cpu":
+        return chosen
+    return replace(chosen, transposes=transposing_pays(chosen.dtype))
+
+
+def transposing_pays(dtype: torch.dtype) -> bool:
+    """Whether a weight's gradient takes less time from transposed arrays, on this processor.
+
+    It is a product whose first factor is read across its rows, which the units of some processors
+    for bf16 products are slow at. In fp32 no processor is known where transposing pays.
+    """
+    d, inner = torch.ones(2048, 512, dtype=dtype), torch.ones(2048, 2048, dtype=dtype)
+    if dtype != torch.bfloat16 or not compiles(d):
+        return False
+    d_t = torch.empty(512, 2048, dtype=dtype)
+
+    def transposed() -> None:
+        transpose(d, d_t)
+        torch.mm(d_t, inner)
+
+    direct, other = _least_seconds(lambda: torch.mm(d.t(), inner), transposed)
+    return direct >= _MIN_GAIN * other
+
+
+def _time_product(dtype: torch.dtype) -> float:
+    x, w = torch.ones(2048, 512, dtype=dtype), torch.ones(2048, 512, dtype=dtype)
+    return _median_seconds(lambda: F.linear(x, w))
+
+
+def _median_seconds(action: Callable[[], object]) -> float:
+    action()
+    seconds: list[float] = []
+    while len(seconds) < 7 and sum(seconds) < 0.5:  # fewer where bf16 is emulated
+        seconds.append(_seconds(action))
+    return statistics.median(seconds)
+
+
+def _least_seconds(*actions: Callable[[], object]) -> list[float]:
+    """The shortest time of each action, in turns: other programs only ever make one longer, and
+    so decide the order of two that are close less often than by medians."""
+    for action in actions:
+        action()
+    rounds: list[list[float]] = []
+    while len(rounds) < 15 and sum(map(sum, rounds)) < 0.5:
+        rounds.append([_seconds(action) for action in actions])
+    return [min(column) for column in zip(*rounds, strict=True)]
+
+
+def _seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+# --------------------------------------------------------------------------------
+# How this process computes on a CPU: its threads and its memory allocator.
+
+# Parameters of mallopt, from malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def set_threads(threads: int, *, processes: int = 1) -> int:
+    """Set up this process for computing: its CPU threads, and an allocator that keeps freed memory.
+
+    Every step allocates the same memory again, so returning it to the system in between is wasted.
+
+    Args:
+        threads: how many; 0 is one per core that this process may use, at most OMP_NUM_THREADS,
+            divided by the number of processes. Under ``torchrun`` OMP_NUM_THREADS is ignored,
+            because torchrun sets it itself.
+        processes: how many work here at once; multiplied by those that ``torchrun`` started on
+            this machine.
+
+    Returns:
+        The number of threads.
+
+    Raises:
+        ConfigError: the number is negative.
+    """
+    if threads < 0:
+        raise ConfigError(f"threads is {threads}; it must be at least 0, which is one per core.")
+    processes *= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    available = usable_cores()
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    if limit.isdecimal() and int(limit) and "LOCAL_WORLD_SIZE" not in os.environ:
+        available = min(available, int(limit))
+    number = threads or max(1, available // processes)
+    torch.set_num_threads(number)
+    _keep_freed_memory()
+    return number
+
+
+def usable_cores() -> int:
+    """The cores that this process may use; all of the machine's where the system cannot tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def threads_phrase(number: int) -> str:
+    """For the log: "1 thread", "2 threads"."""
+    return f"{number} thread{'s' if number > 1 else ''}"
+
+
+def _keep_freed_memory() -> None:
+    """Make glibc keep freed memory; on other systems do nothing.
+
+    By default it returns every large block to the system at once, which clears each page again at
+    the next allocation: 15 to 25 % of a training step.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    # Older releases refuse a threshold above 32 MiB. The second setting, never to trim, stops glibc
+    # from raising the first by itself, so it must not stand alone.
+    if mallopt is not None and any(mallopt(_M_MMAP_THRESHOLD, size) for size in (2**30, 2**25)):
+        mallopt(_M_TRIM_THRESHOLD, -1)

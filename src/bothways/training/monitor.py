@@ -1,22 +1,141 @@
-"""Progress and metrics of a run: progress bar or log lines, metrics.jsonl, TensorBoard."""
+"""What is seen of a training: metrics on disk, progress, plots, TensorBoard."""
 
 from __future__ import annotations
 
 import errno
+import io
 import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
 
-from bothways.console import training_console
-from bothways.files import explain_disk_errors, write_text
-from bothways.training.tensorboard import EventFile
+from bothways.io.files import explain_disk_errors, write_bytes, write_text
+from bothways.io.terminal import training_console
+
+# --------------------------------------------------------------------------------
+# TensorBoard event files, written synchronously.
+#
+# The usual writer hands events to a background thread, where an error such as a full disk only
+# prints a traceback and does not reach the program.
+
+
+class EventFile:
+    """An event file of scalars for TensorBoard.
+
+    Args:
+        folder: created if necessary; every writer creates a new file in it.
+        done: steps already done. TensorBoard then hides later records of earlier files, which an
+            interrupted run left.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, folder: Path, done: int):
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time_ns()}.{os.getpid()}"
+        # Unbuffered, so that records survive a kill.
+        self._file = (folder / name).open("xb", buffering=0)
+        self._records = RecordWriter(self)
+        self._write(Event(file_version="brain.Event:2"))
+        self._write(Event(step=done + 1, session_log=SessionLog(status=SessionLog.START)))
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Record the values of a step."""
+        scalars = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._write(Event(step=step, summary=Summary(value=scalars)))
+
+    def write(self, data: bytes) -> None:
+        """Write bytes, all or with an error: the writer of records does not look."""
+        if self._file.write(data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, event: Event) -> None:
+        event.wall_time = time.time()
+        self._records.write(event.SerializeToString())
+
+
+# --------------------------------------------------------------------------------
+# Curves as PNG files.
+
+# The curves of one panel: name -> (x values, y values).
+Curves = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+
+
+def plot_panels(path: Path, panels: Mapping[str, Curves], *, x_label: str = "step") -> None:
+    """Draw panels side by side, each with its own y axis, and write them as one PNG.
+
+    Args:
+        path: the PNG file.
+        panels: as for :func:`draw_panels`.
+        x_label: what the x axis counts.
+    """
+    write_bytes(path, draw_panels(panels, x_label=x_label))
+
+
+def draw_panels(panels: Mapping[str, Curves], *, x_label: str = "step") -> bytes:
+    """Draw panels side by side, each with its own y axis; returns the bytes of a PNG.
+
+    Args:
+        panels: title -> curves; a curve with a single point is drawn as a dashed horizontal line.
+        x_label: what the x axis counts.
+    """
+    from matplotlib.figure import Figure  # slow import
+
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.6 * columns, 3.4 * rows), layout="constrained")
+    for index, (title, curves) in enumerate(panels.items(), 1):
+        axes = figure.add_subplot(rows, columns, index)
+        for name, (x, y) in curves.items():
+            if len(x) == 1:
+                axes.axhline(y[0], linestyle="--", linewidth=1, color="0.5", label=name)
+            else:
+                axes.plot(x, y, linewidth=1.2, label=name)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel(x_label)
+        axes.grid(alpha=0.3)
+        if len(curves) > 1:
+            axes.legend(fontsize=8)
+    return _png(figure)
+
+
+def draw_scatter(x: Sequence[float], y: Sequence[float], *, x_label: str, y_label: str) -> bytes:
+    """Draw points and the diagonal; returns the bytes of a PNG."""
+    from matplotlib.figure import Figure  # slow import
+
+    figure = Figure(figsize=(4.6, 4.6), layout="constrained")
+    axes = figure.add_subplot()
+    ends = [min([*x, *y]), max([*x, *y])]
+    axes.plot(ends, ends, linestyle="--", linewidth=1, color="0.5")
+    axes.scatter(x, y, s=8, alpha=0.5)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(alpha=0.3)
+    return _png(figure)
+
+
+def _png(figure: Any) -> bytes:
+    data = io.BytesIO()
+    figure.savefig(data, dpi=110, format="png")
+    return data.getvalue()
+
+
+# --------------------------------------------------------------------------------
+# Progress and metrics of a run: progress bar or log lines, metrics.jsonl, TensorBoard.
 
 METRICS = "metrics.jsonl"
 # Seconds between log lines without a terminal.

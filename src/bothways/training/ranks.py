@@ -23,7 +23,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from bothways.errors import ConfigError, OtherProcessError, RunError
-from bothways.processes import launcher, when_orphaned
+from bothways.io.processes import launcher, when_orphaned
 
 T = TypeVar("T")
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from bothways import kernels
-from bothways.config import digest, recipe_fields, to_dict
+from bothways.config.fields import digest, recipe_fields, to_dict
 from bothways.errors import ConfigError, RunError
-from bothways.files import explain_disk_errors, sha256, write_json
+from bothways.io.files import explain_disk_errors, sha256, write_json
+from bothways.model import kernels
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 RUN_FILE = "run.json"

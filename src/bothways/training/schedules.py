@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from bothways.config import ClockOptions, OptimizerOptions, Phase
 from bothways.errors import ConfigError
+from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 
 
 def learning_rate(step: int, total: int, options: OptimizerOptions) -> float:

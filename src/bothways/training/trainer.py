@@ -8,14 +8,13 @@ from typing import Generic, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from bothways.config import OptimizerOptions
 from bothways.errors import DivergenceError
 from bothways.model.bert import Bert
 from bothways.randomness import Purpose, derived_seed
-from bothways.training.adam import CompiledAdam
 from bothways.training.frozen_rows import FrozenRows
 from bothways.training.fsdp import shard, whole
-from bothways.training.optimizer import make_optimizer
+from bothways.training.optimizer import CompiledAdam, make_optimizer
+from bothways.training.options import OptimizerOptions
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 from bothways.training.schedules import learning_rate
 

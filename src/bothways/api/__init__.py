@@ -1,0 +1,1 @@
+"""What Python users hold: a loaded model, and a check of folders."""

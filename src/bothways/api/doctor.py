@@ -1,0 +1,123 @@
+"""Checking a model, run or corpus folder for damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bothways.corpus.store import MANIFEST, verify_store
+from bothways.errors import BothwaysError, RunError
+from bothways.io.files import PARTIAL
+from bothways.model.folder import ABOUT, CONFIG, load_model
+from bothways.pretraining.snapshots import SNAPSHOTS
+from bothways.shipped import model_folder
+from bothways.tokenization.tokenizer import TOKENIZER_FILE, VOCABULARY_FILE, Tokenizer
+from bothways.tokenization.tokenizer_files import read_vocabulary
+from bothways.training.checkpoint import (
+    DAMAGED,
+    FOREIGN,
+    STATE,
+    checkpoints,
+    verify_checkpoint,
+    whose,
+)
+from bothways.training.runfolder import RUN_FILE, read_run, run_identity
+
+
+def diagnose(folder: str | Path) -> list[str]:
+    """Describe the problems of a folder, each with its file; empty if the folder is intact.
+
+    The shards of a corpus and the checkpoints of a run are compared with their checksums. A model
+    is loaded, its weights are checked, and its two vocabulary files are compared.
+    """
+    folder = model_folder(folder)
+    if (folder / MANIFEST).exists():
+        return _diagnose_corpus(folder)
+    if (folder / RUN_FILE).exists():
+        return _diagnose_run(folder)
+    if (folder / STATE).exists() or folder.resolve() in checkpoints(folder.resolve().parent):
+        return _diagnose_checkpoint(folder)
+    if (folder / CONFIG).exists() or (folder / ABOUT).exists():
+        return _diagnose_model(folder)
+    if not folder.is_dir():
+        return [f"{folder} is not a folder; name a model, run or corpus folder"]
+    return [
+        f"{folder} holds none of {MANIFEST} (a corpus), {RUN_FILE} (a run) and {CONFIG} (a model)"
+    ]
+
+
+def _diagnose_corpus(folder: Path) -> list[str]:
+    problems = verify_store(folder)
+    return problems + [p for p in _diagnose_vocabulary(folder) if p not in problems]
+
+
+def _diagnose_model(folder: Path) -> list[str]:
+    problems = _diagnose_vocabulary(folder)
+    try:
+        model = load_model(folder).model
+    except BothwaysError as error:
+        return [*problems, str(error)] if str(error) not in problems else problems
+    broken = [name for name, p in model.named_parameters() if not bool(p.isfinite().all())]
+    if broken:
+        problems.append(
+            f"{folder}: weights that are not finite numbers: {', '.join(broken)}; training "
+            "diverged or the file is damaged"
+        )
+    return problems
+
+
+def _diagnose_vocabulary(folder: Path) -> list[str]:
+    """Check that vocab.txt and tokenizer.json, each a complete vocabulary, agree."""
+    text_file, json_file = folder / VOCABULARY_FILE, folder / TOKENIZER_FILE
+    if not (text_file.exists() and json_file.exists()):
+        return []
+    try:
+        listed = read_vocabulary(text_file)
+        used = Tokenizer.from_folder(json_file)
+    except BothwaysError as error:
+        return [str(error)]
+    remedy = f"{TOKENIZER_FILE} is the one in use; remove {VOCABULARY_FILE} or restore it"
+    for i, (piece, other) in enumerate(zip(listed, used.pieces, strict=False)):
+        if piece != other:
+            return [
+                f"{text_file}: id {i} is {piece!r}, but {other!r} in {TOKENIZER_FILE}; {remedy}"
+            ]
+    if len(listed) != used.vocab_size:
+        sizes = f"{len(listed)} pieces, {TOKENIZER_FILE} {used.vocab_size}"
+        return [f"{text_file} has {sizes}; {remedy}"]
+    return []
+
+
+def _diagnose_run(folder: Path) -> list[str]:
+    problems = []
+    try:
+        read_run(folder)
+    except BothwaysError as error:
+        problems.append(str(error))
+    # Those of pre-training, damaged or not, and those of the seeds of fine-tuning.
+    found = {*checkpoints(folder / "checkpoints"), *(p.parent for p in folder.glob(f"**/{STATE}"))}
+    skipped = (PARTIAL, DAMAGED, FOREIGN)
+    for checkpoint in sorted(p for p in found if not p.name.startswith(skipped)):
+        problems += _diagnose_checkpoint(checkpoint)
+    # A model that is being written has another name until it is complete.
+    for model in sorted([*folder.glob("**/model/"), *folder.glob(f"{SNAPSHOTS}/[0-9]*/")]):
+        problems += _diagnose_model(model)
+    return problems
+
+
+def _diagnose_checkpoint(folder: Path) -> list[str]:
+    try:
+        problems = verify_checkpoint(folder)
+    except RunError as error:
+        return [str(error)]
+    if not problems and (other := whose(folder, _run_of(folder))):
+        problems = [f"{folder}: {other}"]
+    return problems if problems or not (folder / CONFIG).exists() else _diagnose_model(folder)
+
+
+def _run_of(checkpoint: Path) -> str | None:
+    """Identity of the run whose folder a checkpoint lies in; None if it lies elsewhere or run.json
+    is damaged."""
+    try:
+        return run_identity(read_run(checkpoint.resolve().parents[1]))
+    except (RunError, IndexError):
+        return None

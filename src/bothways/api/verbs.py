@@ -1,0 +1,344 @@
+"""The verbs that use a finished model: each takes its options and returns the lines to print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bothways.api.model import Model, load, to_device
+from bothways.errors import ConfigError, InputError, ModelError
+from bothways.finetuning.glue import submission_rows
+from bothways.io.files import write_text
+from bothways.io.terminal import print_note, progress_of
+from bothways.io.text import read_texts, refuse_records
+from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.pretraining.evaluation import evaluate_pretraining
+from bothways.runtime.embeddings import check_format, embed_texts, write_vectors
+from bothways.runtime.entities import tag_texts
+from bothways.runtime.options import (
+    AnswerConfig,
+    ChooseConfig,
+    ConvertConfig,
+    EmbedConfig,
+    EvaluateConfig,
+    FillMaskConfig,
+    NextSentenceConfig,
+    PredictConfig,
+    ScoreConfig,
+)
+from bothways.runtime.pipeline import (
+    Prediction,
+    choose_length,
+    encode_file,
+    evaluate_file,
+    outputs_of,
+    predict_choices,
+    write_predictions,
+)
+from bothways.runtime.texts import FileTexts, file_texts
+from bothways.shipped import model_folder
+from bothways.tasks.answers import score_file
+from bothways.tasks.catalogue import task_recipe
+from bothways.tasks.examples import CHUNK
+from bothways.tasks.kinds import task_of
+from bothways.tasks.schemes import OUTSIDE
+from bothways.training.device import choose_precision, set_threads
+from bothways.training.options import DeviceName, Precision
+
+
+def fill_mask(config: FillMaskConfig) -> list[str]:
+    """Lines for `bothways fill-mask`."""
+    model = _open(config.model, config.device)
+    lines = []
+    for text in config.texts:
+        lines.append(text)
+        for fillings in model.fill_mask(text, top=config.top):
+            lines += [f"  {f.probability:6.1%}  {f.piece:<16} {f.text}" for f in fillings] + [""]
+    cut = sum(model.tokens_cut(text) > 0 for text in config.texts)
+    _note_cut(cut, len(config.texts), model.bert.config.positions)
+    return lines
+
+
+def next_sentence(config: NextSentenceConfig) -> str:
+    """The line for `bothways next-sentence`."""
+    model = _open(config.model, config.device)
+    probability = model.next_sentence(config.text_a, config.text_b)
+    cut = model.tokens_cut(config.text_a, config.text_b)
+    if cut:
+        print_note(f"{cut} tokens of the pair were cut to fit into {model.bert.config.positions}")
+    other = "swapped" if model.loaded.about.get("pairs") == "order" else "random"
+    return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
+
+
+def choose(config: ChooseConfig) -> list[str]:
+    """Lines for `bothways choose`: the choices, most likely first."""
+    model = _open(config.model, config.device)
+    (probabilities,), cut = predict_choices(model.loaded, [config.context], [config.choices])
+    if cut:
+        print_note("the context or a choice was cut to the length the model was fine-tuned with")
+    order = np.argsort(-probabilities, kind="stable")
+    return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
+
+
+def predict(config: PredictConfig) -> list[str]:
+    """Lines for `bothways predict`; with ``out`` the predictions are written there instead."""
+    _refuse_to_overwrite(config.out, config.file, config.task)
+    model = _open_task(config)
+    if config.file is not None:
+        return _predict_file(model.loaded, config)
+    if model.bert.tagger is not None and config.text_b is None:
+        lines = _tag_lines(model, config.texts)
+    else:
+        b = None if config.text_b is None else [config.text_b] * len(config.texts)
+        prediction = model.predict(config.texts, b)
+        _note_cut(prediction.cut, len(config.texts), prediction.length)
+        _note_windows(prediction.several, len(config.texts), prediction.length)
+        lines = _prediction_lines(prediction)
+    if config.out is None:
+        return lines
+    write_text(Path(config.out), "\n".join(lines) + "\n")
+    return [f"{len(config.texts)} predictions: {config.out}"]
+
+
+def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
+    """The lines of a file's predictions, in the task's format; or the file they were written to."""
+    columns = None if config.task is None else task_recipe(config.task).task
+    if config.submission and loaded.model.tagger is not None:
+        raise ConfigError("--submission needs one prediction per example; tagging gives many.")
+    if config.out is not None and not config.submission:
+        for path in task_of(loaded).output_files(Path(config.out)):
+            _refuse_to_overwrite(path, config.file, config.task)
+    task, split = encode_file(loaded, config.file or "", labelled=False, options=columns)
+    for note in split.notes:
+        print_note(note)
+    dtype = _file_dtype(loaded, config.precision)
+    with progress_of("predicting") as progress:
+        outputs = outputs_of(loaded, task, split.examples, dtype=dtype, progress=progress)
+    predictions = task.decode(split, outputs)
+    if config.out is not None and not config.submission:
+        write_predictions(Path(config.out), task, split, predictions)
+    else:
+        table = task.table(split, predictions)
+        rows = submission_rows(table) if config.submission else table
+        lines = ["\t".join(row) for row in rows]
+        if config.out is None:
+            return lines
+        write_text(Path(config.out), "\n".join(lines) + "\n")
+    return [f"{len(split.rows)} predictions: {config.out}"]
+
+
+def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
+    """Tab-separated, with a header: the entities of each text, or its words if the tags do not mark
+    entities."""
+    lines = ["text\ttype\tstart\tend\tprobability\tcharacters"]
+    blocks = (texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK))
+    found = (tagged for block in blocks for tagged in tag_texts(model.loaded, block))
+    long = 0
+    for number, tagged in enumerate(found):
+        if tagged is None:  # a blank line
+            continue
+        long += tagged.windows > 1
+        rows = [(e.type, e.start, e.end, e.probability, e.text) for e in tagged.entities]
+        if set(tagged.tags) - {OUTSIDE} and not rows:
+            words = zip(tagged.tags, tagged.spans, tagged.probabilities, tagged.words, strict=True)
+            rows = [(tag, *span, p, word) for tag, span, p, word in words]
+        for tag, start, end, p, word in rows:
+            shown = " ".join(word.split())  # an entity may have tabs or line breaks in it
+            lines.append(f"{number}\t{tag}\t{start}\t{end}\t{p:.6f}\t{shown}")
+    _note_windows(long, len(texts), choose_length(model.loaded, None))
+    return lines
+
+
+def _prediction_lines(prediction: Prediction) -> list[str]:
+    """Tab-separated, with a header: the label and a probability per label, or the score."""
+    if not prediction.labels:
+        return ["score", *(f"{value:.6g}" for (value,) in prediction.values.tolist())]
+    header = "\t".join(["label", *(f"p({name})" for name in prediction.names)])
+    rows = zip(prediction.labels, prediction.values.tolist(), strict=True)
+    return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
+
+
+def answer(config: AnswerConfig) -> list[str]:
+    """Lines for `bothways answer`: probability, position and text of each answer."""
+    context = config.context
+    if config.file is not None:
+        refuse_records(Path(config.file), "write the text to a .txt file", also=(".tsv",))
+        lines = read_texts(Path(config.file))
+        context = "\n".join(line for _, line in lines)
+    if not (context or "").strip():
+        raise InputError("the text to search for an answer is empty.", path=config.file)
+    model = _open(config.model, config.device)
+    answers = model.answer(config.question, context or "", top=config.top)
+    spans = task_of(model.loaded).options.spans
+    if spans.no_answer is None:
+        print_note(
+            "the model folder does not say whether questions may have no answer, so every question "
+            "is answered; `bothways predict` with a --task that has kind: spans and "
+            "spans: {no_answer: true} can leave questions unanswered"
+        )
+    limit, length = spans.query_length, choose_length(model.loaded, None)
+    query, passage = (
+        len(model.tokenizer.encode(text).tokens) - 2 for text in (config.question, context or "")
+    )
+    if query > limit:
+        print_note(f"the question was cut to {limit} tokens; the rest is ignored")
+    _note_windows(int(min(query, limit) + passage + 3 > length), 1, length)
+    return [
+        f"{a.probability:6.1%}  {f'{a.start}-{a.end}':>11}  "
+        + (" ".join(a.text.split()) or "(no answer)")
+        for a in answers
+    ]
+
+
+def score(config: ScoreConfig) -> str:
+    """The scores for `bothways score`, as JSON."""
+    scores, notes = score_file(
+        config.predictions, config.data, convention=config.convention, odds=config.odds
+    )
+    for note in notes:
+        print_note(note)
+    return json.dumps(scores, indent=2)
+
+
+def embed(config: EmbedConfig) -> str:
+    """Write the vectors for `bothways embed`."""
+    check_format(Path(config.out))
+    _refuse_to_overwrite(config.out, config.file, config.task)
+    model = _open(config.model, config.device)
+    texts = config.texts
+    if config.file is not None:
+        found = file_texts(Path(config.file), model.loaded, text_a=config.text_a, task=config.task)
+        texts = found.texts
+        _note_column(Path(config.file), found)
+    if not texts:
+        raise InputError("no text to embed; the file is empty.", path=config.file)
+    with progress_of("embedding") as progress:
+        embeddings = embed_texts(
+            model.loaded,
+            texts,
+            layers=config.layers,
+            combine=config.combine,
+            pooling=None if config.pooling == "auto" else config.pooling,
+            normalize=config.normalize,
+            length=config.length,
+            long=config.long,
+            progress=progress,
+        )
+    write_vectors(Path(config.out), texts, embeddings)
+    if left_out := model.loaded.about.get("modules_left_out"):
+        print_note(
+            f"the model folder has further layers ({', '.join(left_out)}), which are not computed: "
+            "the vectors are not those of sentence-transformers"
+        )
+    if settings := model.loaded.about.get("settings_left_out"):
+        print_note(f"with sentence-transformers {' and '.join(settings)}; not so here")
+    limit = config.length or model.bert.config.positions
+    _note_cut(embeddings.cut, len(texts), limit)
+    if embeddings.long:
+        print_note(
+            f"{embeddings.long:,} of {len(texts):,} texts are longer than {limit} tokens and were "
+            "read in overlapping windows"
+        )
+    if embeddings.pooled is None:
+        size = embeddings.tokens[0].vectors.shape[1]
+        count = sum(len(text.tokens) for text in embeddings.tokens)
+        return f"{count} vectors of size {size}, for the tokens of {len(texts)} texts: {config.out}"
+    count, size = embeddings.pooled.shape
+    return f"{count} vectors of size {size}: {config.out}"
+
+
+def evaluate(config: EvaluateConfig) -> list[str]:
+    """Lines for `bothways evaluate`: a task on a labelled file, or pre-training on a corpus."""
+    model = _open_task(config)
+    if Path(config.file).is_dir():
+        if config.task is not None:
+            raise InputError("is a folder, but --task needs a labelled file.", path=config.file)
+        return [evaluate_pretraining(model.loaded, config.file)]
+    columns = None if config.task is None else task_recipe(config.task).task
+    dtype = _file_dtype(model.loaded, config.precision)
+    with progress_of("predicting") as progress:
+        evaluation = evaluate_file(
+            model.loaded, config.file, options=columns, dtype=dtype, progress=progress
+        )
+    for note in evaluation.notes:
+        print_note(note)
+    return [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
+
+
+def convert(config: ConvertConfig) -> str:
+    """Convert a model to a bothways model folder, for `bothways convert`."""
+    source, out = model_folder(config.source), Path(config.out)
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        raise ModelError(f"{out} exists already; choose a new folder.")
+    loaded = load_model(source, vocabulary=config.vocab)
+    about = {k: v for k, v in loaded.about.items() if k != "format"}
+    about["converted_from"] = source.resolve().name
+    save_model(out, loaded.model, loaded.tokenizer, about)
+    for note in loaded.differences():
+        print_note(note)
+    return f"model: {out}"
+
+
+def _open(folder: str, device: DeviceName) -> Model:
+    set_threads(0)
+    loaded = load_model(folder)
+    for note in loaded.notes:
+        print_note(note)
+    return to_device(loaded, device)
+
+
+def _open_task(config: PredictConfig | EvaluateConfig) -> Model:
+    """A fine-tuned model or an ensemble; a run folder is an ensemble too."""
+    set_threads(0)
+    model = load(config.model, *config.ensemble, device=config.device)
+    for note in model.loaded.notes:
+        print_note(note)
+    return model
+
+
+def _file_dtype(loaded: LoadedModel, precision: Precision) -> torch.dtype:
+    """The arithmetic for a file, with a note if dev was measured in another."""
+    choice = choose_precision(precision, loaded.model.device)
+    # Folders of 0.1 were measured in the precision of training.
+    measured = loaded.about.get("measured_in", loaded.about.get("precision", choice.name))
+    if measured != choice.name:
+        print_note(
+            f"the model was measured on dev in {measured}, this is {choice.name}: scores may "
+            f"differ in the last digits (--precision {measured} for the same)"
+        )
+    return choice.dtype
+
+
+def _refuse_to_overwrite(out: str | Path | None, *inputs: str | None) -> None:
+    """Refuse to write to a file that is read, under whatever name."""
+    for given in inputs:
+        if out is None or given is None or not (Path(out).exists() and Path(given).exists()):
+            continue
+        if Path(out).samefile(given):
+            raise ConfigError(
+                f"--out would overwrite {given}, which is read ({out} is the same file); choose "
+                "another name."
+            )
+
+
+def _note_windows(long: int, texts: int, length: int) -> None:
+    if long:
+        print_note(f"{long:,} of {texts:,} texts are longer than {length} tokens: read in windows")
+
+
+def _note_column(path: Path, found: FileTexts) -> None:
+    if found.column is not None:
+        print_note(f"{path.name}: the texts are those of the column {found.column!r}")
+    if found.other is not None:
+        print_note(
+            f"{path.name}: the second texts are not embedded; --text_a {found.other} embeds them"
+        )
+
+
+def _note_cut(cut: int, texts: int, limit: int) -> None:
+    if cut:
+        print_note(f"{cut:,} of {texts:,} texts were cut to {limit} tokens; the rest is ignored")

@@ -1,0 +1,1 @@
+"""The paper's tables, benchmarks, the demonstration, and plans of runs."""

@@ -1,0 +1,1 @@
+"""The families of encoders: their axes, and their files."""

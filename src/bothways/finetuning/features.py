@@ -1,0 +1,513 @@
+"""The feature-based approach: a BiLSTM on layers of a frozen encoder (Devlin et al. 2019, 5.3)."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from bothways.config.fields import digest
+from bothways.errors import ConfigError, DivergenceError, ModelError, RunError
+from bothways.finetuning.options import FeaturesConfig, LayerChoice
+from bothways.finetuning.setup import (
+    check_required,
+    file_digests,
+    model_digest,
+    open_run_with_precision,
+    recorded_without_effect,
+)
+from bothways.io.files import explain_disk_errors, new_folder, reserve_space, write_json
+from bothways.io.terminal import line_printer, table_text
+from bothways.model.bert import Bert
+from bothways.model.folder import LoadedModel, load_model
+from bothways.model.losses import class_loss
+from bothways.model.recurrent import FeatureTagger
+from bothways.randomness import Purpose, derived_seed
+from bothways.runtime.pipeline import check_length, write_predictions
+from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches, step_batches
+from bothways.tasks.metrics import Measurement
+from bothways.tasks.tagging import TaggedFile, TaggingTask
+from bothways.tasks.task import Outputs
+from bothways.training.device import ChosenPrecision, choose_precision, set_threads
+from bothways.training.monitor import Monitor
+from bothways.training.optimizer import make_optimizer
+from bothways.training.runfolder import Run
+from bothways.training.schedules import learning_rate
+
+# --------------------------------------------------------------------------------
+# The hidden states of an encoder as features: computed once, kept on disk, read by a BiLSTM.
+#
+# R words read, L layers and the embeddings below them, H hidden size.
+
+_ARRAY, _ABOUT = "layers.npy", "features.json"
+
+
+def cached_layers(
+    folder: Path,
+    model: Bert,
+    examples: Examples,
+    *,
+    fingerprint: str,
+    dtype: torch.dtype,
+    say: Callable[[str], None],
+) -> NDArray[np.float16]:
+    """The hidden states of the words of a file, in every layer; computed unless they are on disk.
+
+    Args:
+        folder: where they are kept; replaced if it has another fingerprint.
+        model: the encoder.
+        examples: the file, encoded.
+        fingerprint: of everything the hidden states depend on.
+        dtype: arithmetic of the layers.
+        say: called with a line before computing starts.
+
+    Returns:
+        float16 [R, L + 1, H], the embeddings first, mapped from disk.
+
+    Raises:
+        DiskError: the disk has too little room.
+        ModelError: a hidden state is not finite, or too large for 16 bits.
+    """
+    if _fingerprint(folder) != fingerprint:
+        shape = (len(examples.read_positions), model.config.layers + 1, model.config.hidden)
+        size = np.prod(shape) * 2 / 2**20
+        say(
+            f"{folder.name}: computing {shape[1]} layers for {shape[0]:,} words from "
+            f"{examples.bounds[-1]:,} tokens ({size:,.0f} MiB in {folder})"
+        )
+        with new_folder(folder) as partial, explain_disk_errors(folder):
+            array = open_memmap(partial / _ARRAY, mode="w+", dtype=np.float16, shape=shape)
+            # Now: writing to a mapped file could not report a full disk.
+            reserve_space(partial / _ARRAY, (partial / _ARRAY).stat().st_size)
+            _compute(array, model, examples, dtype)
+            array.flush()
+            write_json(partial / _ABOUT, {"fingerprint": fingerprint, "shape": shape})
+    layers: NDArray[np.float16] = np.load(folder / _ARRAY, mmap_mode="r")
+    return layers
+
+
+def _fingerprint(folder: Path) -> str | None:
+    """What the array on disk was computed from; None if it is missing or cut off."""
+    try:
+        about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+        whole = (folder / _ARRAY).stat().st_size > math.prod(about["shape"]) * 2  # and a header
+        return str(about["fingerprint"]) if whole else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+@torch.inference_mode()
+def _compute(
+    array: NDArray[np.float16], model: Bert, examples: Examples, dtype: torch.dtype
+) -> None:
+    model.eval()
+    for indices in length_batches(examples.lengths, PREDICT_TOKENS):
+        batch = examples.batch(indices, max_positions=model.config.positions).to(model.device)
+        states = model.encoder.hidden_states(batch.inputs, dtype=dtype)
+        words = torch.stack([x_TH.index_select(0, batch.read_positions) for x_TH in states], 1)
+        features = words.to(torch.float16).cpu().numpy()
+        if not np.isfinite(features).all():
+            raise ModelError(
+                "a hidden state is not finite in 16 bits; the model's weights are damaged."
+            )
+        for n, rows in zip(indices, np.split(features, batch.bounds[1:-1]), strict=True):
+            array[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
+
+
+def chosen_layers(choice: LayerChoice, layers: int) -> slice:
+    """The layers that a choice stands for; the embeddings are number 0.
+
+    Raises:
+        ConfigError: the encoder has too few layers.
+    """
+    chosen = {
+        "embeddings": slice(0, 1),
+        "second-to-last": slice(layers - 1, layers),
+        "last": slice(layers, layers + 1),
+        "sum-last-four": slice(layers - 3, layers + 1),
+        "concat-last-four": slice(layers - 3, layers + 1),
+        "sum-all": slice(1, layers + 1),
+    }[choice]
+    if chosen.start < (0 if choice == "embeddings" else 1):
+        raise ConfigError(
+            f"layers: {choice!r} needs {2 if choice == 'second-to-last' else 4} layers, but this "
+            f"encoder has {layers}; leave it out, as --layers embeddings last sum-all does."
+        )
+    return chosen
+
+
+# --------------------------------------------------------------------------------
+# The feature-based approach: a BiLSTM tagger on the layers of a frozen encoder.
+#
+# Devlin et al. 2019, section 5.3 and Table 7. The hidden states of all words are computed once for
+# all choices of layers (``features/`` in the run folder). Each choice and seed has a folder of its
+# own with its scores; those that are finished are kept when the same command runs again.
+
+# Dev F1 on CoNLL-2003 in percent, BERT-base, cased: Devlin et al. 2019, Table 7, feature-based.
+PAPER_SCORES: dict[LayerChoice, float] = {
+    "embeddings": 91.0,
+    "second-to-last": 95.6,
+    "last": 94.9,
+    "sum-last-four": 95.9,
+    "concat-last-four": 96.1,
+    "sum-all": 95.5,
+}
+_PAPER_TASK = "CoNLL-2003"
+_PAPER_NOTE = (
+    "paper: dev F1 on CoNLL-2003 with BERT-base and a two-layer 768-dimensional BiLSTM (Devlin "
+    "et al. 2019, Table 7, feature-based rows); fine-tuned BERT-base reaches 96.4 on dev and 92.4 "
+    "on test"
+)
+_SCORES = "metrics.json"
+_PREDICT_WORDS = 8192
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """A file of the task with the hidden states of its words.
+
+    Attributes:
+        tagged: the file, encoded.
+        layers: float16 [R, L + 1, H].
+    """
+
+    tagged: TaggedFile
+    layers: NDArray[np.float16]
+
+    def inputs(self, sentences: NDArray[np.int64], layers: slice) -> tuple[torch.Tensor, list[int]]:
+        """The words of these sentences, float32 [T, layers, H], and the sentences' lengths."""
+        at = self.tagged.encoded.output_bounds
+        states = [self.layers[at[s] : at[s + 1], layers] for s in sentences]
+        return torch.from_numpy(np.concatenate(states)).float(), [len(x) for x in states]
+
+    def targets(self, sentences: NDArray[np.int64]) -> torch.Tensor:
+        """The tags of the words of these sentences, int64 [T]."""
+        at, gold = self.tagged.encoded.output_bounds, self.tagged.examples.gold
+        return torch.from_numpy(np.concatenate([gold[at[s] : at[s + 1]] for s in sentences]))
+
+
+@dataclass(frozen=True)
+class FeaturesResult:
+    """Scores of each choice of layers.
+
+    Attributes:
+        run: the run folder.
+        task: name of the task.
+        metric: the main one.
+        dev: scores of the metric over the seeds, by choice.
+        test: the same on the test file; empty without one.
+        notes: what was skipped or found in the files.
+    """
+
+    run: Path
+    task: str
+    metric: str
+    dev: dict[str, list[float]]
+    test: dict[str, list[float]]
+    notes: tuple[str, ...]
+
+    def table(self) -> str:
+        """Each choice with the score of the paper, in percent, as text."""
+        papers = self.task == _PAPER_TASK
+        paper_column = ["dev, paper"] if papers else []
+        rows = [["layers", "dev", *(["test"] if self.test else []), *paper_column]]
+        for choice, scores in self.dev.items():
+            test = [_percent(self.test[choice])] if self.test else []
+            paper = [f"{PAPER_SCORES[choice]:.1f}"] if papers else []  # type: ignore[index]
+            rows.append([choice, _percent(scores), *test, *paper])
+        table = table_text(rows, f"{self.task}: {self.metric} in percent")
+        notes = [_PAPER_NOTE] if papers else []
+        return "\n".join([table, *notes, *self.notes, f"saved in {self.run}"])
+
+
+def _percent(scores: list[float]) -> str:
+    mean = f"{100 * statistics.fmean(scores):.2f}"
+    return f"{mean} ± {100 * statistics.stdev(scores):.2f}" if len(scores) > 1 else mean
+
+
+def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
+    """Train and measure every choice of layers with every seed; finished ones are kept.
+
+    Raises:
+        ConfigError: options that do not make a task, or layers that the encoder does not have.
+        InputError, ModelError, LengthError: files or a folder that cannot be read as requested.
+        RunError: the run folder was made by another recipe, or training diverged
+            (:class:`DivergenceError`).
+        DiskError: features or results cannot be written.
+    """
+    check_required(config)
+    config = config.located()
+    if config.task.predict:
+        raise ConfigError("task.predict is for finetune; features measures labelled files alone.")
+    say = line_printer()
+    loaded = load_model(config.model)
+    layers = {choice: chosen_layers(choice, loaded.model.config.layers) for choice in config.layers}
+    task, tagged = _load(config, loaded)
+    run, precision = _open_run(config, loaded, say)
+    folder, fingerprint = run.folder, digest(run.record["recipe"])
+    say(f"{task.name}: {len(tagged['train'].rows):,} training sentences, {precision.reason}")
+    notes = tuple(note for file in tagged.values() for note in file.notes)
+    for note in notes:
+        say(note)
+    key = fingerprint
+    if precision.name != run.resolved["precision"]:
+        key = f"{fingerprint}-{precision.name}"
+    if others := _left_out(config, folder):
+        say(
+            f"finished earlier and not part of this result: {', '.join(others)}; to include them, "
+            "name them too (--layers, --seeds)"
+        )
+    files = _add_features(tagged, loaded, folder / "features", key, precision.dtype, say)
+    metric = task.metrics[0]
+    dev: dict[str, list[float]] = {choice: [] for choice in config.layers}
+    test: dict[str, list[float]] = {c: [] for c in config.layers} if "test" in files else {}
+    for choice in config.layers:
+        for seed in config.seeds:
+            seed_folder = folder / choice / f"seed-{seed}"
+            of = {"fingerprint": fingerprint, "layers": choice, "seed": seed}
+            scores = _read_scores(seed_folder, of, say)
+            if scores is None:
+                training = TaggerTraining(
+                    config, task, files, choice, layers[choice], seed, seed_folder
+                )
+                scores = training.train()
+                write_json(seed_folder / _SCORES, {**of, **scores})
+            else:
+                say(f"{choice} seed {seed}: finished before, kept")
+            dev[choice].append(scores["dev"][metric])
+            if test:
+                test[choice].append(scores["test"][metric])
+    write_json(folder / "report.json", {"metric": metric, "dev": dev, "test": test})
+    return FeaturesResult(folder, task.name, metric, dev, test, notes)
+
+
+def _load(config: FeaturesConfig, loaded: LoadedModel) -> tuple[TaggingTask, dict[str, TaggedFile]]:
+    """The task and its encoded files, by name."""
+    check_length(loaded.model, config.length)
+    options = config.task
+    train = TaggingTask.read(Path(options.train), options, labelled=True)
+    task = TaggingTask.define(options, train)
+    files = {"train": train, "dev": TaggingTask.read(Path(options.dev), options, labelled=True)}
+    if options.test:
+        files["test"] = TaggingTask.read(Path(options.test), options, labelled=True)
+    return task, {
+        name: task.encode(loaded.tokenizer, rows, length=config.length)
+        for name, rows in files.items()
+    }
+
+
+def _add_features(
+    tagged: dict[str, TaggedFile],
+    loaded: LoadedModel,
+    folder: Path,
+    fingerprint: str,
+    dtype: torch.dtype,
+    say: Callable[[str], None],
+) -> dict[str, FeatureFile]:
+    """The files with their hidden states, which are computed unless the folder has them."""
+    files = {}
+    for name, file in tagged.items():
+        layers = cached_layers(
+            folder / name,
+            loaded.model,
+            file.examples,
+            fingerprint=fingerprint,
+            dtype=dtype,
+            say=say,
+        )
+        files[name] = FeatureFile(file, layers)
+    return files
+
+
+def _open_run(
+    config: FeaturesConfig, loaded: LoadedModel, say: Callable[[str], None]
+) -> tuple[Run, ChosenPrecision]:
+    """Create or continue the run folder; files and encoder count by content."""
+    return open_run_with_precision(
+        config,
+        lambda: choose_precision(config.precision),
+        verb="features",
+        inputs={**file_digests(config.task), "model": model_digest(loaded, weights=True)},
+        numerics={"threads": set_threads(config.threads)},
+        say=say,
+        without=recorded_without_effect(config.task),
+    )
+
+
+def _read_scores(
+    folder: Path, of: Mapping[str, Any], say: Callable[[str], None]
+) -> dict[str, dict[str, float]] | None:
+    """Scores of a choice and seed that is finished; None if it is not.
+
+    Args:
+        folder: its folder.
+        of: fingerprint, layers and seed, which its scores name; those of version 0.1 name the
+            fingerprint alone.
+        say: called if the scores are damaged or others' (copied from another folder).
+
+    Raises:
+        RunError: they are there, but the disk or its permissions keep them from being read.
+    """
+    path = folder / _SCORES
+    try:
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if record["fingerprint"] != of["fingerprint"]:
+            return None
+        if any(record.get(name, value) != value for name, value in of.items()):
+            say(f"{path} is of {record['layers']} seed {record['seed']}; trained again")
+            return None
+        return record
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be read ({error.strerror}), so it is not known whether the tagger is "
+            "finished. Make it readable, or remove it to train the tagger again."
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        say(f"{path} is damaged ({error}); trained again")
+        return None
+
+
+def _left_out(config: FeaturesConfig, folder: Path) -> list[str]:
+    """Choices and seeds that are finished in the run folder, but not named by this command."""
+    asked = {f"{choice}/seed-{seed}" for choice in config.layers for seed in config.seeds}
+    finished = sorted(folder.glob(f"*/seed-*/{_SCORES}"))
+    names = [path.parent.relative_to(folder).as_posix() for path in finished]
+    return [name for name in names if name not in asked]
+
+
+class TaggerTraining:
+    """The training of one BiLSTM tagger: one choice of layers with one seed.
+
+    Args:
+        config: options of the BiLSTM and of training.
+        task: the task, with labels decided.
+        files: train, dev and perhaps test, with their hidden states.
+        choice: the choice of layers.
+        layers: the layers it stands for.
+        seed: keys initialisation, order of the data and dropout.
+        folder: where records and predictions are written.
+    """
+
+    def __init__(
+        self,
+        config: FeaturesConfig,
+        task: TaggingTask,
+        files: dict[str, FeatureFile],
+        choice: LayerChoice,
+        layers: slice,
+        seed: int,
+        folder: Path,
+    ):
+        self.config, self.task, self.files, self.layers = config, task, files, layers
+        self.seed, self.folder, self.name = seed, folder, f"{choice} seed {seed}"
+        self.sentences = len(files["train"].tagged.rows)
+        self.steps_per_epoch = -(-self.sentences // config.batch)
+        self.total_steps = self.steps_per_epoch * config.epochs
+        self.model = FeatureTagger(
+            layers.stop - layers.start,
+            files["train"].layers.shape[2],
+            config.hidden,
+            task.outputs,
+            summed=choice.startswith("sum"),
+            dropout=config.dropout,
+            seed=seed,
+        )
+        self.optimizer = make_optimizer(self.model, config.optimizer)
+
+    def train(self) -> dict[str, Any]:
+        """Train to the end.
+
+        Returns:
+            The content of metrics.json: the scores of the last epoch, by file, notes, layer weights
+            and seconds.
+
+        Raises:
+            DivergenceError: the gradient is not finite.
+            DiskError: records or predictions cannot be written.
+        """
+        start = time.monotonic()
+        metric = self.task.metrics[0]
+        measured = dict[str, Measurement]()
+        with Monitor(self.folder, self.total_steps, self.name) as monitor:
+            for epoch in range(self.config.epochs):
+                loss = self._train_epoch(epoch)
+                last = epoch + 1 == self.config.epochs
+                for name in ("dev", "test") if last else ("dev",):
+                    if name in self.files:
+                        measured[name] = self._measure(name)
+                scores = {f"dev_{k}": v for k, v in measured["dev"].scores.items()}
+                step = (epoch + 1) * self.steps_per_epoch
+                monitor.log(step, {"epoch": epoch + 1, "loss": loss, **scores})
+            shown = ", ".join(f"{name} {m.scores[metric]:.4f}" for name, m in measured.items())
+            monitor.say(f"{self.name}: {metric} on {shown}")
+        layer_sum = self.model.sum
+        return {
+            **{name: measurement.scores for name, measurement in measured.items()},
+            "notes": {name: list(measurement.notes) for name, measurement in measured.items()},
+            "layer_weights": None if layer_sum is None else layer_sum.weights.softmax(0).tolist(),
+            "seconds": round(time.monotonic() - start, 2),
+        }
+
+    def _train_epoch(self, epoch: int) -> float:
+        """One pass over the training sentences; the mean loss."""
+        batches = step_batches(self.sentences, self.config.batch, seed=self.seed, epoch=epoch)
+        first = epoch * self.steps_per_epoch
+        losses = [self._step(step, batch) for step, batch in enumerate(batches, first)]
+        return float(np.mean(losses))
+
+    def _step(self, step: int, sentences: NDArray[np.int64]) -> float:
+        """One optimizer step; its loss."""
+        model, optimizer, options = self.model, self.optimizer, self.config.optimizer
+        model.train()
+        model.shared.dropout.reseed(derived_seed(self.seed, Purpose.DROPOUT, step, 0))
+        x_TLH, lengths = self.files["train"].inputs(sentences, self.layers)
+        total, _ = class_loss(model(x_TLH, lengths), self.files["train"].targets(sentences))
+        loss = total / len(x_TLH)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
+        if not torch.isfinite(norm):
+            raise DivergenceError(
+                f"step {step + 1}: the gradient is {norm.item()}; training diverged. Lower "
+                "optimizer.lr, in a new run folder (--run)."
+            )
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, self.total_steps, options)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return float(loss.detach())
+
+    def _measure(self, name: str) -> Measurement:
+        """Write the predictions for a file, and measure them."""
+        file = self.files[name].tagged
+        predictions = self.task.decode(file, self._outputs(self.files[name]))
+        write_predictions(self.folder / f"{name}_predictions.conll", self.task, file, predictions)
+        return self.task.measure(file, predictions)
+
+    @torch.inference_mode()
+    def _outputs(self, file: FeatureFile) -> Outputs:
+        """The outputs for all words of a file, float32 [R, C]; sentences of similar length are
+        computed together."""
+        self.model.eval()
+        at = file.tagged.encoded.output_bounds
+        outputs = np.zeros((int(at[-1]), self.model.output.out_features), dtype=np.float32)
+        lengths = np.diff(at)
+        order = np.argsort(-lengths, kind="stable")
+        cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // _PREDICT_WORDS)) + 1
+        for sentences in np.split(order, cuts):
+            x_TLH, sizes = file.inputs(sentences, self.layers)
+            y_TC = self.model(x_TLH, sizes).numpy()
+            for s, y in zip(sentences, np.split(y_TC, np.cumsum(sizes)[:-1]), strict=True):
+                outputs[at[s] : at[s + 1]] = y
+        return outputs

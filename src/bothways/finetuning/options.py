@@ -1,0 +1,405 @@
+"""The options of fine-tuning, of GLUE, and of the feature-based approach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from bothways.config.fields import Options, alternative, free, numerics, refuse_several, require
+from bothways.errors import ConfigError
+from bothways.shipped import DEFAULT
+from bothways.tasks.options import GridOptions, TaskOptions
+from bothways.training.options import DeviceName, OptimizerOptions, Precision
+
+# --------------------------------------------------------------------------------
+# Options of `bothways finetune` and `bothways glue`, and the declaration of a task.
+
+NARROW = 384
+"""Encoders of a smaller hidden size learn little at the paper's rates (EXPERIMENTS.md, section
+9)."""
+NARROW_RATE, WIDE_RATE = 3e-4, 2e-5
+PAPER_GRID: dict[str, tuple[Any, ...]] = {
+    "lr": (5e-5, 3e-5, 2e-5),
+    "batch": (16, 32),
+    "epochs": (2, 3, 4),
+}
+"""Devlin et al. 2019, Appendix A.3."""
+
+
+@dataclass(frozen=True)
+class SearchOptions(Options):
+    """Grid search: settings to try, in all combinations, and how dev selects one."""
+
+    paper: bool = alternative(False)
+    """Search the paper's grid (Appendix A.3): lr 5e-5 3e-5 2e-5, batch 16 32, epochs 2 3 4; the
+    options below override it."""
+    default: bool = alternative(False)
+    """Search the task's default space (task.grid of its declaration; the paper's grid, if it has
+    none); the options below override it."""
+    lr: tuple[float, ...] = ()
+    """Peak learning rates to try, such as 5e-5 3e-5 2e-5. Default: optimizer.lr only."""
+    batch: tuple[int, ...] = ()
+    """Batch sizes to try, such as 16 32. Default: batch only."""
+    epochs: tuple[int, ...] = ()
+    """Numbers of epochs to try, such as 2 3 4. Default: epochs only. Each is trained separately,
+    because the learning rate schedule depends on the run's length."""
+    bias_correction: tuple[bool, ...] = ()
+    """Adam's bias correction: 'true false' tries both. Default: optimizer.bias_correction only."""
+    select: Literal["mean", "best"] = "mean"
+    """Select the setting with the highest dev mean over its seeds, or the one with the best single
+    run, as in the paper. Both are reported."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_several(self, "search")
+        for name in ("lr", "batch", "epochs", "bias_correction"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ConfigError(f"search.{name} is {list(values)}; give each value once.")
+            for value in values:
+                require(f"search.{name}", value, 0 if name in ("lr", "bias_correction") else 1)
+        if 0 in self.lr:
+            raise ConfigError("search.lr has 0; the rates to try must be above 0.")
+
+    def over(self, grid: GridOptions) -> SearchOptions:
+        """The search with ``default`` replaced by the values it stands for."""
+        if not (grid.lr or grid.batch or grid.epochs):
+            grid = GridOptions(**PAPER_GRID)
+        return replace(
+            self,
+            default=False,
+            lr=self.lr or grid.lr,
+            batch=self.batch or grid.batch,
+            epochs=self.epochs or grid.epochs,
+        )
+
+    @property
+    def values(self) -> dict[str, tuple[Any, ...]]:
+        """The values to try for each option; empty for options that are not searched."""
+        paper = PAPER_GRID if self.paper else {}
+        names = ("lr", "batch", "epochs", "bias_correction")
+        return {name: getattr(self, name) or paper.get(name, ()) for name in names}
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is anything to search."""
+        return any(self.values.values())
+
+
+SEARCHED = ("optimizer.lr", "batch", "epochs", "optimizer.bias_correction")
+"""The recipe fields of fine-tuning that a search may vary."""
+
+
+@dataclass(frozen=True)
+class RunSeeds:
+    """The random seeds of one run.
+
+    Attributes:
+        seed: seed of dropout, and of everything without a seed of its own.
+        order: seed of the data order; None: ``seed``.
+        head: seed of newly initialised weights; None: ``seed``.
+    """
+
+    seed: int
+    order: int | None = None
+    head: int | None = None
+
+    @property
+    def order_seed(self) -> int:
+        """The seed of the data order."""
+        return self.seed if self.order is None else self.order
+
+    @property
+    def head_seed(self) -> int:
+        """The seed of newly initialised weights."""
+        return self.seed if self.head is None else self.head
+
+    @property
+    def name(self) -> str:
+        """For tables: ``seed 0``, or ``seed 0 order 1 head 2``."""
+        parts = {"seed": self.seed, "order": self.order, "head": self.head}
+        return " ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
+
+    @property
+    def folder(self) -> str:
+        """Its folder in the run folder: ``seed-0``, or ``seed-0-order-1-head-2``."""
+        return self.name.replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class FinetuneConfig(Options):
+    """Fine-tune an encoder on a task (Devlin et al. 2019, section 4)."""
+
+    task: TaskOptions = field(default_factory=TaskOptions)
+    """Data and what to predict."""
+    data: str = free("")
+    """Folder that the task's file names are relative to."""
+    model: str = free(DEFAULT)
+    """Model folder to start from, or the name of a bundled model."""
+    run: str = free("")
+    """Run folder to write; running the same command again resumes it."""
+    from_scratch: bool = False
+    """Start from random weights instead of the model's, as a baseline for pre-training."""
+    epochs: int = 3
+    """Passes over the training data."""
+    batch: int = 32
+    """Batch size in examples."""
+    length: int = 0
+    """Maximum sequence length in tokens; 0: 128, or 384 for spans. Longer inputs are truncated, the
+    longer text of a pair first, and their number is reported. Passages of spans, and with
+    --task.long windows any text, are read in windows instead."""
+    optimizer: OptimizerOptions = field(
+        default_factory=lambda: OptimizerOptions(lr=0.0, warmup=0.1, bias_correction=True)
+    )
+    """Optimizer and learning rate schedule."""
+    dropout: float | None = None
+    """Dropout probability throughout the network (attention and new head included). Default: the
+    model's own."""
+    lstm: int = 0
+    """Hidden size per direction of a one-layer BiLSTM between encoder and task head, replacing the
+    pooler ("+ BiLSTM" in section 5.1); 0: none. transformers cannot load such models."""
+    head: Literal["auto", "keep", "new"] = "auto"
+    """Task head: keep the model folder's, which must fit the kind and labels, or initialise a new
+    one. auto: keep it for spans and choices; otherwise new, because equal labels may mean different
+    things."""
+    seeds: tuple[int, ...] = free((0,))
+    """Random seeds (data order, new head, dropout); one run per seed. Seeds can be added to a run
+    folder later without repeating finished ones; results are of the seeds that are named."""
+    order_seeds: tuple[int, ...] = free(())
+    """Seeds of the data order, each combined with every seed. Default: each run's own seed."""
+    head_seeds: tuple[int, ...] = free(())
+    """Seeds of the new head (and other new weights), each combined with every seed. Default: each
+    run's own seed."""
+    search: SearchOptions = field(default_factory=SearchOptions, metadata={"kind": "free"})
+    """Grid search on dev (off unless options below are given)."""
+    device: DeviceName = numerics("auto")
+    """Device; auto uses a GPU if torch finds one."""
+    precision: Precision = numerics("auto")
+    """Compute precision of training; auto uses bf16 if the GPU supports it or a short benchmark on
+    the CPU finds it faster. Scores and predictions are in fp32."""
+    kernels: Literal["fast", "plain"] = numerics("fast")
+    """fast: optimized attention, dropout, last layer and loss. plain: torch operations only, for
+    comparison. Results agree up to rounding and dropout masks."""
+    threads: int = numerics(0)
+    """CPU threads per process; 0: one per core, divided among the processes."""
+    jobs: int = free(1)
+    """Number of runs (seeds, settings of a search) trained in parallel, each in a process with its
+    own copy of model and data. On a CPU, small models on short texts gain more from jobs than from
+    threads."""
+    checkpoint_minutes: float = free(5.0)
+    """Minutes between checkpoints of a run. After an interruption the run resumes from the latest
+    one, with the same result. Only one is kept, and none once the run has finished."""
+    recompute: bool = free(False)
+    """Activation checkpointing: recompute each layer in the backward pass. Saves memory for about a
+    third more computation; the result is bit-identical."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.length:
+            object.__setattr__(self, "length", 384 if self.task.kind == "spans" else 128)
+        if self.search.default:
+            object.__setattr__(self, "search", self.search.over(self.task.grid))
+        for name in ("epochs", "batch", "jobs"):
+            require(name, getattr(self, name), 1)
+        if not self.seeds:
+            raise ConfigError("seeds is []; give at least one, each once.")
+        for name in ("seeds", "order_seeds", "head_seeds"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ConfigError(f"{name} is {list(values)}; give at least one, each once.")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout is {self.dropout}; it must be in [0, 1).")
+        require("lstm", self.lstm, 0)
+        require("checkpoint_minutes", self.checkpoint_minutes, 0)
+
+    def for_width(self, hidden: int) -> FinetuneConfig:
+        """The config with a learning rate for an encoder of this hidden size, if it has none."""
+        if self.optimizer.lr:
+            return self
+        rate = NARROW_RATE if hidden < NARROW else WIDE_RATE
+        return replace(self, optimizer=replace(self.optimizer, lr=rate))
+
+    @property
+    def seeds_of_runs(self) -> tuple[RunSeeds, ...]:
+        """The runs of each setting: every combination of seed, order seed and head seed."""
+        orders, heads = self.order_seeds or (None,), self.head_seeds or (None,)
+        return tuple(RunSeeds(*seeds) for seeds in product(self.seeds, orders, heads))
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """This config's values of the fields that a search may vary."""
+        return {
+            "lr": self.optimizer.lr,
+            "batch": self.batch,
+            "epochs": self.epochs,
+            "bias_correction": self.optimizer.bias_correction,
+        }
+
+    def settings(self) -> Iterator[FinetuneConfig]:
+        """The configs of a grid search, one per setting, each with an empty search."""
+        given = [self.search.values[name] or (now,) for name, now in self.setting.items()]
+        for lr, batch, epochs, corrected in product(*given):
+            optimizer = replace(self.optimizer, lr=lr, bias_correction=corrected)
+            yield replace(
+                self,
+                batch=batch,
+                epochs=epochs,
+                optimizer=optimizer,
+                search=SearchOptions(select=self.search.select),
+            )
+
+    def located(self) -> FinetuneConfig:
+        """The same config with the task's file names resolved against ``data``."""
+        task, folder = self.task, Path(self.data)
+
+        def find(name: str) -> str:
+            return str(folder / name) if name and self.data else name
+
+        found = replace(
+            task,
+            train=find(task.train),
+            dev=find(task.dev),
+            test=None if task.test is None else find(task.test),
+            measure=tuple(map(find, task.measure)),
+            predict=(*map(find, task.predict), *filter(_exists, map(find, task.optional))),
+            optional=(),
+        )
+        return replace(self, data="", task=found)
+
+
+def _exists(name: str) -> bool:
+    return Path(name).exists()
+
+
+@dataclass(frozen=True)
+class GlueConfig(Options):
+    """Fine-tune on several declared tasks, one after another, and tabulate the results."""
+
+    data: str
+    """Folder with one subfolder per task (CoLA, SST-2 ...), as GLUE is distributed."""
+    run: str
+    """Folder to write: a run folder per task, the table and the submission. Running the same
+    command again resumes it."""
+    model: str = DEFAULT
+    """Model folder to start from, or the name of a bundled model."""
+    tasks: tuple[str, ...] = ()
+    """Declared tasks (see `bothways tasks`) or task files. Default: the GLUE tasks found in the
+    data folder."""
+    seeds: tuple[int, ...] = ()
+    """Random seeds; one model per task and seed. Default: the task's declaration, else 0."""
+    epochs: int | None = None
+    """Passes over the training data. Default: the task's declaration, else 3, as in the paper."""
+    batch: int | None = None
+    """Batch size in examples. Default: the task's declaration, else 32."""
+    lr: float | None = None
+    """Peak learning rate. Default: the task's declaration, else by the encoder's width, see
+    optimizer.lr of finetune."""
+    length: int | None = None
+    """Maximum sequence length in tokens. Default: the task's declaration, else 128."""
+    dropout: float | None = None
+    """Dropout probability throughout the network. Default: the model's own."""
+    search: SearchOptions = field(default_factory=SearchOptions)
+    precision: Precision | None = None
+    """Compute precision of training; auto uses bf16 if the GPU supports it or a short benchmark on
+    the CPU finds it faster. Scores and predictions are in fp32. Default: the task's declaration,
+    else auto."""
+    threads: int | None = None
+    """CPU threads per process; 0: one per core, divided among the processes. Default: the task's
+    declaration, else 0."""
+    jobs: int = 1
+    """Number of runs (seeds of all tasks) trained in parallel, each in its own process."""
+    device: DeviceName | None = None
+    """Device; auto uses a GPU if torch finds one. Default: the task's declaration, else auto."""
+
+
+# --------------------------------------------------------------------------------
+# Options of `bothways features`, the paper's feature-based approach.
+
+LayerChoice = Literal[
+    "embeddings", "second-to-last", "last", "sum-last-four", "concat-last-four", "sum-all"
+]
+LAYER_CHOICES: tuple[LayerChoice, ...] = (
+    "embeddings",
+    "second-to-last",
+    "last",
+    "sum-last-four",
+    "concat-last-four",
+    "sum-all",
+)
+
+
+@dataclass(frozen=True)
+class FeaturesConfig(Options):
+    """Train a two-layer BiLSTM tagger on features from a frozen encoder (Devlin et al. 2019,
+    section 5.3). The features are computed once."""
+
+    task: TaskOptions = field(default_factory=lambda: TaskOptions(kind="tagging"))
+    """Data of kind tagging (the test file is scored, so it needs tags; a file of task.measure takes
+    its place)."""
+    data: str = free("")
+    """Folder that the task's file names are relative to."""
+    model: str = free(DEFAULT)
+    """Model folder with the encoder, or the name of a bundled model."""
+    run: str = free("")
+    """Run folder to write; running the same command again resumes it."""
+    layers: tuple[LayerChoice, ...] = free(LAYER_CHOICES)
+    """Layers to use as features; each choice is trained separately. The rows of the paper's
+    Table 7: embeddings, second-to-last, last, sum-last-four and sum-all (weighted sums with learned
+    weights), concat-last-four. More can be added to a run folder later."""
+    hidden: int = 768
+    """BiLSTM hidden size per direction."""
+    epochs: int = 10
+    """Passes over the training data."""
+    batch: int = 32
+    """Batch size in sentences."""
+    length: int = 128
+    """Maximum sequence length in tokens; context from the document fills what the sentence leaves
+    free."""
+    optimizer: OptimizerOptions = field(
+        default_factory=lambda: OptimizerOptions(
+            lr=1e-3, warmup=0.1, weight_decay=0.0, bias_correction=True
+        )
+    )
+    """Optimizer and learning rate schedule of the BiLSTM."""
+    dropout: float = 0.1
+    """Dropout probability between the BiLSTM layers and before the output layer."""
+    seeds: tuple[int, ...] = free((0,))
+    """Random seeds (data order, weights, dropout); one run per seed and choice of layers."""
+    precision: Precision = numerics("auto")
+    """Compute precision of the encoder; auto uses bf16 if the GPU supports it or a short benchmark
+    on the CPU finds it faster. Features are stored in 16 bits; the BiLSTM computes in fp32."""
+    threads: int = numerics(0)
+    """CPU threads; 0: one per core."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("hidden", "epochs", "batch"):
+            require(name, getattr(self, name), 1)
+        require("dropout", self.dropout, 0, 1 - 1e-9)
+        if self.optimizer.lr == 0:
+            raise ConfigError("optimizer.lr is 0; features needs a rate, such as 1e-3.")
+        if self.task.kind != "tagging":
+            raise ConfigError(
+                f"task.kind is {self.task.kind!r}; feature extraction supports only tagging."
+            )
+        if len(tests := [*self.task.measure, *filter(None, [self.task.test])]) > 1:
+            raise ConfigError(
+                f"task.measure and task.test name {len(tests)} files; features measures dev and "
+                "one more."
+            )
+        for name, values in (("seeds", self.seeds), ("layers", self.layers)):
+            if not values or len(set(values)) < len(values):
+                shown = ", ".join(map(str, values))
+                raise ConfigError(f"{name} is [{shown}]; give at least one, each once.")
+
+    def located(self) -> FeaturesConfig:
+        """The same config with the task's file names resolved against ``data``, and one test
+        file."""
+        task, folder = self.task, Path(self.data)
+        test = next(iter([*task.measure, *filter(None, [task.test])]), None)
+        train, dev = (str(folder / name) if name else "" for name in (task.train, task.dev))
+        found = replace(task, train=train, dev=dev, test=test and str(folder / test), measure=())
+        return replace(self, data="", task=found)

@@ -1,0 +1,1 @@
+"""Files and terminals: reading and writing, one policy for what is broken."""

@@ -1,0 +1,211 @@
+"""Texts in files of records: a field of JSON lines, or a column of Parquet."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bothways.errors import InputError
+from bothways.io.text import (
+    COMPRESSED,
+    REPLACE_BROKEN,
+    REPLACEMENT,
+    SUFFIXES,
+    bytes_read,
+    explain_read_errors,
+    read_lines,
+    refuse_records,
+)
+
+_JSON_SUFFIXES = tuple(
+    name + ending for name in (".jsonl", ".ndjson") for ending in ("", *COMPRESSED)
+)
+INPUT_SUFFIXES = (*SUFFIXES, *_JSON_SUFFIXES, ".parquet")
+"""Endings of the files that :class:`ParagraphReader` and `bothways corpus` look for in folders."""
+
+Kind = Literal["text", "json", "parquet"]
+ROWS = 256
+"""Rows of a Parquet file read at once. Most are short, but each may be a whole document."""
+SURROGATES = re.compile("[\ud800-\udfff]")
+"""Halves of surrogate pairs, which JSON may hold and no text may."""
+
+
+def kind_of(path: Path) -> Kind:
+    """The kind of a file by its name.
+
+    Raises:
+        InputError: it holds records of another format.
+    """
+    if path.name.lower().endswith(_JSON_SUFFIXES):
+        return "json"
+    if path.suffix.lower() == ".parquet":
+        return "parquet"
+    refuse_records(path, "write one object per line to a .jsonl file, or the texts to a .txt file")
+    return "text"
+
+
+def json_field(line: str, name: str) -> str:
+    """The text in a field of a JSON object.
+
+    Raises:
+        ValueError: there is none; its message is the reason.
+    """
+    try:
+        record: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"a JSON {type(record).__name__}, not an object")
+    if name not in record:
+        known = ", ".join(map(repr, list(record)[:8])) or "nothing"
+        raise ValueError(f"no field {name!r}, only {known} (--text_field names the text's)")
+    text = record[name]
+    if not isinstance(text, str):
+        raise ValueError(f"field {name!r} is {_type_name(text)}, not a string")
+    return text
+
+
+def _type_name(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return f"a {type(value).__name__}"
+
+
+def parquet_batches(disk: BinaryIO, path: Path, column: str) -> Iterator[tuple[pa.Array, int]]:
+    """A column of a Parquet file in batches, as bytes, valid UTF-8 or not; and all rows there are.
+
+    Raises:
+        InputError: the file is damaged, or has no such column of text.
+    """
+    try:
+        table = pq.ParquetFile(disk)
+        _check_column(table.schema_arrow, path, column)
+        for batch in table.iter_batches(batch_size=ROWS, columns=[column]):
+            texts = batch.column(0)
+            if pa.types.is_dictionary(texts.type):
+                texts = texts.dictionary_decode()
+            yield texts.cast(pa.large_binary()), table.metadata.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"cannot be read as Parquet ({error}). Copy or write the file again.", path=path
+        ) from error
+
+
+def _check_column(schema: pa.Schema, path: Path, column: str) -> None:
+    if column not in schema.names:
+        raise InputError(
+            f"there is no column {column!r}; the file has {', '.join(schema.names)}. Name the "
+            "column that holds the text: --text_field NAME.",
+            path=path,
+        )
+    kind = schema.field(column).type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    text_types: tuple[Callable[[pa.DataType], bool], ...] = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+    )
+    if not any(is_type(kind) for is_type in text_types):
+        raise InputError(
+            f"column {column!r} holds {kind}, not text. Name a column of strings: "
+            "--text_field NAME.",
+            path=path,
+        )
+
+
+@dataclass
+class ParagraphReader:
+    """Reads the lines of text files, and those of the texts in files of records.
+
+    Attributes:
+        field: of JSON objects, or column of Parquet, that holds the text.
+        broken: ``stop`` at invalid input, or ``replace`` broken characters by U+FFFD and leave out
+            records without a text.
+        max_line_mib: longest line accepted, in MiB.
+        broken_lines: how many lines and records were mended or left out.
+    """
+
+    field: str = "text"
+    broken: Literal["stop", "replace"] = "stop"
+    max_line_mib: float = 10.0
+    broken_lines: int = 0
+
+    def read(self, path: Path, on_read: Callable[[int], None]) -> Iterator[str]:
+        """The lines of a file: text, JSON lines or Parquet, by its name.
+
+        Args:
+            path: the file.
+            on_read: called from time to time with the number of bytes on disk read so far.
+
+        Raises:
+            InputError: with file and line: what :func:`bothways.io.text.read_lines` refuses, and
+                records without a text.
+        """
+        kind = kind_of(path)
+        if kind == "parquet":
+            yield from self._read_column(path, on_read)
+            return
+        lines = read_lines(
+            path,
+            max_line_mib=self.max_line_mib,
+            on_read=on_read,
+            on_broken=self._count if self.broken == "replace" else None,
+            remedy=REPLACE_BROKEN,
+        )
+        for number, line in lines:
+            if kind == "text":
+                yield line
+            elif line.strip():
+                try:
+                    text = json_field(line, self.field)
+                except ValueError as error:
+                    self._refuse(f"{error}", path, number)
+                else:
+                    yield from self._lines(text, path, number)
+
+    def _read_column(self, path: Path, on_read: Callable[[int], None]) -> Iterator[str]:
+        row = 0
+        with explain_read_errors(path, lambda: row), path.open("rb") as disk:
+            for texts, _ in parquet_batches(disk, path, self.field):
+                for text in texts.to_pylist():
+                    row += 1
+                    if text is None:
+                        self._refuse(f"column {self.field!r} is null", path, row)
+                        continue
+                    try:
+                        decoded = text.decode()
+                    except UnicodeDecodeError as error:
+                        self._refuse(f"the text is not UTF-8 at byte {error.start}", path, row)
+                        decoded = text.decode("utf-8", "replace")
+                    yield from self._lines(decoded, path, row)
+                on_read(bytes_read(disk))
+
+    def _lines(self, text: str, path: Path, number: int) -> list[str]:
+        if "\0" in text or SURROGATES.search(text):
+            self._refuse("the text has a NUL character or half a surrogate pair", path, number)
+            text = SURROGATES.sub(REPLACEMENT, text.replace("\0", REPLACEMENT))
+        return text.split("\n")
+
+    def _count(self) -> None:
+        self.broken_lines += 1
+
+    def _refuse(self, reason: str, path: Path, number: int) -> None:
+        """Stop at a broken record, or count it."""
+        if self.broken == "stop":
+            raise InputError(
+                f"{reason}. Repair it, or give --broken replace, which leaves such lines out and "
+                "puts U+FFFD for broken characters.",
+                path=path,
+                line=number,
+            )
+        self._count()

@@ -1,0 +1,304 @@
+"""What the terminal shows: progress, notes and tables, and the encodings of the command line.
+
+Only the program calls :func:`show_every_character`, which changes the streams of the process.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import dataclasses
+import io
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+# --------------------------------------------------------------------------------
+# Encodings of the command line: output that cannot hold every character, arguments in UTF-8.
+#
+# Only the program calls :func:`show_every_character`, which changes the streams of the process.
+
+T = TypeVar("T")
+
+TEXT_OPTIONS = frozenset(
+    {
+        *("texts", "text_a", "text_b", "question", "context", "choices"),
+        *("label", "labels", "columns", "text_field"),
+    }
+)
+"""Options whose values are text or names in a file; most others may be paths."""
+
+# Box-drawing characters that are a line in one direction only; the others are corners or crossings.
+_ACROSS = frozenset("─━┄┅┈┉╌╍═╴╶╸╺╼╾")
+_DOWN = frozenset("│┃┆┇┊┋╎╏║╵╷╹╻╽╿")
+
+
+def show_every_character() -> None:
+    """Make stdout and stderr show what their encoding lacks, instead of raising an error.
+
+    Finished work must not end in a UnicodeEncodeError because its table has a frame. Frames become
+    ASCII, other characters escapes such as ``\\u2192``, which are legible and lose nothing. A
+    treatment of errors that the user chose (``PYTHONIOENCODING=ascii:replace``) stays.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper) or stream.errors not in _HANDLERS:
+            continue
+        if stream is sys.stdout and codecs.lookup(stream.encoding).name != "utf-8":
+            # Worker processes print lines too, and have streams of their own.
+            os.environ["PYTHONIOENCODING"] = f"{stream.encoding}:backslashreplace"
+        name, handler = _HANDLERS[stream.errors]
+        codecs.register_error(name, handler)
+        stream.reconfigure(errors=name)
+
+
+def _shown(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    character = error.object[error.start]
+    if "\u2500" <= character <= "\u257f":
+        shown = "-" if character in _ACROSS else "|" if character in _DOWN else "+"
+    else:
+        shown = character.encode("ascii", "backslashreplace").decode()
+    return shown, error.start + 1
+
+
+def _shown_or_raw(error: UnicodeError) -> tuple[str | bytes, int]:
+    """As ``surrogateescape`` does it, bytes of an argument or a file name are written as they
+    are."""
+    if isinstance(error, UnicodeEncodeError):
+        code = ord(error.object[error.start])
+        if 0xDC80 <= code <= 0xDCFF:
+            return bytes([code - 0xDC00]), error.start + 1
+    return _shown(error)
+
+
+# By the treatment of errors that a stream has by default.
+_HANDLERS = {
+    "strict": ("bothways-shown", _shown),
+    "surrogateescape": ("bothways-shown-or-raw", _shown_or_raw),
+}
+
+
+def with_decoded_texts(config: T) -> T:
+    """Options of the command line with their texts decoded from UTF-8.
+
+    Where the locale's encoding is another (``LC_ALL=C`` with ``PYTHONUTF8=0``), Python hands over
+    each of an argument's bytes as half a character. Paths stay as they are, which is how the system
+    takes them.
+    """
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        return config
+    changes: dict[str, Any] = {}
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if dataclasses.is_dataclass(value):
+            found: Any = with_decoded_texts(value)
+        elif item.name in TEXT_OPTIONS:
+            found = _decoded(value)
+        else:
+            continue
+        if found != value:
+            changes[item.name] = found
+    return dataclasses.replace(config, **changes) if changes else config
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_decoded, value))
+    if isinstance(value, str) and any("\udc80" <= character <= "\udcff" for character in value):
+        try:
+            return os.fsencode(value).decode("utf-8")
+        except UnicodeError:  # no UTF-8; whoever reads the text says so
+            return value
+    return value
+
+
+# --------------------------------------------------------------------------------
+# Lines, progress and tables for the terminal.
+#
+# rich is imported by the functions, because `bothways finetune --help` imports this module.
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ShowProgress = Callable[[int, int], None]
+"""Called with the number of items done, and of all."""
+
+_LINE_EVERY = 60.0  # seconds
+
+
+def text_console(kind: type[Console] | None = None, **settings: Any) -> Console:
+    """A console of rich that prints text to its file, whatever Python runs in.
+
+    In a notebook, rich shows HTML of its own accord: nothing reaches the file, or a
+    ``redirect_stdout``, and long lines are cut at the edge of the page.
+
+    Args:
+        kind: the class.
+        settings: its arguments.
+    """
+    from rich.console import Console
+
+    kind = kind or Console
+    console = kind(**settings)
+    if console.is_jupyter:  # whose streams say that they are terminals, but draw no bars
+        console = kind(**settings, force_jupyter=False, force_terminal=False)
+    return console
+
+
+def line_printer() -> Callable[[str], None]:
+    """A function that prints lines as they are: no markup, no highlighting, no wrapping."""
+    console = training_console()
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    return say
+
+
+def training_console() -> Console:
+    """A console whose reader may go away: what is printed after that is lost, and nothing else.
+
+    Ctrl-C also ends the ``tee`` that a training prints to; the training still has to save.
+    """
+    from rich.console import Console
+
+    class TrainingConsole(Console):
+        def on_broken_pipe(self) -> None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+    return text_console(TrainingConsole, emoji=False)
+
+
+def print_note(text: str) -> None:
+    """Print a remark on the result to stderr, so that it does not end up in piped output."""
+    print(f"note: {text}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
+    """Show on stderr how far long work is: a bar on a terminal, elsewhere a line a minute."""
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = text_console(stderr=True)
+    if console.is_terminal:
+        done_of_all = DownloadColumn() if in_bytes else MofNCompleteColumn()
+        columns = (TextColumn(what), BarColumn(), done_of_all, TimeRemainingColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        return
+    start = last = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _LINE_EVERY and 0 < done < total:
+            last = now
+            minutes = (now - start) / done * (total - done) / 60
+            count = f"{done / total:.0%}" if in_bytes else f"{done:,} of {total:,}"
+            print(f"{what}: {count}, {minutes:,.0f} minutes left", file=sys.stderr, flush=True)
+
+    yield show
+
+
+@contextlib.contextmanager
+def progress_of_stages() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar per stage of the work on stderr, if that is a terminal; call it with a stage's
+    name, items done and total."""
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    console = text_console(stderr=True)
+    text = TextColumn("{task.description}")
+    columns = (text, BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    tasks: dict[str, Any] = {}
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+
+        def update(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage)
+            bar.update(tasks[stage], completed=done, total=total)
+
+        yield update
+
+
+def table_text(
+    rows: Sequence[Sequence[str]],
+    title: str | None = None,
+    summary: Sequence[Sequence[str]] = (),
+    *,
+    left_columns: int = 1,
+    width: int = 100,
+) -> str:
+    """A table as text, the same in a terminal, a script and a notebook.
+
+    Args:
+        rows: the header first.
+        title: above the table.
+        summary: rows below a line at the end.
+        left_columns: how many columns, from the first, are aligned left; the others are aligned
+            right.
+        width: of the terminal; longer cells are wrapped.
+    """
+    from rich.table import Table
+
+    table = Table(title=title, title_style="")
+    for column, name in enumerate(rows[0]):
+        table.add_column(name, justify="left" if column < left_columns else "right")
+    for row in rows[1:]:
+        table.add_row(*row)
+    table.add_section()
+    for row in summary:
+        table.add_row(*row)
+    text = io.StringIO()
+    console = text_console(
+        file=text, width=width, markup=False, emoji=False, highlight=False, color_system=None
+    )
+    console.print(table)
+    return text.getvalue().rstrip("\n")
+
+
+def print_report(report: Mapping[str, Any]) -> None:
+    """Print names and values as a table; those of a group follow its name."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False)
+    for name, value in _rows(report):
+        table.add_row(Text(name), Text(value))
+    text_console().print(table)
+
+
+def _rows(report: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, str]]:
+    """The rows of a table as name and value; a mapping inside a group becomes one row."""
+    for name, value in report.items():
+        label = f"{group}{name}".replace("_", " ")
+        if isinstance(value, Mapping) and not group:
+            yield from _rows(value, f"{name} ")
+        elif isinstance(value, Mapping) and value:
+            yield label, ", ".join(f"{key} {_figure(item)}" for key, item in value.items())
+        elif value is not None and value != {}:
+            yield label, _figure(value)
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return f"{value:,.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,225 @@
+"""Options of `bothways pretrain` and `bothways corpus show`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bothways.config.fields import Options, free, numerics, require
+from bothways.errors import ConfigError
+from bothways.families.config import DROPOUT, ModelConfig, SizeOptions
+from bothways.training.options import (
+    ClockOptions,
+    DeviceName,
+    MaskKind,
+    OptimizerOptions,
+    PairKind,
+    Phase,
+    Precision,
+)
+
+
+@dataclass(frozen=True)
+class PairOptions(Options):
+    """The segments of a sequence, and the second loss on pairs of them, if any."""
+
+    kind: PairKind = "next"
+    """next: next sentence prediction, does segment B follow A (BERT). order: sentence order
+    prediction, are two consecutive segments swapped (ALBERT). full: sentences packed up to the
+    length across documents, no second loss (RoBERTa). single: as full, but within a document, for
+    short unrelated texts (in a corpus built with single_sentence: keep)."""
+    short: float = 0.1
+    """Fraction of documents whose sequences get a random, shorter target length (next, order)."""
+    random_next: float = 0.5
+    """Fraction of pairs whose second segment comes from another document (next)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("pairs.short", self.short, 0, 1)
+        require("pairs.random_next", self.random_next, 0, 1)
+
+
+@dataclass(frozen=True)
+class MaskOptions(Options):
+    """Which tokens are prediction targets, and what the encoder sees in their place."""
+
+    rate: float = 0.15
+    """Fraction of a sequence's tokens to predict. Special tokens count towards the length but are
+    never selected."""
+    mask: float = 0.8
+    """Fraction of the selected tokens replaced by [MASK]."""
+    random: float = 0.1
+    """Fraction of the selected tokens replaced by a random token; the rest stay unchanged."""
+    kind: MaskKind = "pieces"
+    """Unit of selection: single pieces, or all pieces of a word together (whole word masking).
+    left_to_right is not a masked LM: every token predicts the next one with causal attention, also
+    in all later use of the model; needs pairs.kind full or single."""
+    segmented: bool = False
+    """For kind words: the text was segmented, with spaces between words in every script. Otherwise
+    each piece of a script without spaces (kana, Thai, ...) counts as a word."""
+    duplicates: int = 0
+    """Distinct epochs of pairs and masks to draw and cycle through (the original: 10); 0: draw
+    every epoch afresh."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.rate < 1:
+            raise ConfigError(f"masking.rate is {self.rate}; it must be in (0, 1).")
+        if self.mask < 0 or self.random < 0 or self.mask + self.random > 1 + 1e-9:
+            raise ConfigError(
+                f"masking.mask {self.mask} and masking.random {self.random} must not be negative "
+                "and must add up to at most 1."
+            )
+        require("masking.duplicates", self.duplicates, 0)
+
+    @property
+    def left_to_right(self) -> bool:
+        """Whether the targets are the next tokens, under causal attention."""
+        return self.kind == "left_to_right"
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Evaluation on held-out text during pre-training."""
+
+    every: int = 0
+    """Steps between evaluations; 0: twenty evaluations over the run."""
+    sequences: int = 512
+    """Number of held-out sequences per evaluation."""
+    corpus: str | None = None
+    """Corpus folder to evaluate on. Default: the held-out split of the training corpus."""
+
+    def __post_init__(self) -> None:
+        require("evaluate.every", self.every, 0)
+        require("evaluate.sequences", self.sequences, 1)
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """Checkpoints of the training state."""
+
+    minutes: float = 5.0
+    """Minutes between checkpoints."""
+    keep: int = 2
+    """Number of most recent checkpoints to keep."""
+
+    def __post_init__(self) -> None:
+        require("checkpoint.minutes", self.minutes, 0)
+        require("checkpoint.keep", self.keep, 1)
+
+
+@dataclass(frozen=True)
+class PretrainConfig(Options):
+    """Pre-train an encoder with masked LM and next sentence prediction (Devlin et al. 2019, section
+    3.1), or with variants of them."""
+
+    corpus: str = free("")
+    """Corpus folder, as written by `bothways corpus`."""
+    run: str = free("")
+    """Run folder to write; running the same command again resumes it."""
+    start: str | None = free(None)
+    """Model folder, or name of a bundled model, to continue pre-training from. Default: new
+    weights. To resume a run its content must be the same; its location may change."""
+    model: SizeOptions = field(default_factory=SizeOptions)
+    """Size of a new encoder. With --start only the dropout probabilities are used."""
+    clock: ClockOptions = field(default_factory=ClockOptions)
+    """Length of training (give exactly one)."""
+    phases: tuple[Phase, ...] = (
+        Phase(length=128, share=0.9, batch=256, micro_batch=64),
+        Phase(length=512, share=0.1, batch=256, micro_batch=16),
+    )
+    """Phases of sequence length, in order. Default: as in Appendix A.2, 90 % of the steps at length
+    128, the rest at 512."""
+    pairs: PairOptions = field(default_factory=PairOptions)
+    """Segments of a sequence and the second loss."""
+    masking: MaskOptions = field(default_factory=MaskOptions)
+    """Prediction targets of the language model."""
+    optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
+    """Optimizer and learning rate schedule."""
+    seed: int = 0
+    """Random seed."""
+    device: DeviceName = numerics("auto")
+    """Device; auto uses a GPU if torch finds one."""
+    precision: Precision = numerics("auto")
+    """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
+    finds it faster."""
+    kernels: Literal["fast", "plain"] = numerics("fast")
+    """fast: optimized attention, dropout, last layer and loss. plain: torch operations only, for
+    comparison. Results agree up to rounding and dropout masks."""
+    threads: int = numerics(0)
+    """CPU threads per process; 0: one per core, divided among the processes of a machine."""
+    parallel: Literal["ddp", "fsdp"] = numerics("ddp")
+    """How torchrun processes share the model. ddp: replicates the weights. fsdp: shards weights,
+    gradients and optimizer state."""
+    recompute: bool = free(False)
+    """Activation checkpointing: recompute each layer in the backward pass. Saves memory for about a
+    third more computation; the result is bit-identical."""
+    evaluate: EvaluateOptions = field(default_factory=EvaluateOptions, metadata={"kind": "free"})
+    """Held-out evaluation."""
+    checkpoint: CheckpointOptions = field(
+        default_factory=CheckpointOptions, metadata={"kind": "free"}
+    )
+    """Checkpoints."""
+    snapshots: tuple[int, ...] = free(())
+    """Steps after which to save a copy of the model in RUN/snapshots/STEP, such as 1000 2000 4000.
+    Does not affect the run."""
+    log_every: int = free(0)
+    """Steps between records in metrics.jsonl; 0: two hundred records over the run."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.phases:
+            raise ConfigError("phases is empty; give at least one, such as [{length: 128}].")
+        total = sum(phase.share for phase in self.phases)
+        if abs(total - 1) > 1e-6:
+            raise ConfigError(f"phases: the shares add up to {total:g}; they must add up to 1.")
+        if self.start is None:
+            object.__setattr__(self, "model", self.model.with_dropouts(DROPOUT, DROPOUT))
+        longest = max(phase.length for phase in self.phases)
+        if self.start is None and longest > self.model.positions:
+            raise ConfigError(
+                f"phases: length {longest} exceeds model.positions, {self.model.positions}; "
+                "shorten the phase or give the model more positions."
+            )
+        if self.masking.left_to_right and self.pairs.kind in ("next", "order"):
+            raise ConfigError(
+                f"masking.kind left_to_right with pairs.kind {self.pairs.kind}: the second loss "
+                "reads [CLS], which under causal attention sees no other token; choose pairs.kind "
+                "full or single."
+            )
+        require("log_every", self.log_every, 0)
+        require("snapshots", min(self.snapshots, default=1), 1)
+        if len(set(self.snapshots)) < len(self.snapshots):
+            raise ConfigError(f"snapshots is {list(self.snapshots)}; give each step once.")
+
+    def shape(self, vocab_size: int) -> ModelConfig:
+        """The architecture of a new encoder for a vocabulary of this size."""
+        return self.model.resolve(vocab_size, left_to_right=self.masking.left_to_right)
+
+
+@dataclass(frozen=True)
+class ShowConfig(Options):
+    """Print training instances as pre-training would see them."""
+
+    folder: str
+    """Corpus folder, as written by `bothways corpus build`."""
+    instances: int = 5
+    """Number of instances to print, in training order."""
+    start: int = 0
+    """Index of the first instance, from 0."""
+    split: Literal["train", "heldout"] = "train"
+    """Split of the corpus."""
+    length: int = 128
+    """Sequence length in tokens, including [CLS] and [SEP]."""
+    pairs: PairOptions = field(default_factory=PairOptions)
+    """Segments of a sequence and the second loss."""
+    masking: MaskOptions = field(default_factory=MaskOptions)
+    """Prediction targets of the language model."""
+    seed: int = 0
+    """Random seed; with the seed of a run, these are the instances of its first phase."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("instances", self.instances, 1)
+        require("start", self.start, 0)
+        require("length", self.length, 8)

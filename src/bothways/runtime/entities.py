@@ -1,0 +1,253 @@
+"""Tags and entities of a text, with their character offsets.
+
+W words of a text.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from bothways.errors import InputError, ModelError
+from bothways.model.folder import LoadedModel
+from bothways.runtime.pipeline import choose_length, outputs_of
+from bothways.tasks.conll import Sentences
+from bothways.tasks.kinds import task_of
+from bothways.tasks.schemes import entity_spans
+from bothways.tasks.tagging import TaggingTask, encoded_sentences
+from bothways.tokenization.normalization import check_texts
+from bothways.tokenization.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A named entity.
+
+    Attributes:
+        type: such as PER.
+        start, end: its first character in the text, and the one after its last.
+        text: these characters.
+        words: its first word, and the one after its last.
+        probability: of its least probable tag.
+    """
+
+    type: str
+    start: int
+    end: int
+    text: str
+    words: tuple[int, int]
+    probability: float
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A text with its tags.
+
+    Attributes:
+        text: as given, or the given words joined by spaces.
+        words: as given, or as :func:`split_words` cuts the text: at white space, and punctuation
+            off both ends of a word.
+        spans: first character of each word in the text, and the one after its last.
+        tags: of each word, in the scheme of the file that the model was trained on.
+        probabilities: of each word's tag; a word that begins inside a piece of another word has
+            that word's.
+        entities: what the tags mark; empty for tags that mark none, such as parts of speech.
+        windows: in how many windows it was read; more than one if it is longer than ``length``.
+    """
+
+    text: str
+    words: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
+    tags: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    entities: tuple[Entity, ...]
+    windows: int = 1
+
+
+def tag_text(
+    loaded: LoadedModel,
+    text: str | Sequence[str],
+    *,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Tagged:
+    """Tag a text, or a sentence that is already split into words.
+
+    Arguments and errors as for :func:`tag_texts`.
+
+    Raises:
+        InputError: a text without words.
+    """
+    (tagged,) = tag_texts(loaded, [text], length=length, dtype=dtype)
+    if tagged is None:
+        raise InputError("the text has no word to tag.")
+    return tagged
+
+
+def tag_texts(
+    loaded: LoadedModel,
+    texts: Sequence[str | Sequence[str]],
+    *,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> list[Tagged | None]:
+    """Tag texts, or sentences that are already split into words, each by itself.
+
+    Text longer than ``length`` is read in several windows.
+
+    Args:
+        loaded: a model folder with a head for tags.
+        texts: running text, or words.
+        length: of a window in tokens; that of fine-tuning, or the encoder's, if not given.
+        dtype: arithmetic of the layers.
+
+    Returns:
+        None for a text without words: white space and invisible characters are none.
+
+    Raises:
+        ModelError: the model has another head or none.
+        InputError: something that is not a text.
+        LengthError: ``length`` is beyond the encoder's positions.
+    """
+    task = task_of(loaded)
+    if not isinstance(task, TaggingTask):
+        raise ModelError(
+            f"this model's task is of the kind {task.options.kind!r}; tags need a folder that was "
+            "fine-tuned with --task.kind tagging."
+        )
+    if isinstance(texts, str):
+        raise InputError("tag_texts takes a list of texts; a single one goes to tag_text.")
+    length = choose_length(loaded, length)
+    split = [_split(loaded.tokenizer, t, spaces=task.options.tagging.spaces) for t in texts]
+    words = [[whole[start:end] for start, end in spans] for whole, spans in split]
+    found: list[Tagged | None] = [None] * len(texts)
+    if not (numbers := [n for n, own in enumerate(words) if own]):
+        return found
+    sentences = Sentences(
+        Path("text"),
+        [words[n] for n in numbers],
+        [[0] * len(words[n]) for n in numbers],
+        documents=numbers,
+    )
+    file = task.encode(loaded.tokenizer, sentences, length=length)
+    outputs = outputs_of(loaded, task, file.examples, dtype=dtype)
+    row_probabilities = softmax(outputs.astype(np.float64), axis=-1).max(-1)
+    encoded, marks_entities = encoded_sentences(file), task.learned_scheme != "none"
+    windows = np.bincount(file.examples.owners)
+    for s, (n, tags) in enumerate(zip(numbers, task.decode(file, outputs), strict=True)):
+        rows = encoded.output_bounds[s] + encoded.sentences[s].row_of_words(len(words[n]))
+        tagged = _tagged(*split[n], words[n], tags, row_probabilities[rows], marks_entities)
+        found[n] = replace(tagged, windows=int(windows[s]))
+    return found
+
+
+def _tagged(
+    whole: str,
+    spans: Sequence[tuple[int, int]],
+    words: Sequence[str],
+    tags: Sequence[str],
+    probabilities: NDArray[np.float64],
+    marks_entities: bool,
+) -> Tagged:
+    """A text with its tags, and the entities if they mark some."""
+    entities = []
+    for entity_type, first, last in entity_spans(tags) if marks_entities else []:
+        start, end = spans[first][0], spans[last - 1][1]
+        probability = float(probabilities[first:last].min())
+        entities.append(
+            Entity(entity_type, start, end, whole[start:end], (first, last), probability)
+        )
+    return Tagged(
+        whole,
+        tuple(words),
+        tuple(spans),
+        tuple(tags),
+        tuple(probabilities.tolist()),
+        tuple(entities),
+    )
+
+
+def _split(
+    tokenizer: Tokenizer, text: str | Sequence[str], *, spaces: bool
+) -> tuple[str, list[tuple[int, int]]]:
+    """The whole text, and the first and last (exclusive) character of each of its words."""
+    if not isinstance(text, str):
+        check_texts(text)
+        separator = " " if spaces else ""
+        starts = [0, *accumulate(len(word) + len(separator) for word in text)]
+        ends = [start + len(word) for start, word in zip(starts, text, strict=False)]
+        return separator.join(text), list(zip(starts, ends, strict=False))
+    if not tokenizer.normalize(text).strip():
+        return text, []
+    if not spaces:
+        return text, [(i, i + 1) for i in range(len(text))]
+    return text, split_words(tokenizer, text)
+
+
+def split_words(tokenizer: Tokenizer, text: str) -> list[tuple[int, int]]:
+    """Words of running text, cut as in the CoNLL files that taggers are trained on.
+
+    Words end at white space. Punctuation before and after a word is cut off, each mark a word of
+    its own; inside a word it stays (O'Neil, well-known), and so does a period after letters with
+    another period among them (U.S.). Ideographs are words of their own, as in the tokenizer.
+
+    Args:
+        tokenizer: its normalisation decides what is an ideograph, and what is nothing at all.
+        text: any text.
+
+    Returns:
+        The first character of each word and the one after its last. They are in order, and leave
+        out only white space and characters of which normalisation leaves nothing.
+
+    Raises:
+        InputError: it is not a text.
+    """
+    if not tokenizer.normalize(text).strip():
+        return []
+    kind_of = {character: _kind(tokenizer, character) for character in set(text)}
+    kinds = "".join(map(kind_of.__getitem__, text))
+    spans, end = [], 0
+    while match := _WORD.search(kinds, end):
+        start, end = match.span()
+        if kinds[start:end].rstrip("mn").endswith("a") and "." in kinds[start:end]:
+            abbreviated = _PERIOD.match(kinds, end)
+            end = abbreviated.end() if abbreviated else end
+        spans.append((start, end))
+    ids = tokenizer.encode_plain([text[start:end] for start, end in spans])
+    return [span for span, pieces in zip(spans, ids, strict=True) if pieces]
+
+
+# Kinds of characters: a letter, w other in a word, p punctuation, . period, m combining mark,
+# i ideograph, s white space, n nothing. A mark belongs to the character before it.
+_MARKS = "(?:[mn]*m)?"
+_WORD = re.compile(f"(?:i|[awm](?:[^si]*[aw])?|[p.]){_MARKS}")
+_PERIOD = re.compile(rf"\.{_MARKS}")
+
+
+def _kind(tokenizer: Tokenizer, character: str) -> str:
+    """The kind of a character, as a letter of the pattern of a word."""
+    if character.isspace():
+        return "s"
+    if character == ".":
+        return "."
+    category = unicodedata.category(character)
+    if category[0] == "M":
+        return "m"
+    normalized = tokenizer.normalize(character)
+    if not normalized.strip():
+        return "n"
+    if normalized[0] == " ":  # the normaliser sets off ideographs with spaces
+        return "i"
+    if category[0] == "P" or character in string.punctuation:
+        return "p"
+    return "a" if character.isalpha() else "w"

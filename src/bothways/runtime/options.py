@@ -1,0 +1,248 @@
+"""The options of the verbs that use a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bothways.config.fields import Options, require
+from bothways.errors import ConfigError
+from bothways.shipped import DEFAULT
+from bothways.training.options import DeviceName, Precision
+
+# --------------------------------------------------------------------------------
+# Options of `bothways convert` and `bothways doctor`.
+
+
+@dataclass(frozen=True)
+class ConvertConfig:
+    """Convert a model, for example one saved by transformers, to a bothways model folder."""
+
+    source: str
+    """Folder with config.json and weights (.safetensors or .bin)."""
+    out: str
+    """Model folder to write."""
+    vocab: str | None = None
+    """vocab.txt or tokenizer folder, if the source has none."""
+
+
+@dataclass(frozen=True)
+class DoctorConfig:
+    """Check a model, run or corpus folder for damage."""
+
+    folder: str
+    """Folder to check."""
+
+
+# --------------------------------------------------------------------------------
+# Options of the verbs that use a finished model, and of `bothways score`.
+
+
+@dataclass(frozen=True)
+class FillMaskConfig(Options):
+    """Predict the tokens hidden by [MASK]."""
+
+    model: str = DEFAULT
+    """Model folder with a masked-LM head, or the name of a bundled model. May be left out: a first
+    word that contains [MASK] is a text."""
+    texts: tuple[str, ...] = ()
+    """Texts that contain [MASK]; '-' or none: lines of standard input."""
+    top: int = 5
+    """Predictions shown per [MASK], most likely first."""
+    device: DeviceName = "auto"
+    """Device; auto uses a GPU if torch finds one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("top", self.top, 1)
+        if "[MASK]" in self.model or self.model == "-":  # no model was named: this is a text
+            object.__setattr__(self, "texts", (self.model, *self.texts))
+            object.__setattr__(self, "model", DEFAULT)
+
+
+@dataclass(frozen=True)
+class NextSentenceConfig(Options):
+    """Predict whether one text follows another."""
+
+    model: str
+    """Model folder with a next-sentence head."""
+    text_a: str
+    """The first text."""
+    text_b: str
+    """The text that may follow it."""
+    device: DeviceName = "auto"
+    """Device; auto uses a GPU if torch finds one."""
+
+
+@dataclass(frozen=True)
+class ChooseConfig(Options):
+    """Predict which of several texts continues another."""
+
+    model: str
+    """Model folder fine-tuned with --task.kind choice."""
+    context: str
+    """The text to continue."""
+    choices: tuple[str, ...]
+    """Two or more candidate continuations."""
+    device: DeviceName = "auto"
+    """Device; auto uses a GPU if torch finds one."""
+
+
+@dataclass(frozen=True)
+class PredictConfig(Options):
+    """Label texts with a fine-tuned model."""
+
+    model: str
+    """Model folder, as written by `bothways finetune`; or its run folder, to average the models of
+    the seeds that its last command named (after a search: of the chosen setting)."""
+    texts: tuple[str, ...] = ()
+    """Texts to label; '-' or none, without --file: lines of standard input."""
+    text_b: str | None = None
+    """Second text of each pair, the same for all texts."""
+    file: str | None = None
+    """File to label, with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json; CoNLL
+    columns for tagging), or questions to answer (SQuAD's .json)."""
+    out: str | None = None
+    """File to write the predictions to: .tsv; CoNLL columns for tagging; SQuAD's .json for answers,
+    with the n-best answers in X_nbest.json next to X.json (next to X.tsv, the answers are in
+    X_predictions.json). Default: print them."""
+    precision: Precision = "fp32"
+    """Compute precision for --file; auto uses bf16 if the GPU supports it or a short benchmark on
+    the CPU finds it faster."""
+    device: DeviceName = "auto"
+    """Device; auto uses a GPU if torch finds one."""
+    ensemble: tuple[str, ...] = ()
+    """Further model or run folders of the same task, whose outputs are averaged with the model's.
+    Give this option last."""
+    task: str | None = None
+    """Declared task or task file that names the columns of --file, for models that do not record
+    them, such as those of transformers."""
+    submission: bool = False
+    """Write only index and prediction, the format of GLUE's evaluation server."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_texts_and_file(self.texts, self.file)
+        if self.file is None and (self.task is not None or self.submission):
+            raise ConfigError("task and submission need --file.")
+        if self.file is not None and self.text_b is not None:
+            raise ConfigError("text_b goes with texts; with --file the second text is a column.")
+
+
+@dataclass(frozen=True)
+class AnswerConfig(Options):
+    """Answer a question with a span of a text."""
+
+    model: str
+    """Model folder fine-tuned with --task.kind spans."""
+    question: str
+    """The question."""
+    context: str | None = None
+    """Text that contains the answer."""
+    file: str | None = None
+    """Text file of any length that contains the answer."""
+    top: int = 3
+    """Answers shown, best first."""
+    device: DeviceName = "auto"
+    """Device; auto uses a GPU if torch finds one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.context is None) == (self.file is None):
+            raise ConfigError("give the text that contains the answer: --context or --file.")
+        require("top", self.top, 1)
+
+
+@dataclass(frozen=True)
+class ScoreConfig(Options):
+    """Score a prediction file, from any system: exact match and F1 as defined by SQuAD 1.1,
+    SQuAD 2.0 and KorQuAD."""
+
+    predictions: str
+    """JSON file that maps question ids to answers; an empty answer means no answer."""
+    data: str
+    """The questions with their reference answers (SQuAD's .json)."""
+    odds: str | None = None
+    """JSON file that maps question ids to the odds or probability of no answer, such as
+    answers_null_odds.json: adds the best scores over all thresholds on them and these thresholds
+    (SQuAD 2.0's --na-prob-file). The other scores are those of the answers as they are given."""
+    convention: Literal["squad", "korean"] = "squad"
+    """How answers are compared. squad: by word, ignoring English articles. korean: by character, as
+    KorQuAD does."""
+
+
+@dataclass(frozen=True)
+class EmbedConfig(Options):
+    """Compute vectors of texts or of their tokens."""
+
+    model: str
+    """Model folder."""
+    out: str
+    """File to write: .npz (array `embeddings`, float32 [texts, hidden]), .arrow or .jsonl (one row
+    per text)."""
+    texts: tuple[str, ...] = ()
+    """Texts to embed; '-' or none, without --file: lines of standard input."""
+    file: str | None = None
+    """Text file with one text per line; or a file with columns, of which one is embedded (.tsv,
+    .csv, .jsonl, .json, or .txt with tabs)."""
+    text_a: str | None = None
+    """Column of the texts in --file. Default: that of --task, or that of the files the model was
+    fine-tuned on, or else sentence."""
+    task: str | None = None
+    """Declared task or task file that says how --file is laid out and which column has the
+    texts."""
+    pooling: Literal["auto", "mean", "cls", "tokens"] = "auto"
+    """Vector of a text: the mean over its tokens, or that of [CLS]. tokens: one vector per token
+    instead, with the token and its position in the text. auto: as a folder of sentence-transformers
+    says, otherwise the mean."""
+    layers: tuple[int, ...] = (-1,)
+    """Layers to read: 0 is the embeddings, 1 the first layer, -1 the last."""
+    combine: Literal["mean", "sum", "concat"] = "mean"
+    """How several layers are combined."""
+    normalize: bool | None = None
+    """Scale each vector to unit length. Default: as a folder of sentence-transformers says,
+    otherwise false."""
+    length: int | None = None
+    """Maximum sequence length in tokens. Default: the encoder's limit. (sentence-transformers uses
+    max_seq_length of its sentence_bert_config.json.)"""
+    long: Literal["windows", "cut"] = "windows"
+    """Longer texts: read them in overlapping windows, taking each token from the window with the
+    most context around it, or truncate them."""
+    device: DeviceName = "auto"
+    """Device; auto uses a GPU if torch finds one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _refuse_texts_and_file(self.texts, self.file)
+        if self.file is None and not (self.text_a is None and self.task is None):
+            raise ConfigError("text_a and task need --file.")
+
+
+@dataclass(frozen=True)
+class EvaluateConfig(Options):
+    """Evaluate a fine-tuned model on labelled data, or a pre-trained one on a corpus."""
+
+    model: str
+    """Model folder, as written by `bothways finetune` or `bothways pretrain`; or a run folder of
+    finetune, to average the models of the seeds that its last command named (after a search: of
+    the chosen setting)."""
+    file: str
+    """Labelled file with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json; CoNLL columns
+    for tagging); questions with answers (SQuAD's .json); or a corpus folder, whose held-out split
+    measures masked LM and next sentence prediction."""
+    precision: Precision = "fp32"
+    """Compute precision for a labelled file; auto uses bf16 if the GPU supports it or a short
+    benchmark on the CPU finds it faster."""
+    device: DeviceName = "auto"
+    """Device; auto uses a GPU if torch finds one."""
+    ensemble: tuple[str, ...] = ()
+    """Further model or run folders of the same task, whose outputs are averaged with the model's.
+    Give this option last."""
+    task: str | None = None
+    """Declared task or task file that names the columns and labels of the file, for models that do
+    not record them, such as those of transformers."""
+
+
+def _refuse_texts_and_file(texts: tuple[str, ...], file: str | None) -> None:
+    if texts and file is not None:
+        raise ConfigError("give texts or --file, not both.")

@@ -1,0 +1,474 @@
+"""Predictions of a model folder's task head.
+
+N texts, R rows of outputs (one per token that the head reads), C outputs of the head.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
+from bothways.io.terminal import ShowProgress
+from bothways.io.text import COMPRESSED
+from bothways.model.bert import Bert
+from bothways.model.folder import LoadedModel
+from bothways.runtime.ensemble import Ensemble, combine
+from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
+from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
+from bothways.tasks.kinds import task_of
+from bothways.tasks.labels import match_labels
+from bothways.tasks.metrics import Measurement
+from bothways.tasks.options import TaskOptions
+from bothways.tasks.questions import Questions
+from bothways.tasks.spans import Answer, SpanTask
+from bothways.tasks.task import EncodedFile, Labelled, Outputs, Task, read_outputs
+from bothways.tasks.texts import ClassificationTask, TextTask
+from bothways.tokenization.normalization import check_texts
+from bothways.tokenization.tokenizer import Tokenizer
+
+# A larger share of [UNK] means that the vocabulary is for another language or script.
+_MANY_UNKNOWN = 0.05
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predictions for texts or pairs of texts.
+
+    Attributes:
+        labels: the most probable label of each text; empty for regression.
+        values: float64 [N, C]; probabilities in the order of ``names``, or scores, [N, 1].
+        names: of the columns of ``values``: the labels, or "score".
+        cut: how many texts lost tokens to the length limit.
+        several: how many texts were read in more than one window.
+        length: the length limit, in tokens.
+    """
+
+    labels: list[str]
+    values: NDArray[np.float64]
+    names: tuple[str, ...]
+    cut: int
+    several: int
+    length: int
+
+
+def predict_texts(
+    loaded: LoadedModel,
+    a: Sequence[str],
+    b: Sequence[str] | None = None,
+    *,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Prediction:
+    """Predict labels with probabilities, or scores, of texts or pairs of texts.
+
+    Args:
+        loaded: a model folder with a classification or regression head.
+        a: the (first) texts.
+        b: the second texts, for a model fine-tuned on pairs.
+        length: longest sequence in tokens. If not given, the length the model was fine-tuned with,
+            so that its measured scores apply; the encoder's limit if that is not known.
+        dtype: arithmetic of the layers.
+
+    Raises:
+        ModelError: the model has another head or none, or its output is not finite.
+        InputError: something that is not a text, a single text instead of a list, different numbers
+            of first and second texts, pairs for a model of single texts or the reverse.
+        LengthError: ``length`` is beyond the encoder's positions.
+    """
+    task = task_of(loaded)
+    if not isinstance(task, TextTask):
+        raise ModelError(
+            f"this model's task is of the kind {task.options.kind!r}, which does not predict "
+            "single texts or pairs; give a file of its format (`bothways predict --file`)."
+        )
+    check_pairs(loaded, pair=b is not None)
+    length = choose_length(loaded, length)
+    examples = task.examples(loaded.tokenizer, a, b, length=length)
+    outputs = outputs_of(loaded, task, examples, dtype=dtype)
+    logits_NC = task.pooled(examples, outputs).astype(np.float64)
+    counts = {"cut": examples.cut, "several": examples.windowed, "length": length}
+    if not isinstance(task, ClassificationTask):
+        return Prediction([], logits_NC, ("score",), **counts)
+    values = softmax(logits_NC, axis=-1)
+    labels = [task.labels[i] for i in values.argmax(-1)]
+    return Prediction(labels, values, task.labels, **counts)
+
+
+def predict_choices(
+    loaded: LoadedModel,
+    contexts: Sequence[str],
+    choices: Sequence[Sequence[str]],
+    *,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Probabilities, int]:
+    """Predict which of several texts continues a context.
+
+    Args:
+        loaded: a model folder fine-tuned on choices.
+        contexts: the texts that are continued, N.
+        choices: two or more for each context, in full, including any beginning that they share.
+        length: as for :func:`predict_texts`.
+        dtype: arithmetic of the layers.
+
+    Returns:
+        The probabilities of each context's choices, and how many examples were cut.
+
+    Raises:
+        ModelError: the model has another head or none, or its output is not finite.
+        InputError: something that is not a text, a single text instead of a list, or fewer than
+            two choices.
+        LengthError: ``length`` is beyond the encoder's positions.
+    """
+    task = task_of(loaded)
+    if not isinstance(task, ChoiceTask):
+        raise ModelError(
+            f"this model's task is of the kind {task.options.kind!r}, not choice; use `bothways "
+            "predict`, or a model fine-tuned with --task.kind choice."
+        )
+    check_texts(contexts)
+    for number, options in enumerate(choices, start=1):
+        check_texts(options)
+        if len(options) < 2:
+            raise InputError(f"text {number} has fewer than two choices; give two or more.")
+    check_segments(loaded.model, pair=True)
+    length = choose_length(loaded, length)
+    examples = encode_choices(loaded.tokenizer, contexts, choices, length=length)
+    outputs = outputs_of(loaded, task, examples, dtype=dtype)
+    return choice_probabilities(examples, outputs), examples.cut
+
+
+def answer_question(
+    loaded: LoadedModel,
+    question: str,
+    passage: str,
+    *,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> list[Answer]:
+    """Find answers to a question in a passage of any length, best first, with probabilities.
+
+    If the model was fine-tuned on questions that may have no answer, "no answer" (an empty text) is
+    among them; it comes first if and only if it passes the folder's threshold.
+
+    Args:
+        loaded: a model folder with a span head.
+        question: the question.
+        passage: the text to search; read in windows if it is long.
+        length: as for :func:`predict_texts`.
+        dtype: arithmetic of the layers.
+
+    Raises:
+        ModelError: the model has another head or none, or its output is not finite.
+        InputError: something that is not a text.
+        LengthError: ``length`` is beyond the encoder's positions, or leaves the passage no room.
+    """
+    task = task_of(loaded)
+    if not isinstance(task, SpanTask):
+        raise ModelError(
+            f"this model's task is of the kind {task.options.kind!r}; answers need a model that "
+            "was fine-tuned on questions (task.kind spans)."
+        )
+    check_segments(loaded.model, pair=True)
+    rows = Questions(Path("question"), [passage], ["1"], [question], [0])
+    file = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
+    predictions = task.decode(file, outputs_of(loaded, task, file.examples, dtype=dtype))
+    (final,) = task.final_answers(predictions)
+    return sorted(predictions[0].answers, key=lambda answer: answer.text != final)
+
+
+def outputs_of(
+    loaded: LoadedModel,
+    task: Task[Any, Any],
+    examples: Examples,
+    *,
+    dtype: torch.dtype,
+    progress: ShowProgress | None = None,
+) -> Outputs:
+    """Outputs of a model folder's task head, or those of an ensemble, averaged.
+
+    Args:
+        loaded: by :func:`load_model` or :func:`load_ensemble`.
+        task: of the folder, or of :func:`task_for_file`; its loss decides what is averaged.
+        examples: encoded for that task.
+        dtype: arithmetic of the layers.
+        progress: called with the sequences done and in all, for an ensemble those of all models.
+
+    Returns:
+        float32 [R, C], as :func:`predict_outputs`, but classes in the order of the task's labels.
+
+    Raises:
+        ModelError: an output is not finite, or a folder of the ensemble cannot be loaded.
+    """
+    if isinstance(loaded, Ensemble):
+        size = 1 + len(loaded.others)
+        of_models = [
+            predict_outputs(model, examples, dtype=dtype, progress=_part(progress, n, size))
+            for n, model in enumerate(loaded.models())
+        ]
+        outputs = combine(task.loss, of_models, examples)
+    else:
+        outputs = predict_outputs(loaded.model, examples, dtype=dtype, progress=progress)
+    if task.loss != "class":
+        return outputs
+    labels = task.options.labels
+    by_output, _ = match_labels(task_of(loaded).options.labels, labels)
+    return outputs if by_output == labels else outputs[:, [by_output.index(n) for n in labels]]
+
+
+def _part(progress: ShowProgress | None, number: int, count: int) -> ShowProgress | None:
+    """The progress of part ``number`` of ``count`` equal ones, from 0, as that of the whole."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(number * total + done, count * total)
+
+
+def predict_outputs(
+    model: Bert, examples: Examples, *, dtype: torch.dtype, progress: ShowProgress | None = None
+) -> Outputs:
+    """Outputs of the task head, dropout off, in the order of the examples.
+
+    Args:
+        model: with a task head.
+        examples: encoded for it.
+        dtype: arithmetic of the layers.
+        progress: called with the items done and in all.
+
+    Returns:
+        float32 [R, C], before any softmax.
+
+    Raises:
+        NonFiniteError: an output is not finite.
+    """
+    was_training = model.training
+    model.eval()
+    outputs = np.zeros((len(examples.read_positions), model.task_outputs), dtype=np.float32)
+    done = 0
+    with torch.inference_mode():
+        for indices in length_batches(examples.lengths, PREDICT_TOKENS):
+            batch = examples.batch(indices, max_positions=model.config.positions)
+            batch_outputs = read_outputs(model, batch.to(model.device), dtype).float().cpu().numpy()
+            by_item = np.split(batch_outputs, batch.bounds[1:-1])
+            for n, rows in zip(indices, by_item, strict=True):
+                outputs[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
+            done += len(indices)
+            if progress is not None:
+                progress(done, len(examples))
+    model.train(was_training)
+    if not np.isfinite(outputs).all():
+        row = int(np.flatnonzero(~np.isfinite(outputs).all(-1))[0])
+        n = int(examples.owners[np.searchsorted(examples.output_bounds, row, side="right") - 1])
+        raise NonFiniteError(
+            f"the model's output for example {n + 1} is not finite; its weights are damaged, or "
+            "training diverged (lower optimizer.lr)."
+        )
+    return outputs
+
+
+def measured_outputs(model: Bert, examples: Examples) -> Outputs:
+    """Outputs for the scores and predictions of a training run, as ``evaluate`` and ``predict``
+    compute them from the saved folder.
+
+    They are in fp32, whatever the precision and the kernels of training, so that a run's scores
+    are repeated to the last digit by whoever has its folder (with as many threads, on such a
+    device).
+
+    Raises:
+        NonFiniteError: an output is not finite.
+    """
+    shared = model.shared
+    trained_fast, shared.fast = shared.fast, True
+    try:
+        return predict_outputs(model, examples, dtype=torch.float32)
+    finally:
+        shared.fast = trained_fast
+
+
+def encode_file(
+    loaded: LoadedModel,
+    path: str | Path,
+    *,
+    labelled: bool,
+    options: TaskOptions | None = None,
+    length: int | None = None,
+) -> tuple[Task[Any, Any], EncodedFile[Any]]:
+    """Read and encode a file for a model folder's task.
+
+    Args:
+        loaded: a model folder with a task head.
+        path: in the task's format.
+        labelled: read the labels too.
+        options: columns and metrics; those the model was fine-tuned with, if not given.
+        length: as for :func:`predict_texts`.
+
+    Raises:
+        ModelError: no task head, or the folder does not say which columns it was trained on.
+        InputError: the file or a line of it cannot be read as requested.
+    """
+    task, notes = task_for_file(loaded, options)
+    check_pairs(loaded, pair=task.pair)
+    rows = task.read(Path(path), task.options, labelled=labelled)
+    # A folder may leave things open, such as metrics; they are decided here, as in training.
+    task = type(task).define(task.options, rows)
+    reading = task.for_measuring()
+    file = reading.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
+    unknown = unknown_notes(loaded.tokenizer, file.examples, rows)
+    return task, replace(file, notes=(*notes, *file.notes, *unknown))
+
+
+def unknown_notes(tokenizer: Tokenizer, examples: Examples, rows: Labelled) -> tuple[str, ...]:
+    """A note if much of a file is [UNK], and whether that is because its text is decomposed."""
+    unknown = float((examples.tokens == tokenizer.unk_id).mean()) if len(examples.tokens) else 0.0
+    if unknown <= _MANY_UNKNOWN:
+        return ()
+    reason = "the model's vocabulary does not suit this text"
+    if not rows.path.name.endswith(COMPRESSED):
+        with rows.path.open("rb") as file:
+            beginning = file.read(2**16).decode("utf-8", errors="ignore")
+        composed = unicodedata.normalize("NFC", beginning)
+        decomposed, other = tokenizer.encode_plain([beginning, composed])
+        if other.count(tokenizer.unk_id) < 0.75 * decomposed.count(tokenizer.unk_id):
+            reason = (
+                "its characters are decomposed (Unicode NFD), and the vocabulary's are not; "
+                "convert the file to NFC"
+            )
+    return (f"{rows.path.name}: {unknown:.0%} of the tokens are [UNK]: {reason}",)
+
+
+def task_for_file(
+    loaded: LoadedModel, override: TaskOptions | None
+) -> tuple[Task[Any, Any], tuple[str, ...]]:
+    """A model folder's task, for files that may be laid out differently from its training file.
+
+    Args:
+        loaded: a model folder with a task head.
+        override: how the files are laid out, and other metrics; as in training if not given.
+
+    Returns:
+        The task, and notes on how labels were matched.
+
+    Raises:
+        ModelError: no task head, other labels, or no options in the folder or as ``override``.
+    """
+    task = task_of(loaded)
+    fine_tuned_here = bool(loaded.about.get("options"))
+    if override is not None:
+        return task.for_file(override, learned=fine_tuned_here)
+    if task.needs_columns and not fine_tuned_here:
+        raise ModelError(
+            "the model folder does not say which columns its task has (options in bothways.json, "
+            "which `bothways finetune` writes); name the task (--task mrpc, or a .yaml file in the "
+            "same format), or give the texts themselves to `bothways predict`."
+        )
+    return task.for_own_file(), ()
+
+
+def evaluate_file(
+    loaded: LoadedModel,
+    path: str | Path,
+    *,
+    options: TaskOptions | None = None,
+    length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    progress: ShowProgress | None = None,
+) -> Measurement:
+    """Measure a fine-tuned model on a labelled file.
+
+    Args:
+        loaded: a model folder with a task head.
+        path: in the task's format.
+        options: columns and metrics; those the model was fine-tuned with, if not given.
+        length: as for :func:`predict_texts`.
+        dtype: arithmetic of the layers.
+        progress: as for :func:`outputs_of`.
+
+    Raises:
+        ModelError, InputError: see :func:`encode_file`.
+    """
+    task, file = encode_file(loaded, path, labelled=True, options=options, length=length)
+    outputs = outputs_of(loaded, task, file.examples, dtype=dtype, progress=progress)
+    measured = task.measure(file, task.decode(file, outputs))
+    return replace(measured, notes=(*measured.notes, *file.notes))
+
+
+def write_predictions(
+    path: Path, task: Task[Any, Any], file: EncodedFile[Any], predictions: Any
+) -> None:
+    """Write predictions in the task's formats: a TSV file with a header, one line per example, and
+    any formats of the task's kind.
+
+    Args:
+        path: any old file is replaced.
+        task: whose predictions they are.
+        file: the file predicted.
+        predictions: as the task decodes them.
+
+    Raises:
+        DiskError: it could not be written.
+    """
+    task.write(path, file, predictions)
+
+
+def check_pairs(loaded: LoadedModel, *, pair: bool) -> None:
+    """Refuse pairs for a model that was fine-tuned on single texts, and the reverse.
+
+    Raises:
+        InputError: the model folder says that it was fine-tuned on the other.
+        ModelError: pairs for an encoder with only one segment.
+    """
+    trained = loaded.about.get("pair")
+    if trained is not None and trained != pair:
+        raise InputError(
+            "this model was fine-tuned on pairs of texts; give the second text of each (text_b)."
+            if trained
+            else "this model was fine-tuned on single texts; leave the second text (text_b) out."
+        )
+    check_segments(loaded.model, pair=pair)
+
+
+def check_segments(model: Bert, *, pair: bool) -> None:
+    """Refuse pairs for an encoder without a second segment embedding.
+
+    Raises:
+        ModelError: pairs, but the encoder has only one segment.
+    """
+    if pair and model.config.segments < 2:
+        raise ModelError(
+            f"this encoder has {model.config.segments} segment embedding (type_vocab_size in its "
+            "config.json); pairs of texts need 2. Use another encoder, or give single texts."
+        )
+
+
+def check_length(model: Bert, length: int) -> None:
+    """Refuse a length beyond the encoder's positions.
+
+    Raises:
+        LengthError: the encoder has fewer positions.
+    """
+    if length > model.config.positions:
+        raise LengthError(
+            f"a length of {length} tokens, but this encoder has positions for "
+            f"{model.config.positions}. Choose length {model.config.positions} or less."
+        )
+
+
+def choose_length(loaded: LoadedModel, length: int | None) -> int:
+    """The requested length, or the one of fine-tuning, or the encoder's limit.
+
+    Raises:
+        LengthError: beyond the encoder's positions.
+    """
+    positions = loaded.model.config.positions
+    if length is None:
+        return min(int(loaded.about.get("length") or positions), positions)
+    check_length(loaded.model, length)
+    return length

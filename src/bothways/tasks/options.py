@@ -1,0 +1,306 @@
+"""How labelled data is read, and what the kinds of tasks need to know beside it."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, Field, dataclass, field
+from typing import Any, Literal
+
+from bothways.config.fields import Options, free, require
+from bothways.errors import ConfigError
+
+# --------------------------------------------------------------------------------
+# Options of extractive question answering (task.kind spans).
+
+
+@dataclass(frozen=True)
+class SpanOptions(Options):
+    """Extractive question answering: the answer is a span of the passage (SQuAD 1.1 and 2.0)."""
+
+    stride: int = 128
+    """Window stride, in passage tokens."""
+    query_length: int = 64
+    """Maximum question length in tokens; longer questions are truncated, and their number is
+    reported."""
+    answer_length: int = 30
+    """Maximum answer length in tokens."""
+    n_best: int = 20
+    """Candidate answers kept per question, with probabilities."""
+    no_answer: bool | None = None
+    """Whether questions may be unanswerable (SQuAD 2.0). Default: whether the training file has
+    such questions."""
+    tune: bool = True
+    """Tune the no-answer threshold on dev for the highest F1."""
+    threshold: float = 0.0
+    """Predict no answer if its score exceeds the best answer's by more than this. Replaced by the
+    tuned value with tune."""
+    misaligned: Literal["skip", "search", "error"] = "skip"
+    """Training answers that are not at their answer_start: skip them, search for the nearest
+    occurrence, or stop with an error. The number skipped or moved is reported."""
+    convention: Literal["squad", "korean"] = "squad"
+    """How answers are compared. squad: by word, ignoring English articles. korean: by character, as
+    KorQuAD does."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("stride", "query_length", "answer_length", "n_best"):
+            require(f"task.spans.{name}", getattr(self, name), 1)
+
+
+# --------------------------------------------------------------------------------
+# Options of tagging (task.kind tagging): the format of CoNLL files, and tag schemes.
+
+Scheme = Literal["iob1", "iob2", "bioes", "none"]
+
+
+@dataclass(frozen=True)
+class TaggingOptions(Options):
+    """CoNLL files: one word per line, a blank line after each sentence."""
+
+    word: int = 0
+    """Column of the words, counted from 0; negative: from the last column."""
+    tag: int = -1
+    """Column of the tags, counted as for word."""
+    scheme: Literal["auto", "iob1", "iob2", "bioes", "none"] = "auto"
+    """Tag scheme of the files; auto: detected per file and reported. none: tags are independent
+    labels, as for part-of-speech tagging."""
+    learn: Literal["iob2", "bioes"] = "iob2"
+    """Tag scheme the model is trained on."""
+    write: Literal["iob1", "iob2", "bioes", "none", "train"] = "train"
+    """Tag scheme of predictions for files without tags; train: that of the training file."""
+    broken: Literal["refuse", "repair"] = "refuse"
+    """Tags that violate the scheme: refuse with an error that names the line, or repair them as
+    conlleval does and report how many."""
+    context: Literal["document", "sentence"] = "document"
+    """Context of a sentence: as much of its document (between -DOCSTART- lines) on both sides as
+    fits into the length, or the sentence alone."""
+    spaces: bool = True
+    """Whether words are separated by spaces in running text; false for files with one character per
+    line."""
+    comment: str = ""
+    """Prefix of comment lines, which are skipped. Default: no comments."""
+
+
+# --------------------------------------------------------------------------------
+# The task: files, columns, kind and metrics.
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A published result on a task, shown in tables for comparison."""
+
+    model: str = ""
+    """Name of the model, such as BERT-base."""
+    metric: str = ""
+    """Name of the metric, as in task.metrics."""
+    score: float = 0.0
+    """The score as published, in percent (0 to 100)."""
+    split: str = "test"
+    """Split it was measured on: name of a file of the task, without its ending."""
+    source: str = ""
+    """Publication and table."""
+
+
+@dataclass(frozen=True)
+class WindowOptions(Options):
+    """Windows over long texts (classification and regression with task.long windows)."""
+
+    stride: int | None = None
+    """Window stride in tokens. Default: half of the text tokens that fit into a window."""
+    pooling: Literal["mean", "max", "first"] = "mean"
+    """How window outputs (logits or scores) are pooled: their mean, their elementwise maximum, or
+    the first window's alone."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stride is not None:
+            require("task.windows.stride", self.stride, 1)
+
+
+@dataclass(frozen=True)
+class GridOptions:
+    """The settings worth trying on a task (searched with --search.default)."""
+
+    lr: tuple[float, ...] = ()
+    """Peak learning rates. Default: not varied."""
+    batch: tuple[int, ...] = ()
+    """Batch sizes. Default: not varied."""
+    epochs: tuple[int, ...] = ()
+    """Numbers of epochs. Default: not varied."""
+
+
+@dataclass(frozen=True)
+class PublishedOptions:
+    """How the published results of a task were obtained, in words; shown in tables beside one's own
+    settings."""
+
+    scores: str = ""
+    """The files they were measured on."""
+    epochs: str = ""
+    """Passes over the training data."""
+    batch: str = ""
+    """Batch size."""
+    lr: str = ""
+    """Peak learning rate."""
+    length: str = ""
+    """Maximum sequence length in tokens."""
+
+
+OPTIONS_OF_KINDS = {"choice": "choices", "tagging": "tagging", "spans": "spans"}
+"""The option of a task that only one kind has."""
+COLUMN_OPTIONS = ("text_a", "label", "header", "columns", "broken")
+"""The options of a task that tagging and spans do not have."""
+
+
+@dataclass(frozen=True)
+class TaskOptions(Options):
+    """A task: its data files, their columns, and what to predict."""
+
+    name: str = "task"
+    """Name of the task in reports."""
+    train: str = free("")
+    """Training file: .tsv, .txt, .csv, .jsonl or .json; CoNLL columns for tagging; SQuAD's .json
+    for spans."""
+    dev: str = free("")
+    """Development file: evaluated on after training, and used for selection and tuning."""
+    test: str | None = free(None)
+    """Test file to predict; needs no labels."""
+    measure: tuple[str, ...] = free(())
+    """Further labelled files to evaluate on at the end, such as MNLI mismatched or a labelled test
+    file; never used for selection."""
+    predict: tuple[str, ...] = free(())
+    """Further files to predict."""
+    optional: tuple[str, ...] = free(())
+    """Files to predict if they exist, such as GLUE's diagnostic set."""
+    text_a: str = "sentence"
+    """Column of the (first) text. In a file without a header: the column's number, from 0."""
+    text_b: str | None = None
+    """Column of the second text, for pairs; for kind choice, a text that every choice begins
+    with."""
+    label: str = "label"
+    """Column of the label; of the score for regression; of the correct choice for kind choice."""
+    choices: tuple[str, ...] = ()
+    """Columns of the choices, for kind choice; or one column with a JSON list of them."""
+    kind: Literal["classification", "regression", "choice", "tagging", "spans"] = "classification"
+    """What to predict: a class or a score for a text or pair, which of several texts continues the
+    first, a tag per word, or the span of a passage that answers a question."""
+    labels: tuple[str, ...] = ()
+    """The labels, in order. Default: those of the training file, sorted. For kind choice: how the
+    label column names the choices, if not 0, 1, 2 ..."""
+    metrics: tuple[str, ...] = ()
+    """Metrics, the first being the main one: accuracy, f1, matthews, pearson, spearman; for tagging
+    also precision, recall, f1_macro (the mean over entity types); for spans f1, exact_match,
+    no_answer_precision, no_answer_recall. Default: depends on the kind."""
+    long: Literal["cut", "windows"] = "cut"
+    """Texts longer than the maximum length, in classification and regression: truncate them, or
+    read them in windows, each a training example of its own. The number of long texts is
+    reported."""
+    windows: WindowOptions = field(default_factory=WindowOptions)
+    """Windows over long texts."""
+    header: bool = True
+    """Whether TSV and CSV files start with a line of column names."""
+    columns: tuple[str, ...] = ()
+    """Column names of TSV files without a header. A file whose first line holds the names that are
+    needed is still read as having one (such as CoLA's test file)."""
+    broken: Literal["error", "skip"] = "error"
+    """Labelled lines that cannot be read (too few columns, no label): stop with an error, or skip
+    and count them."""
+    submission: tuple[str, ...] = free(())
+    """File names that an evaluation server expects for the predictions of test, predict and
+    optional, in this order; the first is test's and unused without one."""
+    reference: tuple[Reference, ...] = free(())
+    """Published results, shown in tables for comparison."""
+    published: PublishedOptions = field(default_factory=PublishedOptions, metadata={"kind": "free"})
+    """The settings of the published results."""
+    grid: GridOptions = field(default_factory=GridOptions, metadata={"kind": "free"})
+    """The default search space."""
+    notes: str = free("")
+    """Remarks on the task."""
+    tagging: TaggingOptions = field(default_factory=TaggingOptions)
+    """CoNLL files (kind tagging)."""
+    spans: SpanOptions = field(default_factory=SpanOptions)
+    """Extractive question answering (kind spans)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.long == "windows" and self.kind not in ("classification", "regression"):
+            raise ConfigError(
+                f"task.long windows is for classification and regression, not for {self.kind}."
+            )
+        self._refuse_options_of_another_kind()
+        if self.submission and self.kind == "tagging":
+            raise ConfigError(
+                "task.submission needs one prediction per example; tagging gives many."
+            )
+
+    def _refuse_options_of_another_kind(self) -> None:
+        """Nothing that is given is silently ignored."""
+        unset = {"choices": (), "tagging": TaggingOptions(), "spans": SpanOptions()}
+        for kind, name in OPTIONS_OF_KINDS.items():
+            if kind != self.kind and getattr(self, name) != unset[name]:
+                raise ConfigError(
+                    f"task.{name} is for kind {kind}, but task.kind is {self.kind}; set the kind, "
+                    f"or leave out task.{name}."
+                )
+        if self.text_b is not None and self.kind in ("tagging", "spans"):
+            raise ConfigError(f"task.text_b is given, but kind {self.kind} has no second column.")
+        for name in self.without_effect:
+            default = type(self).__dataclass_fields__[name]
+            if getattr(self, name) == _default(default):
+                continue
+            if name == "windows" and self.kind in ("classification", "regression"):
+                why = "long texts are cut; add --task.long windows"
+            elif name == "windows":
+                why = f"kind {self.kind} has no windows to pool"
+            else:
+                own = "; task.tagging has its own" if self.kind == "tagging" else ""
+                why = f"kind {self.kind} has no files with named columns{own}"
+            raise ConfigError(f"task.{name} is given, but {why}. Leave out task.{name}.")
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """Options that change nothing for this kind of task and its other options."""
+        names = COLUMN_OPTIONS if self.kind in ("tagging", "spans") else ()
+        return names if self.long == "windows" else (*names, "windows")
+
+
+def _default(item: Field[Any]) -> Any:
+    return item.default if item.default_factory is MISSING else item.default_factory()
+
+
+# --------------------------------------------------------------------------------
+# Options of `bothways tasks` and `bothways split`.
+
+
+@dataclass(frozen=True)
+class TasksConfig:
+    """List the declared tasks, or print one as a starting point for your own."""
+
+    name: str | None = None
+    """Declared task to print."""
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """Split a labelled file into a training and a development file.
+
+    A hash of the line decides, or of one of its columns (by), so that copies fall on the same side
+    and neither the order of the lines nor other lines change where one goes.
+    """
+
+    file: str
+    """File to split (.tsv, .txt or .csv with columns, .jsonl, .json; .json in SQuAD's format too,
+    which is split by article)."""
+    out: str
+    """Folder to write train and dev to, with the ending of the file (.jsonl for a .json list)."""
+    share: float = 0.8
+    """Approximate fraction of the examples for training."""
+    by: str | None = None
+    """Column (or key) to hash instead of the whole line, so that examples that share its value stay
+    together, such as equal texts whose lines have different ids. In a file without a header:
+    the column's number, from 0."""
+    header: bool = True
+    """Whether TSV and CSV files start with a line of column names."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ConfigError(f"share is {self.share:g}; it must be in (0, 1).")

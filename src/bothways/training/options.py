@@ -1,0 +1,117 @@
+"""How weights are computed and trained: device, precision, optimizer, schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bothways.config.fields import Options, alternative, alternatives, refuse_several, require
+from bothways.errors import ConfigError
+
+# --------------------------------------------------------------------------------
+# Types of the options that choose where and in which precision to compute.
+
+DeviceName = Literal["auto", "cpu", "cuda"]
+Precision = Literal["auto", "bf16", "fp32"]
+
+
+# --------------------------------------------------------------------------------
+# Clock and phases of a training.
+
+
+@dataclass(frozen=True)
+class ClockOptions:
+    """Length of training: exactly one of steps, tokens and minutes."""
+
+    steps: int | None = alternative(None)
+    """Number of optimizer steps."""
+    tokens: int | None = alternative(None)
+    """Number of training tokens without padding; converted to steps."""
+    minutes: float | None = alternative(None)
+    """Minutes of training on this machine; converted to steps by a short benchmark."""
+
+    def __post_init__(self) -> None:
+        refuse_several(self, "clock")
+        for name in alternatives(self):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"clock.{name} is {value}; it must be above 0.")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of pre-training, at one sequence length."""
+
+    length: int = 128
+    """Sequence length in tokens, including [CLS] and [SEP]."""
+    share: float = 1.0
+    """Fraction of all steps spent in this phase."""
+    batch: int = 256
+    """Batch size in sequences."""
+    micro_batch: int = 64
+    """Maximum number of sequences in one forward and backward pass; gradients are accumulated over
+    the micro-batches of a step. Lower it if memory runs out."""
+
+    def __post_init__(self) -> None:
+        require("phases.length", self.length, 8)
+        require("phases.share", self.share, 0, 1)
+        require("phases.micro_batch", self.micro_batch, 1)
+        require("phases.batch", self.batch, 1)
+
+
+PairKind = Literal["next", "order", "full", "single"]
+MaskKind = Literal["pieces", "words", "left_to_right"]
+
+
+# --------------------------------------------------------------------------------
+# Options that pre-training and fine-tuning share.
+
+LARGEST_UNCORRECTED_BETA = 0.999995
+"""For larger betas a counter of steps in fp32 cannot be started where Adam's bias correction is
+1."""
+
+
+@dataclass(frozen=True)
+class OptimizerOptions(Options):
+    """BERT's Adam: decoupled weight decay, linear warm-up and decay, clipped gradients."""
+
+    name: Literal["adam", "lamb"] = "adam"
+    """adam: the paper's optimizer. lamb: scales each matrix's update by its norm, for batches of
+    thousands (You et al. 2020)."""
+    lr: float = 1e-4
+    """Peak learning rate. In fine-tuning 0 is 2e-5, one of the paper's rates, or 3e-4 for encoders
+    with a hidden size below 384."""
+    warmup: float = 0.01
+    """Fraction of all steps spent in linear warm-up, from 1/n of the peak to the peak in n steps.
+    The rate then drops to (1 - warmup) times the peak and decays linearly to 0, as in the original
+    implementation."""
+    beta1: float = 0.9
+    """Decay rate of the running mean of gradients."""
+    beta2: float = 0.999
+    """Decay rate of the running mean of squared gradients."""
+    eps: float = 1e-6
+    """Added to the denominator for numerical stability."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay; LayerNorm parameters and biases are excluded."""
+    bias_correction: bool = False
+    """Adam's bias correction of the running means (the original implementation has none)."""
+    clip: float = 1.0
+    """Gradient clipping: maximum global norm."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("optimizer.lr", self.lr, 0)
+        require("optimizer.warmup", self.warmup, 0, 1)
+        for name, beta in (("optimizer.beta1", self.beta1), ("optimizer.beta2", self.beta2)):
+            require(name, beta, 0, 1 - 1e-9)
+            if beta > LARGEST_UNCORRECTED_BETA and not self.bias_correction:
+                raise ConfigError(
+                    f"{name} is {beta:.9g}; without bias correction it may be at most "
+                    f"{LARGEST_UNCORRECTED_BETA}. Lower it, or pass --optimizer.bias_correction "
+                    "true."
+                )
+        if not self.eps > 0:  # an all-zero gradient would be 0 / 0
+            raise ConfigError(f"optimizer.eps is {self.eps:g}; it must be above 0.")
+        require("optimizer.weight_decay", self.weight_decay, 0)
+        if not self.clip > 0:
+            raise ConfigError(f"optimizer.clip is {self.clip:g}; it must be above 0.")

@@ -1,0 +1,259 @@
+"""Runs in several processes: the same results, and nothing lost when one is killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from bothways.config.fields import to_dict
+from bothways.errors import ConfigError, InputError, RunError
+from bothways.finetuning import finetune as jobs
+from bothways.finetuning.finetune import SeedRunner, finetune
+from bothways.finetuning.glue import glue
+from bothways.finetuning.options import FinetuneConfig, GlueConfig, SearchOptions
+from bothways.finetuning.setup import load_data, model_digest, training_digests
+from bothways.model.folder import load_model
+from finetuning_examples import start_model, word_config, word_files
+
+SEEDS = (0, 1, 2)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
+    folder = tmp_path_factory.mktemp("jobs")
+    found = word_config(start_model(folder), word_files(folder), folder / "none")
+    return dataclasses.replace(found, seeds=SEEDS, threads=1)
+
+
+def at(config: FinetuneConfig, run: Path, **changes: Any) -> FinetuneConfig:
+    return dataclasses.replace(config, run=str(run), **changes)
+
+
+def weights(run: Path) -> dict[str, np.ndarray]:
+    return {
+        f"{seed}.{name}": value
+        for seed in SEEDS
+        for name, value in load_file(run / f"seed-{seed}/model/model.safetensors").items()
+    }
+
+
+def test_processes_compute_what_one_computes(config: FinetuneConfig, tmp_path: Path) -> None:
+    alone = finetune(at(config, tmp_path / "alone"))
+    before = {process.pid for process in multiprocessing.active_children()}  # of other tests
+    shared = finetune(at(config, tmp_path / "shared", jobs=2))
+    assert shared.scores == alone.scores
+    ours, theirs = weights(tmp_path / "shared"), weights(tmp_path / "alone")
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        np.testing.assert_array_equal(ours[name], value)
+    for file in ("dev_predictions.tsv", "test_predictions.tsv"):
+        assert (tmp_path / "shared/seed-2" / file).read_bytes() == (
+            tmp_path / "alone/seed-2" / file
+        ).read_bytes()
+    assert {process.pid for process in multiprocessing.active_children()} <= before
+
+
+@pytest.mark.slow
+def test_a_search_in_processes(config: FinetuneConfig, tmp_path: Path) -> None:
+    search = SearchOptions(lr=(3e-3, 1e-4), epochs=(1, 2))
+    asked = at(config, tmp_path / "run", seeds=(0,), search=search, jobs=2)
+    result = finetune(asked)
+    assert result.search is not None
+    assert len(result.search.settings) == 4
+    times = {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("metrics.json")}
+    again = finetune(dataclasses.replace(asked, jobs=1))
+    assert again.search is not None
+    assert again.search.table() == result.search.table()
+    assert times == {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("metrics.json")}
+
+
+def test_errors_come_through(config: FinetuneConfig, tmp_path: Path) -> None:
+    """A file that changed after it was read here is read by the processes themselves."""
+    data = tmp_path / "data"
+    data.mkdir()
+    asked = at(word_config(Path(config.model), word_files(data), tmp_path / "run"), tmp_path / "r")
+    code = (
+        "import sys, json\n"
+        "from bothways.config import FinetuneConfig, from_dict\n"
+        "from bothways.finetuning import finetune as module\n"
+        "from bothways.errors import InputError\n"
+        "read = module.load_data\n"
+        "def spoil(config, loaded):\n"
+        "    data = read(config, loaded)\n"
+        "    open(config.located().task.dev, 'a').write('one column only\\n')\n"
+        "    return data\n"
+        "if __name__ == '__main__':\n"
+        "    module.load_data = spoil\n"
+        "    config = from_dict(FinetuneConfig, json.loads(sys.argv[1]))\n"
+        "    try:\n"
+        "        module.finetune(config)\n"
+        "    except InputError as error:\n"
+        "        print('refused:', error)\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    words = [sys.executable, str(script), json.dumps(to_dict(dataclasses.replace(asked, jobs=2)))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    assert "refused:" in done.stdout, done.stderr
+    assert "dev.tsv" in done.stdout
+    assert InputError.__name__ not in done.stderr
+
+
+def test_a_worker_trains_from_what_the_run_was_opened_with(
+    config: FinetuneConfig, tmp_path: Path
+) -> None:
+    task = dataclasses.replace(config.task, train=str(tmp_path / "train.tsv"))
+    shutil.copy(config.task.train, task.train)
+    config = dataclasses.replace(config, task=task)
+    loaded = load_model(config.model)
+    data = load_data(config, loaded)
+    inputs = {**training_digests(config.task), "model": model_digest(loaded, weights=True)}
+    run: Any = SimpleNamespace(folder=tmp_path / "run", inputs=inputs)
+    jobs._refuse_changed(config, loaded, data, run)
+    with Path(task.train).open("a") as file:
+        file.write("w1\twith\n")
+    with pytest.raises(RunError, match=r"run: task\.train changed while this command ran"):
+        jobs._refuse_changed(config, loaded, data, run)
+
+
+def test_glue_gives_all_tasks_at_once(config: FinetuneConfig, tmp_path: Path) -> None:
+    for name in ("CoLA", "RTE"):
+        (tmp_path / name).mkdir()
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 40), ("dev", 20)):
+        cola = [f"x\t{i % 2}\t\tw{rng.integers(8, 90)} w{7 + i % 2}" for i in range(count)]
+        (tmp_path / f"CoLA/{part}.tsv").write_text("\n".join(cola) + "\n")
+        rte = [
+            f"{i}\tw9\tw{7 + i % 2}\t{('entailment', 'not_entailment')[i % 2]}"
+            for i in range(count)
+        ]
+        head = "index\tsentence1\tsentence2\tlabel"
+        (tmp_path / f"RTE/{part}.tsv").write_text("\n".join([head, *rte]) + "\n")
+    common = {"data": str(tmp_path), "model": config.model, "epochs": 1, "length": 12, "threads": 1}
+    ours = glue(GlueConfig(run=str(tmp_path / "two"), jobs=2, seeds=(0, 1), **common))  # type: ignore[arg-type]
+    theirs = glue(GlueConfig(run=str(tmp_path / "one"), seeds=(0, 1), **common))  # type: ignore[arg-type]
+    assert list(ours.results) == ["cola", "rte"]
+    for name, result in theirs.results.items():
+        assert ours.results[name].scores == result.scores
+
+
+RUN = """
+import json, signal, sys
+from bothways.config import FinetuneConfig, from_dict
+from bothways.finetuning import jobs
+from bothways.finetuning.extra_files import training_digests
+from bothways.finetuning.finetune import finetune
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    finetune(from_dict(FinetuneConfig, json.loads(sys.argv[1])))
+"""
+
+
+def start(asked: FinetuneConfig, folder: Path) -> subprocess.Popen[str]:
+    script = folder / "script.py"
+    script.write_text(RUN)
+    words = [sys.executable, str(script), json.dumps(to_dict(asked))]
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(pid) for pid in path.read_text().split()]
+
+
+def wait_for(run: Path, process: subprocess.Popen[str]) -> None:
+    """Until one run is under way."""
+    until = time.monotonic() + 90
+    while not list(run.rglob("seed-*")):
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_pool_that_broke_before_all_was_handed_over(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted, accept = [], ProcessPoolExecutor.submit
+
+    def submit(*args: Any) -> Any:
+        if accepted:
+            accepted[0].result()
+            raise BrokenProcessPool
+        accepted.append(accept(*args))
+        return accepted[0]
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit)
+    with pytest.raises(RunError, match="fewer --jobs"):
+        finetune(at(config, tmp_path / "run", jobs=2))
+
+
+def test_a_script_without_a_guard_is_told_of_it(config: FinetuneConfig, tmp_path: Path) -> None:
+    """Workers import the script, and must not fine-tune by that."""
+    script = tmp_path / "script.py"
+    script.write_text(RUN.replace('if __name__ == "__main__":', "if True:"))
+    asked = at(config, tmp_path / "run", jobs=2)
+    words = [sys.executable, str(script), json.dumps(to_dict(asked))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    assert done.returncode != 0
+    last = done.stderr.splitlines()[-1]
+    assert 'if __name__ == "__main__":' in last, done.stderr
+    assert ConfigError.__name__ in last
+    assert "memory" not in done.stderr
+    assert "another process is using" not in done.stderr
+
+
+def test_other_processes_of_the_caller_are_left_alone() -> None:
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    other.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), SeedRunner(2):
+            raise KeyboardInterrupt
+        assert other.is_alive()
+    finally:
+        other.kill()
+        other.join()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("who", ["worker", "parent", "interrupted"])
+def test_a_killed_process(config: FinetuneConfig, tmp_path: Path, who: str) -> None:
+    asked = at(config, tmp_path / "run", jobs=2, epochs=200)
+    process = start(asked, tmp_path)
+    wait_for(tmp_path / "run", process)
+    workers = children(process)
+    if who == "worker":
+        trainers = [
+            pid for pid in workers if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        os.kill(trainers[0], signal.SIGKILL)
+    elif who == "parent":
+        process.kill()
+    else:
+        process.send_signal(signal.SIGINT)  # to it alone, as a supervisor does
+    _, told = process.communicate(timeout=60)
+    assert process.returncode != 0
+    if who == "worker":
+        assert RunError.__name__ in told
+        assert "fewer --jobs" in told
+    until = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in workers):
+        assert time.monotonic() < until, "processes are left over"
+        time.sleep(0.05)

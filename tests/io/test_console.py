@@ -1,0 +1,149 @@
+"""Lines, tables and progress: in a terminal, in a script and in a notebook."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import rich.jupyter
+import torch
+
+from bothways.io import terminal as console
+from bothways.io.terminal import (
+    line_printer,
+    print_report,
+    progress_of,
+    progress_of_stages,
+    table_text,
+    text_console,
+    training_console,
+)
+from bothways.model.bert import Bert
+from bothways.model.folder import save_model
+from bothways.runtime.ensemble import load_ensemble
+from bothways.runtime.pipeline import outputs_of
+from bothways.tasks.examples import encode_examples
+from bothways.tasks.kinds import task_of
+from bothways.training.monitor import Monitor
+from model_examples import small_config, small_tokenizer
+
+
+def test_a_line_a_minute_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: now))
+    with progress_of("predicting") as show:
+        for done in range(100, 2001, 100):  # of 10 seconds each
+            now += 10
+            show(done, 2000)
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert shown.err.splitlines() == [
+        "predicting: 600 of 2,000, 2 minutes left",
+        "predicting: 1,200 of 2,000, 1 minutes left",
+        "predicting: 1,800 of 2,000, 0 minutes left",
+    ]
+
+
+def test_short_work_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_of("predicting") as show:
+        show(1, 2)
+        show(2, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_ensemble_counts_the_sequences_of_all_its_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bothways.runtime.pipeline.PREDICT_TOKENS", 16)
+    about = {"kind": "classification", "labels": ["a", "b"], "pair": False, "length": 8}
+    for seed in (0, 1):
+        model = Bert(small_config(), classes=2, seed=seed)
+        save_model(tmp_path / str(seed), model, small_tokenizer(97), about)
+    loaded = load_ensemble([tmp_path / "0", tmp_path / "1"])
+    counts: list[tuple[int, int]] = []
+    outputs_of(
+        loaded,
+        task_of(loaded),
+        encode_examples(loaded.tokenizer, ["w1 w2 w3"] * 6, None, length=8),
+        dtype=torch.float32,
+        progress=lambda done, total: counts.append((done, total)),
+    )
+    assert {total for _, total in counts} == {12}
+    done = [done for done, _ in counts]
+    assert done == sorted(set(done))
+    assert len(done) > 2
+    assert done[-1] == 12
+
+
+class ZMQInteractiveShell:
+    """Has the name by which rich knows a notebook."""
+
+
+@pytest.fixture
+def shown_in_notebook(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What rich shows of its own accord in the simulated notebook that the test runs in."""
+    shown: list[str] = []
+    monkeypatch.setattr(builtins, "get_ipython", ZMQInteractiveShell, raising=False)
+    monkeypatch.setattr(rich.jupyter, "display", lambda _, text: shown.append(text))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    return shown
+
+
+ROWS = [["score", "mean"], ["accuracy", "0.9"], ["[bold]f1 :smile:", "±0.1"]]
+
+
+def test_a_table_is_text_in_a_notebook_too(shown_in_notebook: list[str]) -> None:
+    """It was shown by itself there, and the text that was returned lacked it."""
+    text = table_text(ROWS, "task", [["all", "1.0"]])
+    assert not shown_in_notebook
+    for cell in ("task", "score", "accuracy", "0.9", "[bold]f1 :smile:", "±0.1", "all", "1.0"):
+        assert cell in text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(builtins, "get_ipython")
+        assert table_text(ROWS, "task", [["all", "1.0"]]) == text
+
+
+@pytest.mark.parametrize("name", ["FORCE_COLOR", "TTY_INTERACTIVE", "COLUMNS"])
+def test_no_setting_of_the_terminal_changes_a_table(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = table_text(ROWS)
+    monkeypatch.setenv(name, "1")
+    assert table_text(ROWS) == plain
+
+
+def test_everything_printed_in_a_notebook_goes_to_its_streams(
+    shown_in_notebook: list[str], tmp_path: Path
+) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        line_printer()("a line " * 30)
+        print_report({"words": 3})
+        with Monitor(tmp_path, 10, "run") as monitor:
+            monitor.say("epoch 1")
+            monitor.log(10, {"loss": 1.0})
+        with progress_of("work") as show, progress_of_stages() as stage:
+            show(1, 2)
+            stage("reading", 1, 2)
+    assert not shown_in_notebook
+    assert out.getvalue().splitlines()[0] == "a line " * 30
+    assert "words" in out.getvalue()
+    assert "epoch 1" in out.getvalue()
+    assert "\x1b" not in out.getvalue() + err.getvalue()
+
+
+def test_a_notebooks_streams_are_no_terminals(
+    shown_in_notebook: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They say they are, for colours; a bar that is drawn again and again would fill the page."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert not training_console().is_terminal
+    assert not text_console(stderr=True).is_terminal
+    assert not shown_in_notebook

@@ -1,0 +1,175 @@
+"""Output that is not UTF-8 and arguments of such a locale: nothing ends in a traceback."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bothways import cli
+from bothways.finetuning.options import FinetuneConfig
+from bothways.io.terminal import with_decoded_texts
+from bothways.model.bert import Bert
+from bothways.model.folder import load_model, save_model
+from bothways.runtime.options import FillMaskConfig
+from bothways.tasks.options import TaskOptions
+from bothways.tokenization import learn_vocabulary
+from model_examples import BOTH_HEADS, small_config
+
+TEXT = "IŞIK → Łódź 한국"
+ASCII = "I\\u015eIK \\u2192 \\u0141\\xf3d\\u017a \\ud55c\\uad6d"
+C_LOCALE = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+ENCODINGS = {
+    "latin-1": {"PYTHONIOENCODING": "latin-1"},
+    "cp1252": {"PYTHONIOENCODING": "cp1252"},
+    "ascii": {"PYTHONIOENCODING": "ascii"},
+    "C locale": C_LOCALE,
+}
+EACH = pytest.mark.parametrize("encoding", ENCODINGS)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts, a task and models, one of them fine-tuned, named outside ASCII."""
+    root = tmp_path_factory.mktemp("world")
+    (root / "Łódź.txt").write_text(f"{TEXT} ± …\n" * 40, encoding="utf-8")
+    rows = [f"{TEXT} {n}\t{'ya' if n % 2 else 'hayır'}" for n in range(24)]
+    (root / "train.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n", "utf-8")
+    tokenizer = learn_vocabulary([*rows, "[MASK]"], size=120, normalization="composed")
+    shape = small_config((1, 32, 4, 50, tokenizer.vocab_size))
+    save_model(root / "model", Bert(shape, **BOTH_HEADS, seed=0), tokenizer)
+    about = {
+        **{"kind": "classification", "labels": ["hayır", "ya"], "pair": False, "length": 24},
+        "options": {"text_a": "sentence", "label": "label"},
+    }
+    save_model(root / "tuned", Bert(shape, classes=2, seed=0), tokenizer, about)
+    return root
+
+
+def run(
+    world: Path, environment: dict[str, str], *words: str
+) -> subprocess.CompletedProcess[bytes]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "bothways", *words],
+        cwd=world,
+        env={**kept, **environment},
+        capture_output=True,
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr, done.stderr.decode("latin-1")
+    assert done.returncode == 0, done.stderr.decode("latin-1")
+    return done
+
+
+@EACH
+def test_vocab_ends_with_its_table(encoding: str, world: Path, tmp_path: Path) -> None:
+    words = ("vocab", "--files", "Łódź.txt", "--size", "100", "--out", str(tmp_path / "v"))
+    composed = ("--normalization", "composed")
+    shown = run(world, ENCODINGS[encoding], *words, *composed).stdout
+    assert b"+--" in shown
+    piece = (tmp_path / "v" / "vocab.txt").read_bytes().decode("utf-8")
+    assert "한국" in piece
+
+
+@pytest.mark.parametrize(
+    ("encoding", "jobs"),
+    [
+        ("ascii", "1"),
+        *(pytest.param(e, "1", marks=pytest.mark.slow) for e in ENCODINGS if e != "ascii"),
+        pytest.param("ascii", "2", marks=pytest.mark.slow),
+    ],
+)
+def test_finetune_ends_with_its_table(
+    encoding: str, jobs: str, world: Path, tmp_path: Path
+) -> None:
+    data = ("--task.train", "train.tsv", "--task.dev", "train.tsv", "--task.name", "Łódź-한국")
+    seeds = ("0", "1") if jobs == "2" else ("0",)
+    options = ("--epochs", "1", "--length", "16", "--seeds", *seeds, "--jobs", jobs)
+    out = ("--model", "model", "--run", str(tmp_path / "run"), "--threads", "1")
+    shown = run(world, ENCODINGS[encoding], "finetune", *data, *options, *out).stdout
+    assert b"| mean" in shown
+    assert b"+---" in shown
+    # In the C locale a name of the command line has its bytes still.
+    assert ("Łódź".encode() if encoding == "C locale" else b"\\u0141") in shown
+    written = (tmp_path / "run" / "seed-0" / "dev_predictions.tsv").read_text("utf-8")
+    assert "hayır" in written
+
+
+@EACH
+def test_predict_shows_what_the_encoding_lacks(encoding: str, world: Path) -> None:
+    """Labels and header lie outside the encoding; the argument is decoded from UTF-8."""
+    lines = run(world, ENCODINGS[encoding], "predict", "tuned", TEXT, "IŞIK").stdout.splitlines()
+    assert len(lines) == 3
+    assert b"p(hay\\u0131r)" in lines[0]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "C locale"])
+def test_texts_are_shown_as_escapes(encoding: str, world: Path) -> None:
+    shown = run(world, ENCODINGS[encoding], "fill-mask", "model", f"[MASK] {TEXT}", "--top", "1")
+    expected = ASCII if encoding in ("ascii", "C locale") else ASCII.replace("\\xf3", "ó")
+    assert shown.stdout.splitlines()[0].decode("latin-1") == f"[MASK] {expected}"
+
+
+def test_what_utf_8_can_hold_is_as_it_was(world: Path) -> None:
+    utf_8 = {"PYTHONIOENCODING": "utf-8"}
+    shown = run(world, utf_8, "fill-mask", "model", f"[MASK] {TEXT}", "--top", "1").stdout
+    assert shown.decode("utf-8").splitlines()[0] == f"[MASK] {TEXT}"
+    assert "│" in run(world, utf_8, "tasks").stdout.decode("utf-8")
+    chosen = {"PYTHONIOENCODING": "ascii:replace"}  # by the user
+    shown = run(world, chosen, "fill-mask", "model", f"[MASK] {TEXT}", "--top", "1").stdout
+    assert shown.splitlines()[0] == b"[MASK] I?IK ? ??d? ??"
+
+
+def test_a_file_name_that_is_no_utf_8_is_still_found(world: Path) -> None:
+    name = os.fsdecode(b"texts-\xff.txt")
+    (world / name).write_text("한국\n", encoding="utf-8")
+    for environment in ({"PYTHONIOENCODING": "utf-8"}, C_LOCALE):
+        run(world, environment, "embed", "model", "--file", name, "--out", "vectors.npz")
+
+
+def test_a_closed_pipe_ends_quietly(world: Path) -> None:
+    command = f"{sys.executable} -m bothways tasks | head -c 1 > first; echo ${{PIPESTATUS[0]}}"
+    for environment in (ENCODINGS["ascii"], C_LOCALE):
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=world,
+            env={**os.environ, **environment},
+            capture_output=True,
+            check=True,
+        )
+        assert done.stdout.strip() in (b"0", b"1")
+        assert not done.stderr
+
+
+def test_library_calls_change_no_stream(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    load_model(world / "model")
+    assert stream.errors == "strict"
+    assert os.environ["PYTHONIOENCODING"] == "ascii"
+    assert cli.main(["tasks"]) == 0
+    assert stream.errors == "bothways-shown"
+
+
+def test_streams_that_are_no_files_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in (io.StringIO(), None):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert cli.main(["--version"]) == 0
+
+
+def test_only_texts_are_decoded() -> None:
+    given = TEXT.encode().decode("ascii", "surrogateescape")
+    broken = b"\xff".decode("ascii", "surrogateescape")
+    config = with_decoded_texts(FillMaskConfig(model=given, texts=(given, broken, "w")))
+    assert config.model == given
+    assert config.texts == (TEXT, broken, "w")
+    task = TaskOptions(train=given, text_a=given, labels=(given,))
+    found = with_decoded_texts(FinetuneConfig(model="m", run=given, task=task))
+    assert (found.task.train, found.run) == (given, given)
+    assert (found.task.text_a, found.task.labels) == (TEXT, (TEXT,))

@@ -1,0 +1,355 @@
+"""Reading labelled examples: what is text stays text, and what is wrong is named by its line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bothways.errors import ConfigError, InputError
+from bothways.tasks.catalogue import task_recipe
+from bothways.tasks.options import TaskOptions
+from bothways.tasks.readers import read_rows
+
+SINGLE = TaskOptions()
+PAIR = TaskOptions(text_a="s1", text_b="s2", label="score", kind="regression")
+NUMBERED = TaskOptions(text_a="3", label="1", header=False)
+MRPC = TaskOptions(text_a="#1 String", text_b="#2 String", label="Quality")
+
+
+def write(folder: Path, content: str | bytes, name: str = "data.tsv") -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_quotation_marks_are_text(tmp_path: Path) -> None:
+    path = write(tmp_path, 'sentence\tlabel\n"lone\t1\nsay ""hi""\t0\n"a"\t1\n')
+    rows = read_rows(path, SINGLE, labelled=True)
+    assert rows.a == ['"lone', 'say ""hi""', '"a"']
+    assert rows.labels == ["1", "0", "1"]
+    assert rows.lines == [2, 3, 4]
+    assert rows.b is None
+
+
+def test_mark_crlf_spaces_and_unicode_line_breaks(tmp_path: Path) -> None:
+    content = "\ufeffsentence\tlabel\r\na\u2028b\x85c \t 1\r\n\tb\r\n\r\n"
+    rows = read_rows(write(tmp_path, content), SINGLE, labelled=True)
+    assert rows.a == ["a\u2028b\x85c ", ""]
+    assert rows.labels == ["1", "b"]
+    assert rows.empty == 1
+
+
+def test_columns_by_number(tmp_path: Path) -> None:
+    rows = read_rows(
+        write(tmp_path, "gj\t1\t\tFine.\ngj\t0\t*\tIs not.\n"), NUMBERED, labelled=True
+    )
+    assert rows.a == ["Fine.", "Is not."]
+    assert rows.labels == ["1", "0"]
+    assert rows.lines == [1, 2]
+
+
+def test_files_to_predict_need_no_label(tmp_path: Path) -> None:
+    rows = read_rows(write(tmp_path, "id\ts2\ts1\n0\tb\ta\n"), PAIR, labelled=False)
+    assert (rows.a, rows.b, rows.labels) == (["a"], ["b"], None)
+
+
+def test_a_last_line_of_tabs_is_an_example(tmp_path: Path) -> None:
+    """A file to predict gets as many answers as it has lines."""
+    rows = read_rows(write(tmp_path, "s1\ts2\na\tb\n\t\n\t\n\n \n"), PAIR, labelled=False)
+    assert (rows.a, rows.b, rows.lines) == (["a", "", ""], ["b", "", ""], [2, 3, 4])
+    objects = write(tmp_path, '{"s1": "a", "s2": "b"}\n\t\n', "x.jsonl")
+    assert read_rows(objects, PAIR, labelled=False).lines == [1]
+
+
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
+def test_a_line_with_too_long_a_text(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path, "sentence\n" + "x" * (2**20 + 1), f"x.{suffix}")
+    with pytest.raises(InputError, match="longer than 1 MiB, the limit for a text that") as refused:
+        read_rows(path, TaskOptions(), labelled=False)
+    assert "max_line_mib" not in str(refused.value)
+
+
+def test_json_labels(tmp_path: Path) -> None:
+    labels = ["x", 3, 2.5, True]
+    lines = [json.dumps({"label": label, "sentence": "t\tt"}) for label in labels]
+    rows = read_rows(write(tmp_path, "\n".join(lines), "d.jsonl"), SINGLE, labelled=True)
+    assert rows.labels == ["x", "3", "2.5", "true"]
+    assert rows.a == ["t\tt"] * 4
+    missing = '{"label": 1, "sentence": "a"}\n{"label": NaN, "sentence": "b"}\n'
+    with pytest.raises(InputError, match=r"d\.jsonl:2: key 'label' holds NaN; a missing label"):
+        read_rows(write(tmp_path, missing, "d.jsonl"), SINGLE, labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("sentence\tlabel\na\t1\nb\t0\tmore\n", r"data\.tsv:3: has 3 .* line 1 has 2"),
+        ("sentence\tlabel\na\t1\n\nb\t0\n", r"data\.tsv:3: has 1 "),
+        ("sentense\tlabel\na\t1\n", r"data\.tsv:1: .*lacks .*'sentence'.*Did you mean 'sentense'"),
+        ("sentence\ttag\na\t1\n", r"data\.tsv:1: .*lacks .*'label'.*'sentence', 'tag'"),
+        ("sentence\tlabel\tlabel\na\t1\t1\n", r"data\.tsv:1: .*twice .*'label'"),
+        ("sentence\tlabel\na\t \n", r"data\.tsv:2: the label is empty"),
+        ("", r"data\.tsv: is empty"),
+        ("\n\n \n", r"data\.tsv: is empty"),
+        ("sentence\tlabel\n", r"data\.tsv: has no examples"),
+        ("sentence\tlabel\n\t1\n \t0\n", r"every text in column 'sentence' is empty"),
+        (b"sentence\tlabel\na\t1\nab\xff\t1\n", r"data\.tsv:3: not UTF-8: byte 0xff at byte 2"),
+        (b"sentence\tlabel\na\0b\t1\n", r"data\.tsv:2: NUL character at character 1 "),
+        ("sentence\tlabel\na\t1\n".encode("utf-16"), r"data\.tsv:1: the file is UTF-16"),
+    ],
+)
+def test_malformed_tsv(tmp_path: Path, content: str | bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_rows(write(tmp_path, content), SINGLE, labelled=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", r":2: is not JSON"),
+        ("", r":2: is not JSON"),
+        ("[1]", r":2: is JSON but not an object"),
+        ("[" * 100_000, r":2: is not JSON"),
+        ('{"sentense": "a", "label": 1}', r":2: key 'sentence' is missing.*mean 'sentense'"),
+        ('{"sentence": null, "label": 1}', r":2: key 'sentence' is null"),
+        ('{"sentence": 5, "label": 1}', r":2: key 'sentence' holds 5; a text is a string"),
+        ('{"sentence": "a", "label": [1]}', r":2: key 'label' holds \[1\]"),
+        ('{"sentence": "a", "label": ""}', r":2: the label is empty"),
+        ('{"sentence": "a", "label": "a\\tb"}', r":2: the label .* tab"),
+        ('{"sentence": "\\ud800", "label": 1}', r":2: .*surrogate"),
+        ('{"sentence": "a\\u0000", "label": 1}', r":2: holds a NUL"),
+    ],
+)
+def test_malformed_jsonl(tmp_path: Path, line: str, message: str) -> None:
+    good = '{"sentence": "a", "label": 1}\n'
+    with pytest.raises(InputError, match=message):
+        read_rows(write(tmp_path, f"{good}{line}\n{good}", "d.jsonl"), SINGLE, labelled=True)
+
+
+def test_files_that_are_not_there_or_of_another_kind(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.tsv: cannot be read: No such file"):
+        read_rows(tmp_path / "none.tsv", SINGLE, labelled=True)
+    with pytest.raises(InputError, match=r"\.csv"):
+        read_rows(write(tmp_path, "a,b", "data.csv"), SINGLE, labelled=True)
+    (tmp_path / "folder.tsv").mkdir()
+    with pytest.raises(InputError, match="cannot be read"):
+        read_rows(tmp_path / "folder.tsv", SINGLE, labelled=True)
+
+
+def test_column_numbers_are_checked(tmp_path: Path) -> None:
+    path = write(tmp_path, "a\t1\n")
+    with pytest.raises(InputError, match=r"2 columns, 0 to 1; there is no column 3"):
+        read_rows(path, NUMBERED, labelled=True)
+    with pytest.raises(ConfigError, match=r"'sentence'.*numbers from 0"):
+        read_rows(path, TaskOptions(header=False), labelled=True)
+    # The official CoLA files have no header: say so when one is looked for.
+    with pytest.raises(InputError, match=r"set task\.header to false"):
+        read_rows(path, SINGLE, labelled=True)
+
+
+TSV_TEXT = st.text(st.characters(exclude_characters="\t\n\r\0", codec="utf-8"))
+JSON_TEXT = st.text(st.characters(exclude_characters="\0", codec="utf-8"))
+
+
+@given(st.lists(TSV_TEXT, min_size=1).filter(lambda texts: any(t.strip() for t in texts)))
+def test_any_text_survives_tsv(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+    content = "".join(f"{text}\t{i}\n" for i, text in enumerate(["sentence", *texts]))
+    path = write(tmp_path_factory.mktemp("tsv"), content.replace("\t0\n", "\tlabel\n", 1))
+    rows = read_rows(path, SINGLE, labelled=True)
+    assert rows.a == texts
+    assert rows.labels == [str(i + 1) for i in range(len(texts))]
+
+
+@given(st.lists(JSON_TEXT, min_size=1).filter(lambda texts: any(t.strip() for t in texts)))
+def test_any_text_survives_jsonl(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str]
+) -> None:
+    lines = [
+        json.dumps({"sentence": text}, ensure_ascii=i % 2 == 0) for i, text in enumerate(texts)
+    ]
+    path = write(tmp_path_factory.mktemp("jsonl"), "\n".join(lines), "d.jsonl")
+    assert read_rows(path, SINGLE, labelled=False).a == texts
+
+
+@pytest.mark.parametrize(
+    ("options", "folder", "counts"),
+    [
+        (MRPC, "MRPC", {"train": 3668, "dev": 408}),
+        (SINGLE, "SST-2", {"train": 67349, "dev": 872}),
+        (TaskOptions(text_a="sentence1", text_b="sentence2"), "RTE", {"train": 2490, "dev": 277}),
+        (
+            TaskOptions(text_a="sentence1", text_b="sentence2", label="score", kind="regression"),
+            "STS-B",
+            {"train": 5749, "dev": 1500},
+        ),
+        (NUMBERED, "CoLA", {"train": 8551, "dev": 1043}),
+    ],
+)
+def test_official_files(
+    shared_data: Callable[[str], Path],
+    options: TaskOptions,
+    folder: str,
+    counts: dict[str, int],
+) -> None:
+    for part, count in counts.items():
+        rows = read_rows(shared_data(f"glue/{folder}/{part}.tsv"), options, labelled=True)
+        assert len(rows) == count
+        assert rows.empty == 0
+
+
+# ------------------------------------------------- files of one task with and without a header line
+
+COLA = TaskOptions(columns=("source", "label", "star", "sentence"))
+
+
+def test_a_task_whose_files_differ_in_their_header(tmp_path: Path) -> None:
+    train = read_rows(write(tmp_path, "gj\t1\t\tFine.\ngj\t0\t*\tIs not.\n"), COLA, labelled=True)
+    assert (train.a, train.labels, train.lines) == (["Fine.", "Is not."], ["1", "0"], [1, 2])
+    test = write(tmp_path, "index\tsentence\n0\tsentence\n1\tFine.\n", "test.tsv")
+    rows = read_rows(test, COLA, labelled=False)
+    assert (rows.a, rows.lines) == (["sentence", "Fine."], [2, 3])
+    headed = write(tmp_path, "sentence\tlabel\nFine.\t1\n", "headed.tsv")
+    assert read_rows(headed, COLA, labelled=True).labels == ["1"]
+
+
+def test_declared_columns_are_checked(tmp_path: Path) -> None:
+    path = write(tmp_path, "gj\t1\tFine.\n")
+    with pytest.raises(InputError, match=r"data\.tsv:1: has 3 .* task\.columns names 4"):
+        read_rows(path, COLA, labelled=True)
+    wrong = TaskOptions(columns=("label", "sentense", "x"))
+    with pytest.raises(ConfigError, match=r"it must name column 'sentence' once.*mean 'sentense'"):
+        read_rows(path, wrong, labelled=True)
+
+
+def test_mnli_and_qqp_and_stsb_in_their_official_columns(tmp_path: Path) -> None:
+    """Each by its declaration; quotation marks and parses are text."""
+    mnli = (
+        "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
+        "sentence1_parse\tsentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n"
+        '0\t1\t1n\tx\t( a )\t( b )\t(A)\t(B)\tThe "end\tIt ends.\tneutral\tentailment\n'
+    )
+    rows = read_rows(write(tmp_path, mnli), task_recipe("mnli").task, labelled=True)
+    assert (rows.a, rows.b, rows.labels) == (['The "end'], ["It ends."], ["entailment"])
+    qqp = (
+        "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+        "1\t2\t3\tWhy?\tWhy not?\t0\n"
+        "2\t4\t5\tWas he real? \n"
+        "\tIs there evidence?\t1\n"
+        "3\t6\t7\tHow?\tIn what way?\t1\n"
+    )
+    rows = read_rows(write(tmp_path, qqp), task_recipe("qqp").task, labelled=True)
+    assert (rows.a, rows.labels, rows.lines) == (["Why?", "How?"], ["0", "1"], [2, 5])
+    assert rows.broken == [3, 4]
+    stsb = (
+        "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
+        "0\tnews\tf\t2012\t1\tn\tn\tA plane.\tAn air plane.\t5.000\n"
+    )
+    rows = read_rows(write(tmp_path, stsb), task_recipe("stsb").task, labelled=True)
+    assert rows.labels == ["5.000"]
+
+
+# ------------------------------------------------------------------------- broken lines, JSON lists
+
+
+def test_broken_lines_are_left_out_only_if_asked_and_only_of_labelled_files(tmp_path: Path) -> None:
+    content = "sentence\tlabel\na\t1\nb\nc\t \nd\t0\n"
+    path = write(tmp_path, content)
+    with pytest.raises(InputError, match=r"data\.tsv:3: .*task\.broken skip"):
+        read_rows(path, SINGLE, labelled=True)
+    skip = TaskOptions(broken="skip")
+    rows = read_rows(path, skip, labelled=True)
+    assert (rows.a, rows.labels, rows.broken) == (["a", "d"], ["1", "0"], [3, 4])
+    with pytest.raises(InputError, match=r"data\.tsv:3: "):
+        read_rows(path, skip, labelled=False)
+    path = write(tmp_path, '{"sentence": "a", "label": 1}\n{\n{"sentence": "b"}\n', "d.jsonl")
+    rows = read_rows(path, skip, labelled=True)
+    assert (rows.a, rows.broken) == (["a"], [2, 3])
+
+
+KLUE = TaskOptions(text_a="s", label="labels.real", kind="regression")
+
+
+def test_json_lists_and_keys_inside(tmp_path: Path) -> None:
+    one, two = '{"s": "하나,]", "labels": {"real": 4.5}}', '{"s": "둘",\n "labels": {"real": 1}}'
+    content = f"\n [\n {one},\n\n {two}\n]\n"
+    rows = read_rows(write(tmp_path, content, "d.json"), KLUE, labelled=True)
+    assert (rows.a, rows.labels, rows.lines) == (["하나,]", "둘"], ["4.5", "1"], [3, 5])
+    flat = '[{"s": "a", "labels.real": 2}]'
+    assert read_rows(write(tmp_path, flat, "d.json"), KLUE, labelled=True).labels == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"s": "a"}', r"d\.json:1: is not a JSON list"),
+        ("[]", r"d\.json: has no examples"),
+        ("\n[ ]\n", r"d\.json: has no examples"),
+        ('[{"s": "a", "labels": {"real": 1}}\n {"s": "b"}]', r"d\.json:2: the list breaks off"),
+        ('[{"s": "a", "labels": {"real": 1}},\n', r"d\.json:1: is not JSON"),
+        ('[{"s": "a", "labels": {"real": 1}},\n]', r"d\.json:2: is not JSON"),
+        ('[\n"a"]', r"d\.json:2: the list holds"),
+        ('[\n\n{"s": "a", "labels": {"reel": 1}}]', r"d\.json:3: key 'labels\.real' is missing"),
+        ('[{"s": "a", "labels": 3}]', r"d\.json:1: key 'labels\.real' is missing"),
+        ('[{"s": "a", "labels": {"real": null}}]', r"d\.json:1: key 'labels\.real' is null"),
+        ("[" * 100_000, r"d\.json:1: "),
+        ('[{"s": "a", "labels": {"real": 1}}\n]\n\n[{"s": "b"}]', r"d\.json:4: .* follows the end"),
+        ('[{"s": "a", "labels": {"real": 1}}]]', r"d\.json:1: '\]' follows the end of the list"),
+        ('[]\n[{"s": "a"}]', r"d\.json:2: .* follows the end"),
+    ],
+)
+def test_malformed_json_lists(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_rows(write(tmp_path, content, "d.json"), KLUE, labelled=True)
+
+
+def test_csv_of_spreadsheets_with_decimal_commas(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text('label;sentence\n"gut";"Käse, ""alt"";\nSenf"\nschlecht;1,5 Brote\n')
+    rows = read_rows(path, TaskOptions(), labelled=True)
+    assert rows.a == ['Käse, "alt";\nSenf', "1,5 Brote"]
+    assert (rows.labels, rows.lines) == (["gut", "schlecht"], [2, 4])
+    path.write_text('"sentence";label;"a, b"\nx;1;y\n')
+    assert read_rows(path, TaskOptions(), labelled=True).a == ["x"]
+    path.write_text("label;sentence\na;b;c\n")
+    with pytest.raises(InputError, match=r"x\.csv:2: has 3 semicolon-separated"):
+        read_rows(path, TaskOptions(), labelled=True)
+    numbered = TaskOptions(text_a="1", label="0", header=False)
+    path.write_text("schlecht;1,5 Brote\ngut;zwei\nschlecht;drei\n")  # commas in line 1
+    assert read_rows(path, numbered, labelled=True).a == ["1,5 Brote", "zwei", "drei"]
+    path.write_text("bad,1;5\ngood,two\n")
+    assert read_rows(path, numbered, labelled=True).a == ["1;5", "two"]
+    path.write_text("Gut; sehr gut\nSchlecht\n")  # texts alone
+    alone = TaskOptions(text_a="0", header=False)
+    assert read_rows(path, alone, labelled=False).a == ["Gut; sehr gut", "Schlecht"]
+
+
+def test_csv_has_real_quoting(tmp_path: Path) -> None:
+    """Commas, doubled quotation marks and line breaks are text within quotation marks; a lone
+    quotation mark inside an unquoted field is one too."""
+    path = tmp_path / "x.csv"
+    lines = ["\ufefflabel,sentence", 'a,"one, two"', 'b,"say ""so""', 'then"', 'a,5" long', "", ""]
+    path.write_bytes("\r\n".join(lines).encode())
+    rows = read_rows(path, TaskOptions(), labelled=True)
+    assert rows.a == ["one, two", 'say "so"\nthen', '5" long']
+    assert (rows.labels, rows.lines) == (["a", "b", "a"], [2, 3, 5])
+    path.write_text('a,"one\n\ntwo"\nb,three,four\n')
+    numbered = TaskOptions(text_a="1", label="0", header=False)
+    with pytest.raises(InputError, match=r"x\.csv:4: has 3 comma-separated"):
+        read_rows(path, numbered, labelled=True)
+    named = TaskOptions(columns=("label", "sentence"), broken="skip")
+    rows = read_rows(path, named, labelled=True)
+    assert (rows.a, rows.broken) == (["one\n\ntwo"], [4])
+    path.write_text('label,sentence\na,one\nb,"never closed\na,two\n')
+    with pytest.raises(InputError, match=r"x\.csv:3: a quotation mark"):
+        read_rows(path, TaskOptions(), labelled=True)
+    path.write_bytes(b"label,sentence\na,one\rtwo\n")
+    with pytest.raises(InputError, match=r"x\.csv:2: a line break within a field \(a carriage"):
+        read_rows(path, TaskOptions(), labelled=True)
+    path.write_text('label,sentence\na,one\nb,"' + "long\n" * 300_000 + '"\n')
+    with pytest.raises(InputError, match=r"x\.csv:3: holds a field longer than 1 MiB.*Break it up"):
+        read_rows(path, TaskOptions(), labelled=True)

@@ -1,0 +1,403 @@
+"""A run of fine-tuning that is interrupted goes on from its checkpoint, and ends the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from bothways.config.fields import digest, to_dict
+from bothways.errors import ConfigError, DiskError
+from bothways.finetuning import seed as epochs
+from bothways.finetuning import seed as module
+from bothways.finetuning import seed as run_seed
+from bothways.finetuning.finetune import finetune
+from bothways.finetuning.options import FinetuneConfig, SearchOptions
+from bothways.finetuning.seed import FOLDER, Checkpoint, Progress
+from bothways.tasks.examples import TaskBatch
+from bothways.training.options import OptimizerOptions
+from bothways.training.trainer import Trainer
+from finetuning_examples import FAST, start_model, word_config, word_files
+from pretraining_examples import small_model
+
+STEPS, EPOCHS = 12, 3  # of an epoch, and how many
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
+    start = start_model(tmp_path_factory.mktemp("start"))
+    data = word_files(tmp_path_factory.mktemp("data"))
+    config = word_config(start, data, tmp_path_factory.mktemp("run") / "unbroken")
+    return dataclasses.replace(config, epochs=EPOCHS, batch=16, checkpoint_minutes=0.0)
+
+
+@pytest.fixture
+def config(base: FinetuneConfig, tmp_path: Path) -> FinetuneConfig:
+    return dataclasses.replace(base, run=str(tmp_path / "run"))
+
+
+@pytest.fixture(scope="module")
+def unbroken(base: FinetuneConfig) -> dict[str, Any]:
+    finetune(base)
+    return contents(base)
+
+
+def test_a_checkpoint_is_due_some_minutes_after_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    checkpoint = Checkpoint(tmp_path, {}, minutes=2.5, run="run")
+    now += 149
+    assert not checkpoint.due()
+    now += 1
+    assert checkpoint.due()
+    model = small_model()
+    trainer: Trainer[TaskBatch] = Trainer(
+        model, OptimizerOptions(), total_steps=9, seed=0, dtype=torch.float32
+    )
+    checkpoint.save(trainer, None, Progress(step=3))
+    assert not checkpoint.due()
+
+
+def test_a_checkpoint_set_aside_by_a_killed_process_is_used(
+    config: FinetuneConfig,
+    unbroken: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    interrupted(config, monkeypatch, STEPS + 3)
+    folder = Path(config.run) / "seed-0" / FOLDER
+    folder.rename(folder.with_name(f".partial-set-aside-{FOLDER}"))
+    finetune(config)
+    assert f"continuing after step {STEPS + 3}" in capsys.readouterr().out
+    assert contents(config) == unbroken
+
+
+def test_a_finished_seed_keeps_no_checkpoint(config: FinetuneConfig) -> None:
+    """Its process was killed after the scores were written."""
+    finetune(config)
+    left = Path(config.run) / "seed-0" / FOLDER
+    left.mkdir()
+    (left / "state").write_text("")
+    finetune(config)
+    assert not left.exists()
+
+
+def contents(config: FinetuneConfig) -> dict[str, Any]:
+    """All that a run leaves, but for times."""
+    folder = Path(config.run) / "seed-0"
+    found: dict[str, Any] = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    scores = json.loads(found.pop("metrics.json"))
+    assert scores.pop("seconds") > 0
+    found["scores"] = scores
+    return found
+
+
+def interrupted(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """Ctrl-C in the step that follows so many."""
+    steps, step = [], Trainer.step
+
+    def counted(*args: Any) -> Any:
+        if len(steps) == after:
+            raise KeyboardInterrupt
+        steps.append(args[1])
+        return step(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", counted)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(config)
+
+
+def steps_of(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Train to the end; the steps that it took."""
+    steps, step = [], Trainer.step
+
+    def noted(*args: Any) -> Any:
+        steps.append(args[1])
+        return step(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", noted)
+        finetune(config)
+    return steps
+
+
+@pytest.mark.parametrize(
+    "moments", [(1,), (5,), (STEPS - 1,), (STEPS,), (STEPS + 1,), (3, 4, 12), (EPOCHS * STEPS - 1,)]
+)
+def test_it_goes_on_to_the_bit(
+    config: FinetuneConfig,
+    unbroken: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    moments: tuple[int, ...],
+) -> None:
+    for moment in moments:
+        interrupted(config, monkeypatch, moment)
+    done = sum(moments)
+    assert steps_of(config, monkeypatch) == list(range(done, EPOCHS * STEPS))
+    assert f"seed 0: continuing after step {done} of 36" in capsys.readouterr().out
+    assert contents(config) == unbroken
+
+
+@pytest.mark.parametrize("records", [1, 5])
+def test_a_checkpoint_between_records(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, records: int
+) -> None:
+    """Records are averages over several steps; a checkpoint does not wait for the next one."""
+    monkeypatch.setattr(epochs, "_RECORDS", records)
+    whole = dataclasses.replace(config, run=str(tmp_path / "whole"), checkpoint_minutes=60.0)
+    finetune(whole)
+    for steps in (4, 5, 4, 14):
+        interrupted(config, monkeypatch, steps)
+    assert steps_of(config, monkeypatch) == list(range(27, EPOCHS * STEPS))
+    assert contents(config) == contents(whole)
+
+
+@pytest.mark.parametrize("epoch", [1, EPOCHS])
+@pytest.mark.parametrize("moment", ["predicting", "after the record"])
+def test_trained_epochs_are_kept_if_measuring_them_is_interrupted(
+    config: FinetuneConfig,
+    unbroken: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    epoch: int,
+    moment: str,
+) -> None:
+    measured, measure = [], epochs.SeedTraining._measure
+
+    def broken(*args: Any) -> Any:
+        measured.append(args)
+        if len(measured) < epoch:
+            return measure(*args)
+        if moment != "predicting":
+            measure(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(epochs.SeedTraining, "_measure", broken)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(config)
+    assert steps_of(config, monkeypatch) == list(range(epoch * STEPS, EPOCHS * STEPS))
+    assert contents(config) == unbroken
+
+
+def test_the_last_step_of_a_long_run_is_saved(
+    config: FinetuneConfig, unbroken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Predicting the files may take as long as training."""
+    interrupted(config, monkeypatch, 5)
+    later = dataclasses.replace(config, checkpoint_minutes=60.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_seed, "measure_extra_files", None)
+        with pytest.raises(TypeError):
+            finetune(later)
+    assert steps_of(later, monkeypatch) == []
+    assert contents(later) == unbroken
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kernels": "plain"},
+        {"optimizer": dataclasses.replace(FAST, name="lamb")},
+        {"precision": "bf16"},
+        {"optimizer": dataclasses.replace(FAST, weight_decay=0.3)},  # of rows that are not used
+        {"lstm": 8},
+    ],
+)
+def test_every_kind_of_state_is_in_it(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changes: Any
+) -> None:
+    config = dataclasses.replace(config, epochs=2, **changes)
+    whole = dataclasses.replace(config, run=str(tmp_path / "whole"), checkpoint_minutes=60.0)
+    finetune(whole)
+    interrupted(config, monkeypatch, 7)
+    interrupted(config, monkeypatch, 9)
+    assert steps_of(config, monkeypatch) == list(range(16, 24))
+    assert contents(config) == contents(whole)
+
+
+def test_a_kill_costs_what_came_after_the_checkpoint(
+    config: FinetuneConfig, unbroken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = """
+import json, os, signal, sys
+from bothways.config import FinetuneConfig, from_dict
+from bothways.finetuning.checkpoint import Checkpoint
+from bothways.finetuning.finetune import finetune
+save, saved = Checkpoint.save, []
+def killed(*args):
+    if len(saved) == 15:  # of step 14: one save more after measuring dev
+        os.kill(os.getpid(), signal.SIGKILL)
+    saved.append(args)
+    return save(*args)
+Checkpoint.save = killed
+finetune(from_dict(FinetuneConfig, json.loads(sys.argv[1])))
+"""
+    words = [sys.executable, "-c", code, json.dumps(to_dict(config))]
+    done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert steps_of(config, monkeypatch)[0] == 14
+    assert contents(config) == unbroken
+
+
+@pytest.mark.parametrize("harm", ["cut", "gone", "manifest"])
+def test_a_damaged_one_is_named_and_the_run_starts_again(
+    config: FinetuneConfig,
+    unbroken: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    harm: str,
+) -> None:
+    interrupted(config, monkeypatch, 5)
+    folder = Path(config.run) / "seed-0" / FOLDER
+    state = folder / "training.safetensors"
+    if harm == "cut":
+        state.write_bytes(state.read_bytes()[:-100])
+    elif harm == "gone":
+        state.unlink()
+    else:
+        (folder / "training.json").write_text("{")
+    assert steps_of(config, monkeypatch)[0] == 0
+    shown = capsys.readouterr().out
+    assert f"its checkpoint is damaged ({folder}" in shown
+    assert "training starts again from the beginning" in shown
+    assert contents(config) == unbroken
+
+
+def test_one_of_another_arithmetic_is_not_taken(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupted(config, monkeypatch, 5)
+    plain = dataclasses.replace(config, kernels="plain")
+    assert steps_of(plain, monkeypatch)[0] == 0
+    assert "its checkpoint was made with another kernels" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("changes", [{"seeds": (1,)}, {"epochs": EPOCHS + 1}])
+@pytest.mark.parametrize("version", [0.1, 0.2])
+def test_one_of_another_run_is_named_and_kept_but_not_used(
+    config: FinetuneConfig,
+    unbroken: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    changes: dict[str, Any],
+    version: float,
+) -> None:
+    other = dataclasses.replace(config, run=str(tmp_path / "other"), **changes)
+    interrupted(other, monkeypatch, 5)
+    interrupted(config, monkeypatch, 7)
+    (theirs,) = (tmp_path / "other").glob(f"seed-*/{FOLDER}")
+    if version == 0.1:
+        as_by_version_0_1(theirs)
+    folder = Path(config.run) / "seed-0"
+    shutil.rmtree(folder / FOLDER)
+    shutil.copytree(theirs, folder / FOLDER)
+    capsys.readouterr()
+    assert steps_of(config, monkeypatch)[0] == 0
+    out = capsys.readouterr().out
+    assert "seed 0: its checkpoint is not its own: it is step 5 of " in out
+    assert ("seed 1;" in out) == ("seeds" in changes)
+    assert "training starts again from the beginning" in out
+    found = contents(config)
+    kept = [name for name in found if name.startswith(f".foreign-{FOLDER}/")]
+    assert [found.pop(name) for name in kept] == [
+        path.read_bytes() for path in sorted(theirs.iterdir())
+    ]
+    assert found == unbroken
+
+
+def test_one_of_pretraining_is_not_used(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupted(config, monkeypatch, 5)
+    folder = Path(config.run) / "seed-0" / FOLDER
+    manifest = json.loads((folder / "training.json").read_text())
+    del manifest["digest"]
+    manifest.update(run="a run of pre-training", extra={"epoch_sizes": []})
+    (folder / "training.json").write_text(json.dumps({**manifest, "digest": digest(manifest)}))
+    assert steps_of(config, monkeypatch)[0] == 0
+    assert "its checkpoint is not its own: it is step 5 of another run" in capsys.readouterr().out
+
+
+def test_one_of_version_0_1_goes_on(
+    config: FinetuneConfig, unbroken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(config, monkeypatch, 5)
+    as_by_version_0_1(Path(config.run) / "seed-0" / FOLDER)
+    assert steps_of(config, monkeypatch)[0] == 5
+    assert contents(config) == unbroken
+
+
+def as_by_version_0_1(path: Path) -> None:
+    """Its manifest does not say which run it is of."""
+    manifest = json.loads((path / "training.json").read_text())
+    del manifest["run"], manifest["digest"]
+    (path / "training.json").write_text(json.dumps({**manifest, "digest": digest(manifest)}))
+
+
+def test_short_runs_have_none(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, unbroken: dict[str, Any]
+) -> None:
+    config = dataclasses.replace(config, checkpoint_minutes=FinetuneConfig().checkpoint_minutes)
+    monkeypatch.setattr(module.Checkpoint, "save", None)
+    finetune(config)
+    assert contents(config) == unbroken
+
+
+def test_a_full_disk_leaves_the_one_before(
+    config: FinetuneConfig, unbroken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes, write = [], module.write_state
+
+    def full(*args: Any, **options: Any) -> None:
+        if len(writes) == 7:  # the first was tried before training
+            raise OSError(28, "No space left on device")
+        writes.append(args)
+        write(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_state", full)
+        with pytest.raises(DiskError, match=FOLDER):
+            finetune(config)
+    assert steps_of(config, monkeypatch)[0] == 6
+    assert contents(config) == unbroken
+
+
+def test_settings_of_a_search_go_on_too(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = SearchOptions(lr=(3e-3, 1e-3))
+    config = dataclasses.replace(config, epochs=1, search=search)
+    whole = dataclasses.replace(config, run=str(tmp_path / "whole"))
+    expected = finetune(whole)
+    interrupted(config, monkeypatch, STEPS + 4)
+    assert steps_of(config, monkeypatch) == list(range(4, STEPS))
+    assert finetune(config).scores == expected.scores
+
+
+def test_minutes_are_not_negative() -> None:
+    with pytest.raises(ConfigError, match="checkpoint_minutes"):
+        FinetuneConfig(checkpoint_minutes=-1.0)
+
+
+def test_the_steps_are_what_this_file_thinks(base: FinetuneConfig) -> None:
+    assert epochs._RECORDS >= EPOCHS * STEPS, "a record every step"
+    assert -(-192 // base.batch) == STEPS

@@ -1,0 +1,315 @@
+"""One step: gradients add up, are clipped, and update at the step's rate."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from bothways.errors import RunError
+from bothways.model.batch import PretrainingBatch
+from bothways.model.bert import Bert
+from bothways.pretraining.objective import pretraining_loss
+from bothways.training.options import OptimizerOptions
+from bothways.training.schedules import learning_rate
+from bothways.training.trainer import Trainer
+from pretraining_examples import memory_store, pair_batches, random_documents, small_model
+
+pytestmark = pytest.mark.usefixtures("several_tiles")
+
+BATCHES = pair_batches(
+    memory_store(random_documents(np.random.default_rng(4), 30)), batch=8, micro_batch=4
+)
+
+
+def trainer(
+    model: Bert, dtype: torch.dtype = torch.float32, seed: int = 3, **options: float
+) -> Trainer[PretrainingBatch]:
+    return Trainer(
+        model,
+        OptimizerOptions(lr=1e-2, **options),  # type: ignore[arg-type]
+        total_steps=20,
+        seed=seed,
+        dtype=dtype,
+    )
+
+
+def step(one: Trainer[PretrainingBatch], number: int) -> dict[str, float]:
+    parts = BATCHES.micro_batches(number)
+    return one.step(number, parts, pretraining_loss(parts))
+
+
+def same(a: Bert, b: Bert) -> bool:
+    return all(map(torch.equal, a.parameters(), b.parameters()))
+
+
+def gradients(model: Bert, number: int) -> list[torch.Tensor]:
+    parts = BATCHES.micro_batches(number)
+    for part in parts:
+        pretraining_loss(parts)(model, part, torch.float32)[0].backward()
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("clip", [1e-2, 1e6])
+def test_a_step_is_clip_rate_and_update(clip: float) -> None:
+    model = small_model()
+    reference = copy.deepcopy(model)
+    stats = step(trainer(model, clip=clip), 2)
+    grads = gradients(reference, 2)
+    norm = float(torch.stack([g.norm() for g in grads]).norm())
+    assert stats["grad_norm"] == pytest.approx(norm, rel=1e-5)
+    assert 1e-2 < norm < 1e6, "one clip binds, the other does not"
+    options = OptimizerOptions(lr=1e-2)
+    assert stats["lr"] == learning_rate(2, 20, options)
+    scale = min(1.0, clip / norm)
+    for parameter, before, gradient in zip(
+        model.parameters(), reference.parameters(), grads, strict=True
+    ):
+        g = gradient * scale
+        update = 0.1 * g / ((0.001 * g**2).sqrt() + 1e-6)
+        if parameter.ndim > 1:
+            update = update + 0.01 * before
+        expected = before - stats["lr"] * update
+        assert torch.allclose(parameter, expected, rtol=1e-4, atol=2e-6)
+
+
+def test_frozen_rows_stay_to_the_bit_and_do_not_count_in_the_norm() -> None:
+    model = small_model()
+    before = copy.deepcopy(model)
+    names = [f"encoder.layers.0.attention.qkv.{kind}" for kind in ("weight", "bias")]
+    rows = torch.arange(len(model.get_parameter(names[1]))) % 3 == 1
+    options = OptimizerOptions(lr=1e-2, clip=1e6)
+    one: Trainer[PretrainingBatch] = Trainer(
+        model,
+        options,
+        total_steps=20,
+        seed=3,
+        dtype=torch.float32,
+        frozen_rows=dict.fromkeys(names, rows),
+    )
+    stats = step(one, 2)
+    for name in names:
+        new, old = model.get_parameter(name), before.get_parameter(name)
+        assert torch.equal(new[rows], old[rows])
+        moved = ~rows
+        if (
+            new.ndim == 1
+        ):  # a bias of the keys changes no probability: its gradient may be exactly 0
+            moved = moved & ~torch.arange(len(rows)).div(len(rows) // 3, rounding_mode="floor").eq(
+                1
+            )
+        assert not torch.isclose(new[moved], old[moved], rtol=1e-6, atol=0).any()
+    grads = dict(zip(dict(before.named_parameters()), gradients(before, 2), strict=True))
+    for name in names:
+        grads[name][rows] = 0
+    norm = float(torch.stack([g.norm() for g in grads.values()]).norm())
+    assert stats["grad_norm"] == pytest.approx(norm, rel=1e-5)
+
+
+def test_gradients_do_not_leak_into_the_next_step() -> None:
+    model = small_model()
+    one = trainer(model)
+    step(one, 0)
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_parts_and_steps_draw_their_own_dropout() -> None:
+    def after(number: int, *, also_before: bool = False) -> Bert:
+        model = small_model(dropout=0.3)
+        if also_before:
+            with torch.no_grad():
+                model.train().shared.dropout(torch.ones(1000), 0.3)  # draws that must not count
+            torch.rand(5)
+        parts = BATCHES.micro_batches(0)
+        trainer(model).step(number, parts, pretraining_loss(parts))
+        return model
+
+    assert same(after(12), after(12, also_before=True))
+    keys: list[int] = []
+    model = small_model(dropout=0.3)
+    reseed = model.shared.dropout.reseed
+    model.shared.dropout.reseed = lambda seed: (keys.append(seed), reseed(seed))[1]  # type: ignore[method-assign]
+    one = trainer(model)
+    step(one, 0)
+    step(one, 1)
+    assert len(set(keys)) == len(keys) == 4
+
+
+def test_the_seed_decides_on_dropout() -> None:
+    models = [small_model(dropout=0.3) for _ in range(3)]
+    for model, seed in zip(models, (3, 3, 4), strict=True):
+        step(trainer(model, seed=seed), 0)
+    assert same(models[0], models[1])
+    assert not same(models[0], models[2])
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
+    model = small_model()
+    one = trainer(model)
+    step(one, 0)
+    before = copy.deepcopy(model)
+    moments = copy.deepcopy(one.optimizer.state_dict())
+    parts = BATCHES.micro_batches(1)
+
+    def broken(model, part, dtype):  # type: ignore[no-untyped-def]
+        value, stats = pretraining_loss(parts)(model, part, dtype)
+        return value * float("inf"), stats
+
+    with pytest.raises(RunError, match=r"step 2: the gradient is nan.*optimizer\.lr"):
+        one.step(1, parts, broken)
+    assert same(model, before)
+    # ... and the step can be done again as if nothing had happened.
+    other = trainer(before)
+    other.optimizer.load_state_dict(moments)
+    step(one, 1)
+    step(other, 1)
+    assert same(model, before)
+
+
+def test_bf16_keeps_fp32_parameters() -> None:
+    model = small_model()
+    stats = step(trainer(model, torch.bfloat16), 1)
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    exact = step(trainer(small_model()), 1)
+    assert stats["mlm_loss"] == pytest.approx(exact["mlm_loss"], rel=0.02)
+    assert stats["mlm_loss"] != exact["mlm_loss"]
+
+
+def test_dropout_is_on_while_training() -> None:
+    with_dropout, again, without = (
+        step(trainer(small_model(dropout=dropout).eval()), 0)["mlm_loss"]
+        for dropout in (0.5, 0.5, 0.0)
+    )
+    assert with_dropout == again != without
+
+
+def test_rows_beyond_the_vocabulary_stay_zero() -> None:
+    # They are not saved, so training must never touch them.
+    for dtype in (torch.float32, torch.bfloat16):
+        model = small_model(dropout=0.1)
+        one = trainer(model, dtype)
+        for number in range(5):
+            step(one, number)
+        assert len(model.embedding_VH) == 64
+        assert not model.embedding_VH[38:].any()
+        moments = one.optimizer.state[model.encoder.embeddings.tokens.weight]
+        assert not moments["exp_avg"][38:].any()
+        assert moments["exp_avg"][:38].any()
+
+
+# ---------------------------------------------------------------------------------- rounded weights
+
+
+def one_micro_batch(number: int) -> list[PretrainingBatch]:
+    return BATCHES.micro_batches(number)[:1]
+
+
+def train_one(one: Trainer[PretrainingBatch], number: int) -> dict[str, float]:
+    parts = one_micro_batch(number)
+    return one.step(number, parts, pretraining_loss(parts))
+
+
+def assert_copies_are_the_rounded_weights(model: Bert) -> None:
+    """Of every weight that the layers use."""
+    rounded = model.shared.rounded
+    layer = model.encoder.layers[0]
+    used = [layer.expand.weight, layer.attention.qkv.weight, model.embedding_VH]
+    for weight in used:
+        assert torch.equal(rounded.of(weight, torch.bfloat16), weight.detach().bfloat16())
+        assert rounded.kept(weight) is not None
+
+
+def test_copies_always_equal_the_rounded_weights() -> None:
+    """After steps of one micro-batch and of several, frozen rows, a divergence, and weights that
+    came from elsewhere."""
+    model = small_model()
+    rows = torch.arange(48) % 3 == 1
+    frozen = {"encoder.layers.0.attention.qkv.weight": rows}
+    one: Trainer[PretrainingBatch] = Trainer(
+        model,
+        OptimizerOptions(lr=1e-2),
+        total_steps=20,
+        seed=3,
+        dtype=torch.bfloat16,
+        frozen_rows=frozen,
+    )
+    for number in range(4):
+        (train_one if number % 2 else step)(one, number)
+        assert_copies_are_the_rounded_weights(model)
+    before = copy.deepcopy(model)
+    with torch.no_grad():
+        model.encoder.layers[0].expand.weight.fill_(float("inf"))
+    with pytest.raises(RunError, match="diverged"):
+        train_one(one, 4)
+    model.load_state_dict(before.state_dict())
+    assert_copies_are_the_rounded_weights(model)
+    assert torch.isfinite(model.shared.rounded.of(model.embedding_VH, torch.bfloat16)).all()
+    train_one(one, 5)
+    assert_copies_are_the_rounded_weights(model)
+
+
+def test_the_optimizer_writes_the_copies_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small_model()
+    one = trainer(model, torch.bfloat16)
+    train_one(one, 0)
+
+    def refused(*_: object) -> bool:
+        raise AssertionError("a weight is rounded again")
+
+    weight = model.encoder.layers[0].expand.weight
+    copy_ = model.shared.rounded.kept(weight)
+    assert copy_ is not None
+    monkeypatch.setattr(torch.Tensor, "copy_", refused)
+    assert model.shared.rounded.of(weight, torch.bfloat16) is copy_
+
+
+def test_gradients_stay_rounded_only_if_nothing_is_added_to_them() -> None:
+    model = small_model()
+    one = trainer(model, torch.bfloat16)
+    seen: list[set[torch.dtype]] = []
+
+    def look(*_: object) -> None:
+        weights = [*model.encoder.layers[0].expand.parameters(), model.embedding_VH]
+        seen.append({w.grad.dtype for w in weights if w.grad is not None})
+
+    one.optimizer.register_step_pre_hook(look)
+    train_one(one, 0)
+    step(one, 1)
+    train_one(one, 2)
+    both = {torch.bfloat16, torch.float32}  # the bias's is a sum in fp32
+    assert seen == [both, {torch.float32}, both]
+
+
+def test_rounded_gradients_train_as_their_casts_do() -> None:
+    """But for the token table's, in which the rows looked up are rounded once more."""
+    found = []
+    for stay in (True, False):
+        model = small_model()
+        one = trainer(model, torch.bfloat16)
+        if not stay:
+            one._choose_gradient_dtype = lambda _: None  # type: ignore[method-assign]
+        stats = train_one(one, 0)
+        found.append((stats["grad_norm"], dict(model.named_parameters())))
+    (norm, rounded), (other, cast) = found
+    assert norm == pytest.approx(other, rel=1e-3)
+    for name, weight in rounded.items():
+        tolerance = 5e-2 if name == "encoder.embeddings.tokens.weight" else 1e-3
+        assert torch.allclose(weight, cast[name], rtol=0, atol=1e-2 * tolerance), name
+
+
+def test_a_step_takes_no_memory_that_it_does_not_give_back() -> None:
+    """The gradients of a step of one micro-batch are the pool's."""
+    model = small_model()
+    one = trainer(model, torch.bfloat16)
+
+    def held() -> int:
+        blocks = model.shared.pool._free
+        return sum(size * len(storages) for size, storages in blocks.items())
+
+    sizes = []
+    for number in range(6):
+        train_one(one, number % 2)
+        sizes.append(held())
+    assert sizes[2:] == [sizes[2]] * 4
