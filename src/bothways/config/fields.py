@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, Union
+from typing import Any, ClassVar, TypeVar, Union
 
 from bothways.errors import ConfigError
 
@@ -30,7 +30,12 @@ class Options:
 
     Raises:
         ConfigError: naming the option, its value and the choices.
+
+    Attributes:
+        recipes_by_name: whether the recipes that come with the package are of this class.
     """
+
+    recipes_by_name: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         kind: Any = type(self)

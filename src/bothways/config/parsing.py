@@ -39,7 +39,6 @@ from bothways.config.fields import (
 )
 from bothways.config.recipes import SUFFIXES, compose, compose_text, find_recipe, shipped_recipes
 from bothways.errors import ConfigError, nearest
-from bothways.pretraining.options import PretrainConfig
 
 T = TypeVar("T")
 
@@ -113,7 +112,7 @@ def load_recipe(cls: type[T], recipe: str | Path, overrides: Mapping[str, Any] |
 
     Args:
         cls: dataclass of the options.
-        recipe: the YAML file, or for :class:`PretrainConfig` the name of a recipe that comes with
+        recipe: the YAML file, or for pre-training the name of a recipe that comes with
             the package (:func:`bothways.config.recipes.find_recipe`).
         overrides: values that win over the file's, by dotted name or nested. Of options that
             exclude each other, such as those of a clock, one given here replaces the file's.
@@ -144,7 +143,7 @@ def read_recipe(cls: type[Any], recipe: str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: no such recipe, or one that cannot be read, with file and line.
     """
-    path = find_recipe(recipe, shipped_recipes() if issubclass(cls, PretrainConfig) else {})
+    path = find_recipe(recipe, shipped_recipes() if cls.recipes_by_name else {})
     return _NodeReader(str(path)).mapping(compose(path), cls, "")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, numerics, require
 from bothways.errors import ConfigError
@@ -112,6 +112,8 @@ class CheckpointOptions:
 class PretrainConfig(Options):
     """Pre-train an encoder with masked LM and next sentence prediction (Devlin et al. 2019, section
     3.1), or with variants of them."""
+
+    recipes_by_name: ClassVar[bool] = True
 
     corpus: str = free("")
     """Corpus folder, as written by `bothways corpus`."""

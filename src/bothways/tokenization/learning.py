@@ -65,8 +65,8 @@ def learn_vocabulary(
         size: number of pieces, including the special ones. A small text may give fewer: see
             ``vocab_size`` of the result.
         progress: called from time to time with the number of pieces so far, and ``size``.
-        **options: other fields of :class:`bothways.tokenization.options.LearningOptions`, by name. Unlike there,
-            the default is one process (``workers=1``).
+        **options: other fields of :class:`bothways.tokenization.options.LearningOptions`, by
+            name. Unlike there, the default is one process (``workers=1``).
 
     Raises:
         InputError: the text has no words, or is not Unicode.

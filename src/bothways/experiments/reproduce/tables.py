@@ -272,8 +272,8 @@ SCALES: dict[str, Scale] = {scale.name: scale for scale in (SMOKE, CPU, GPU, PAP
 #
 # Nothing is computed here. A row declares, by dotted name, how its run differs from the scale's
 # pre-training and fine-tuning recipes; a column declares which score of which task. A row's
-# published figures are in the order of the columns. :mod:`bothways.experiments.reproduce.tables` declares which
-# tasks stand in for those that a scale lacks.
+# published figures are in the order of the columns. The scales above declare which tasks stand in
+# for those that a scale lacks.
 
 HELDOUT = "heldout"
 """Instead of a task: the language model on held-out text."""
