@@ -376,7 +376,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "demo": Verb(
         "go from raw text to a fine-tuned BERT on this machine, in minutes",
         DemoConfig,
-        Call("demo.run", "demo"),
+        Call("experiments.demo.run", "demo"),
     ),
     "vocab": VerbGroup(
         "learn a vocabulary from text files, or extend one",
@@ -389,7 +389,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
             "extend": Verb(
                 "add words to a vocabulary, and embeddings to its model",
                 ExtendConfig,
-                Call("extend", "extend", _print_report),
+                Call("model.growth", "extend", _print_report),
             ),
         },
     ),
@@ -415,21 +415,21 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "plan": Verb(
         "estimate the memory, disk and hours that a pre-training run needs",
         PlanConfig,
-        Call("planning.plan", "plan", _print_forecast),
+        Call("experiments.plan.plan", "plan", _print_forecast),
         recipes=shipped_recipes,
         epilog=lambda: _recipes("plan NAME --corpus CORPUS"),
     ),
     "fill-mask": Verb(
         "predict the tokens hidden by [MASK]",
         FillMaskConfig,
-        Call("inference_verbs", "fill_mask"),
+        Call("api.verbs", "fill_mask"),
         ("model", "texts"),
         reads_texts=True,
     ),
     "next-sentence": Verb(
         "predict whether one text follows another",
         NextSentenceConfig,
-        Call("inference_verbs", "next_sentence"),
+        Call("api.verbs", "next_sentence"),
         ("model", "text_a", "text_b"),
     ),
     "finetune": Verb(
@@ -469,51 +469,51 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "reproduce": Verb(
         "reproduce a table of the BERT paper, next to the published figures",
         ReproduceConfig,
-        Call("reproduce.run", "reproduce"),
+        Call("experiments.reproduce.run", "reproduce"),
         ("name",),
     ),
     "evaluate": Verb(
         "evaluate a model on labelled data or on a corpus",
         EvaluateConfig,
-        Call("inference_verbs", "evaluate"),
+        Call("api.verbs", "evaluate"),
         ("model", "file"),
     ),
     "predict": Verb(
         "label texts with a fine-tuned model",
         PredictConfig,
-        Call("inference_verbs", "predict"),
+        Call("api.verbs", "predict"),
         ("model", "texts"),
         reads_texts=True,
     ),
     "choose": Verb(
         "predict which of several texts continues another",
         ChooseConfig,
-        Call("inference_verbs", "choose"),
+        Call("api.verbs", "choose"),
         ("model", "context", "choices"),
     ),
     "answer": Verb(
         "answer a question with a span of a text",
         AnswerConfig,
-        Call("inference_verbs", "answer"),
+        Call("api.verbs", "answer"),
         ("model",),
     ),
     "score": Verb(
         "score a prediction file against SQuAD-style answers",
         ScoreConfig,
-        Call("inference_verbs", "score"),
+        Call("api.verbs", "score"),
         ("predictions", "data"),
     ),
     "embed": Verb(
         "compute vectors of texts",
         EmbedConfig,
-        Call("inference_verbs", "embed"),
+        Call("api.verbs", "embed"),
         ("model", "texts"),
         reads_texts=True,
     ),
     "convert": Verb(
         "convert a model, for example from transformers, to a model folder",
         ConvertConfig,
-        Call("inference_verbs", "convert"),
+        Call("api.verbs", "convert"),
         ("source", "out"),
     ),
     "bench": VerbGroup(
@@ -522,7 +522,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
             "train": Verb(
                 "time a pre-training step against transformers",
                 BenchTrainConfig,
-                Call("bench.train", "bench_train", _print_nothing),
+                Call("experiments.bench.train", "bench_train", _print_nothing),
             )
         },
     ),

@@ -90,7 +90,8 @@ def test_errors_come_through(config: FinetuneConfig, tmp_path: Path) -> None:
     asked = at(word_config(Path(config.model), word_files(data), tmp_path / "run"), tmp_path / "r")
     code = (
         "import sys, json\n"
-        "from bothways.config import FinetuneConfig, from_dict\n"
+        "from bothways.config.fields import from_dict\n"
+        "from bothways.finetuning.options import FinetuneConfig\n"
         "from bothways.finetuning import finetune as module\n"
         "from bothways.errors import InputError\n"
         "read = module.load_data\n"
@@ -155,9 +156,10 @@ def test_glue_gives_all_tasks_at_once(config: FinetuneConfig, tmp_path: Path) ->
 
 RUN = """
 import json, signal, sys
-from bothways.config import FinetuneConfig, from_dict
-from bothways.finetuning import jobs
-from bothways.finetuning.extra_files import training_digests
+from bothways.config.fields import from_dict
+from bothways.finetuning.options import FinetuneConfig
+from bothways.finetuning import finetune as jobs
+from bothways.finetuning.setup import training_digests
 from bothways.finetuning.finetune import finetune
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it

@@ -146,7 +146,8 @@ def test_an_interrupted_search_continues_without_repeating(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from bothways.config import FinetuneConfig, from_dict
+from bothways.config.fields import from_dict
+from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.finetune import finetune
 from bothways.training.trainer import Trainer
 import json

@@ -161,7 +161,7 @@ KILLED_AT = """
 import os, sys
 from pathlib import Path
 from bothways import files
-from bothways.config import digest
+from bothways.config.fields import digest
 path, moment = Path(sys.argv[1]), int(sys.argv[2])
 if sys.argv[3] == "renames":
     files._exchange = lambda *_: False

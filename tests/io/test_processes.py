@@ -17,7 +17,7 @@ from bothways.io.processes import when_orphaned
 PARENT = """\
 import os, sys, time
 from concurrent.futures import ProcessPoolExecutor
-from bothways.processes import exit_with
+from bothways.io.processes import exit_with
 
 def work(_):
     print(os.getpid(), flush=True)

@@ -365,7 +365,7 @@ def test_loops_leave_the_number_of_threads_alone() -> None:
     """In a process of its own, as Numba's threads start once."""
     code = """if True:
         import torch
-        from bothways.model import compiled
+        from bothways.model.kernels import compiled
         torch.set_num_threads(1)
         for _ in range(2):
             compiled.dropped(torch.ones(100, 8), compiled.Draw(2**31, 2.0, (1, 2)))

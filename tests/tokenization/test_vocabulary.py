@@ -24,7 +24,7 @@ from bothways.tokenization.pieces import SPECIAL_PIECES
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 PROGRAM = """
 import sys
-from bothways.config import VocabularyConfig
+from bothways.tokenization.options import VocabularyConfig
 from bothways.tokenization.build import build_vocabulary
 from bothways.tokenization import counting
 counting._BLOCK_CHARACTERS = 2000

@@ -238,8 +238,9 @@ def test_a_kill_costs_what_came_after_the_checkpoint(
 ) -> None:
     code = """
 import json, os, signal, sys
-from bothways.config import FinetuneConfig, from_dict
-from bothways.finetuning.checkpoint import Checkpoint
+from bothways.config.fields import from_dict
+from bothways.finetuning.options import FinetuneConfig
+from bothways.finetuning.seed import Checkpoint
 from bothways.finetuning.finetune import finetune
 save, saved = Checkpoint.save, []
 def killed(*args):

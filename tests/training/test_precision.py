@@ -108,7 +108,7 @@ def test_memory_that_is_freed_is_kept() -> None:
     places. (Above 32 MiB, older releases return a block whatever is set.)"""
     code = """\
 import resource, torch
-from bothways.training.runtime import set_threads
+from bothways.training.device import set_threads
 set_threads(1)
 for _ in range(8):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
