@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 from installed_package import install
 
 

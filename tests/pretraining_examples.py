@@ -17,7 +17,7 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.options import MaskOptions, PairOptions
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import Phase
 from model_examples import BOTH_HEADS
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bothways.errors import DivergenceError
+from bothways.errors import DivergenceError, StoreError
 from bothways.experiments.reproduce import data, forecast, grid, run
 from bothways.experiments.reproduce.grid import Grid, make_grid
 from bothways.experiments.reproduce.options import ReproduceConfig
@@ -27,6 +27,16 @@ FILES = {
 DATA = (*FILES, "corpus", "text")
 
 
+class _GivenCorpus:
+    """The manifest of a corpus of which only the fingerprint can be read."""
+
+    fingerprint = "abc"
+
+    @property
+    def report(self) -> None:
+        raise StoreError("not built")
+
+
 def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Options that give every kind of data, which is read for its digest alone."""
     for folder, names in FILES.items():
@@ -35,9 +45,7 @@ def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{folder} {name}\n")
     (tmp_path / "text.txt").write_text("text\n")
-    monkeypatch.setattr(
-        grid, "Manifest", SimpleNamespace(read=lambda _: SimpleNamespace(fingerprint="abc"))
-    )
+    monkeypatch.setattr(grid, "Manifest", SimpleNamespace(read=lambda _: _GivenCorpus()))
     whole = SimpleNamespace(
         documents=9, sentences=90, split="heldout", document_bounds=np.arange(0, 91, 10)
     )

@@ -30,9 +30,9 @@ from bothways.families.config import SIZES, SizeOptions
 from bothways.finetuning.options import FinetuneConfig
 from bothways.io.text import LONGEST_TEXT_MIB
 from bothways.pretraining.options import PretrainConfig
-from bothways.tokenization import Tokenizer
 from bothways.tokenization.learning import ALPHABET, WIDE_ALPHABET
 from bothways.tokenization.options import VocabularyConfig
+from bothways.tokenization.tokenizer import Tokenizer
 from installed_package import run_steps
 from question_examples import question, squad_file
 

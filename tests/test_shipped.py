@@ -26,7 +26,7 @@ from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConf
 from bothways.model.folder import load_model
 from bothways.model.weight_files import WEIGHTS
 from bothways.shipped import DEFAULT, SHIPPED, model_folder
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 from finetuning_examples import word_config, word_files
 
 # Where fine-tuning cannot reach it is no encoder to ship; in bf16 it fits a repository.

@@ -459,7 +459,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
         "train a BiLSTM tagger on features from a frozen encoder",
         FeaturesConfig,
         Call(
-            "features.train",
+            "finetuning.features",
             "tag_by_features",
             lambda result: _print_lines(result.table()),
         ),

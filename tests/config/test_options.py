@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from dataclasses import dataclass, field, fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -12,8 +13,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bothways
 from bothways import cli
-from bothways import config as configs
 from bothways.config import parsing as options
 from bothways.config.fields import _choices, option_types, required_fields
 from bothways.config.parsing import UsageError
@@ -21,10 +22,12 @@ from bothways.config.recipes import shipped_recipes
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import ConfigError
 from bothways.experiments.plan.options import PlanConfig
-from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
+from bothways.families.config import ModelConfig
+from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig, RunSeeds
 from bothways.pretraining.options import PretrainConfig
 from bothways.runtime.options import ConvertConfig, PredictConfig
 from bothways.tokenization.options import VocabularyConfig
+from bothways.training.options import ClockOptions
 
 
 @dataclass(frozen=True)
@@ -201,14 +204,14 @@ def test_overrides_from_python(tmp_path: Path) -> None:
 def test_one_of_several_options_replaces_another_of_the_recipe(tmp_path: Path) -> None:
     """A clock in minutes on the command line, or in Python, one in steps in the recipe."""
     path = recipe(tmp_path, "clock: {steps: 10}\n")
-    minutes = configs.ClockOptions(minutes=3.0)
+    minutes = ClockOptions(minutes=3.0)
     for cls in (PretrainConfig, PlanConfig):
         assert line(str(path), "--clock.minutes", "3", cls=cls).clock == minutes
         assert line("--clock.minutes", "3", str(path), cls=cls).clock == minutes
         words = ["--clock.minutes", "3", "--clock.steps", "null"]
         assert line(str(path), *words, cls=cls).clock == minutes
         assert line(str(path), "--clock.steps", "7", cls=cls).clock.steps == 7
-        assert line(str(path), "--clock.steps", "null", cls=cls).clock == configs.ClockOptions()
+        assert line(str(path), "--clock.steps", "null", cls=cls).clock == ClockOptions()
         null = line(str(path), "--clock.minutes", "null", cls=cls)
         assert null.clock.steps == 10, "nothing was given in its place"
     for overrides in ({"clock.minutes": 3}, {"clock": {"minutes": 3.0}}):
@@ -228,7 +231,7 @@ def test_several_of_which_one_is_needed_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=problem):
         options.load_recipe(PretrainConfig, path, both)
     with pytest.raises(ConfigError, match=problem):
-        configs.ClockOptions(steps=1, minutes=3)
+        ClockOptions(steps=1, minutes=3)
     text = "seed: 1\nclock:\n  steps: 1\n  minutes: 3\n"
     assert refused(tmp_path, text, PretrainConfig) == (
         "4: clock: give one of steps, tokens, minutes; got steps and minutes."
@@ -437,11 +440,13 @@ def test_what_print_config_prints_is_the_recipe_again(
 
 
 def option_classes() -> list[type[Any]]:
-    return [
-        found
-        for found in vars(configs).values()
-        if isinstance(found, type) and found not in (configs.ModelConfig, configs.RunSeeds)
-    ]
+    """The dataclasses of all modules of options."""
+    root = Path(bothways.__file__).parent
+    found: set[type[Any]] = set()
+    for path in root.glob("**/options.py"):
+        name = ".".join(["bothways", *path.relative_to(root).with_suffix("").parts])
+        found |= {c for c in vars(import_module(name)).values() if is_dataclass(c)}
+    return sorted(found - {ModelConfig, RunSeeds}, key=lambda c: c.__name__)
 
 
 @pytest.mark.parametrize("cls", option_classes(), ids=lambda cls: cls.__name__)
@@ -497,7 +502,7 @@ def test_values_out_of_range_are_named(
         options.load_recipe(PretrainConfig, recipe, override)
 
 
-CLASSES = [kind for kind in vars(configs).values() if is_dataclass(kind)]
+CLASSES = option_classes()
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)

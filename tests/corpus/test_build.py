@@ -21,7 +21,7 @@ from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import SPLITS, TokenStore, verify_store
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 
 Config = Callable[..., CorpusConfig]
 

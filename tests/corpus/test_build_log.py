@@ -23,7 +23,7 @@ from bothways.corpus.build_log import BuildLog
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import verify_store
 from bothways.errors import InputError, StoreError
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_another_build_starts_over(
     elif change == "text":
         os.utime(copy, ns=(1, 1))
     elif change == "vocabulary":
-        from bothways.tokenization import Tokenizer
+        from bothways.tokenization.tokenizer import Tokenizer
 
         pieces = Tokenizer.from_folder(tiny_tokenizer_folder).pieces
         Tokenizer.from_pieces(pieces, lowercase=False).save(tmp_path / "cased")

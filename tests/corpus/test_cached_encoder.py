@@ -15,8 +15,9 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from bothways.corpus import cached_encoder as module
 from bothways.corpus.cached_encoder import PackedTokenizer, SentenceEncoder, splits_at_spaces
-from bothways.tokenization import Tokenizer, learn_vocabulary
+from bothways.tokenization.learning import learn_vocabulary
 from bothways.tokenization.normalization import normalizer
+from bothways.tokenization.tokenizer import Tokenizer
 
 # What normalisation and word splitting look at: spaces of all kinds, controls, marks, case, CJK,
 # special tokens whole and in parts.

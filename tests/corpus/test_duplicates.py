@@ -18,7 +18,7 @@ from bothways.corpus.duplicates import RepeatFinder
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 from pretraining_examples import small_disk
 
 numbers = st.integers(0, 3) | st.integers(2**64 - 3, 2**64 - 1) | st.integers(0, 2**64 - 1)

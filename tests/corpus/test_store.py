@@ -24,7 +24,7 @@ from bothways.corpus.store import (
     write_shard,
 )
 from bothways.errors import StoreError
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 
 OPTIONS = {"heldout": 0.0}
 

@@ -184,7 +184,7 @@ def test_static_masks_that_never_repeat_are_named(
 ) -> None:
     """At cpu scale masks are repeated after one pass, which the longest phase may not complete."""
     pretend(monkeypatch)
-    made = SimpleNamespace(report={"train": {"tokens": int(tokens)}})
+    made = SimpleNamespace(fingerprint="abc", report={"train": {"tokens": int(tokens)}})
     monkeypatch.setattr(notes, "Manifest", SimpleNamespace(read=lambda _: made))
     config = ReproduceConfig("masks", scale="cpu", **world)
     assert ("both rows are the same" in reproduce(dataclasses.replace(config, plan=True))) == same

@@ -35,8 +35,8 @@ from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import SpanOptions, TaggingOptions, TaskOptions, WindowOptions
 from bothways.tasks.task import task_loss
 from bothways.tasks.texts import ClassificationTask
-from bothways.tokenization import Tokenizer
 from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer
 from finetuning_examples import (

@@ -160,7 +160,7 @@ def test_a_refused_rename_puts_the_old_folder_back(
 KILLED_AT = """
 import os, sys
 from pathlib import Path
-from bothways import files
+from bothways.io import files
 from bothways.config.fields import digest
 path, moment = Path(sys.argv[1]), int(sys.argv[2])
 if sys.argv[3] == "renames":

@@ -19,7 +19,7 @@ from bothways.pretraining.masking import (
 )
 from bothways.pretraining.options import MaskOptions
 from bothways.randomness import Purpose, bits
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 from pretraining_examples import ORDINARY, SPECIALS, TOKENIZER
 
 VOCABULARY = Vocabulary.of(TOKENIZER)

@@ -39,7 +39,7 @@ from bothways.pretraining.options import (
 )
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.pretraining.record import Utilization, Window, draw_curves, log_window
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, PairKind
 from bothways.training.ranks import Ranks

@@ -21,7 +21,7 @@ from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining.options import PairOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.pretraining.start import starting_model
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import ClockOptions
 from bothways.training.runfolder import read_run
 from model_examples import BOTH_HEADS

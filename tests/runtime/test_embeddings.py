@@ -19,7 +19,7 @@ from bothways.api.model import Model, load
 from bothways.errors import ConfigError, LengthError, NonFiniteError
 from bothways.model.folder import save_model
 from bothways.runtime.embeddings import embed_texts
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import POSITIONS, small_bert, small_config, small_tokenizer
 
 pytestmark = pytest.mark.usefixtures("several_tiles")

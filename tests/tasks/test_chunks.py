@@ -60,10 +60,10 @@ def test_chunks_make_no_difference(
 ) -> None:
     whole = everything(loaded)
     for constant in (
-        "tasks.long_texts.CHUNK",
+        "tasks.windows.CHUNK",
         "tasks.passages._CHUNK",
-        "tasks.words.CHUNK",
-        "prediction.embeddings.CHUNK",
+        "tasks.tagging.CHUNK",
+        "runtime.embeddings.CHUNK",
     ):
         monkeypatch.setattr(f"bothways.{constant}", size)
     for one, two in zip(whole, everything(loaded), strict=True):

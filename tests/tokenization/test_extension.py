@@ -19,11 +19,12 @@ from bothways.model.batch import collate
 from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
 from bothways.model.growth import extend, grow_vocabulary
-from bothways.tokenization import Tokenizer, learn_vocabulary
 from bothways.tokenization.build import count_file_words
 from bothways.tokenization.extension import choose_words, extend_vocabulary
+from bothways.tokenization.learning import learn_vocabulary
 from bothways.tokenization.options import ExtendConfig
 from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import BOTH_HEADS, small_tokenizer
 
 transformers = pytest.importorskip("transformers")

@@ -13,8 +13,8 @@ from bothways.tasks.catalogue import task_recipe as declared
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.readers import Rows
 from bothways.tasks.task import EncodedFile
-from bothways.tokenization import Tokenizer
 from bothways.tokenization.learning import learn_vocabulary
+from bothways.tokenization.tokenizer import Tokenizer
 
 # Task, file, examples (the published counts).
 FILES = [

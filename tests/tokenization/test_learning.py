@@ -19,12 +19,17 @@ from hypothesis import strategies as st
 from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.errors import ConfigError, InputError
-from bothways.tokenization import Tokenizer, learn_vocabulary
 from bothways.tokenization.counting import count_chunks, count_words
-from bothways.tokenization.learning import ALPHABET, WIDE_ALPHABET, _alphabet_limit
+from bothways.tokenization.learning import (
+    ALPHABET,
+    WIDE_ALPHABET,
+    _alphabet_limit,
+    learn_vocabulary,
+)
 from bothways.tokenization.normalization import LetterCounts, normalizer, word_splitter
 from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
 

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bothways.io.text import read_lines
-from bothways.tokenization import Tokenizer, learn_vocabulary
+from bothways.tokenization.learning import learn_vocabulary
 from bothways.tokenization.normalization import count_letters, normalizer, word_splitter
 from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
 

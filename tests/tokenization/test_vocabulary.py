@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bothways.errors import ConfigError, InputError
-from bothways.tokenization import Tokenizer
 from bothways.tokenization.build import build_vocabulary, count_file_words, measure
 from bothways.tokenization.options import VocabularyConfig
 from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Tokenizer
 
 FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 PROGRAM = """

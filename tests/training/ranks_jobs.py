@@ -33,7 +33,7 @@ from bothways.model.bert import Bert
 from bothways.pretraining import pretrain as pretraining
 from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.options import PretrainConfig
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training import ranks as rank_module
 from bothways.training.options import OptimizerOptions
 from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group

@@ -34,6 +34,7 @@ def weights(folder: Path, precision: str, cache: str, history: str = "") -> list
     out = folder / f"{precision} {cache} {history}"
     environment = {
         **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path]),
         "NUMBA_CACHE_DIR": str(folder / f"{precision} {cache}"),
         "OMP_WAIT_POLICY": "PASSIVE",
     }

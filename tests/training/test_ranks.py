@@ -33,6 +33,7 @@ STOP = 4
 Outcomes = Mapping[str, list[dict[str, Any]]]
 ENVIRONMENT = {
     **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path]),
     "OMP_NUM_THREADS": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
     "CUDA_VISIBLE_DEVICES": "",  # two processes would want a card each

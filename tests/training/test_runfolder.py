@@ -78,7 +78,8 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     """Another process is refused while one works there, and let in when it has ended by a kill."""
     folder = tmp_path / "run"
     code = (
-        "import sys, time; from tests.test_runfolder import start; from pathlib import Path\n"
+        "import sys, time; from pathlib import Path\n"
+        "from tests.training.test_runfolder import start\n"
         "run = start(Path(sys.argv[1])); print('there', flush=True); time.sleep(60)"
     )
     command, root = [sys.executable, "-c", code, str(folder)], Path(__file__).parents[2]

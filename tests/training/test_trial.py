@@ -282,7 +282,7 @@ def test_finetuning_tells_if_a_checkpoint_would_not_fit(
     """Training may well end before one is due."""
     assert run(*world.finetune(out=tmp_path / "run")) == 0
     assert "a checkpoint, written every" not in capsys.readouterr().out
-    full = SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=90_000))  # holds the model
-    monkeypatch.setattr(epochs, "shutil", full)
+    free = SimpleNamespace(free=90_000)  # holds the model
+    monkeypatch.setattr(epochs.shutil, "disk_usage", lambda _: free)
     assert run(*world.finetune(out=tmp_path / "again")) == 0
     assert "a checkpoint, written every 5 minutes" in capsys.readouterr().out

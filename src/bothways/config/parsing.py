@@ -28,6 +28,7 @@ from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_setti
 
 from bothways.config.fields import (
     FieldType,
+    Options,
     alternative_options,
     alternatives,
     field_types,
@@ -143,8 +144,12 @@ def read_recipe(cls: type[Any], recipe: str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: no such recipe, or one that cannot be read, with file and line.
     """
-    path = find_recipe(recipe, shipped_recipes() if cls.recipes_by_name else {})
+    path = find_recipe(recipe, shipped_recipes() if _by_name(cls) else {})
     return _NodeReader(str(path)).mapping(compose(path), cls, "")
+
+
+def _by_name(cls: type[Any]) -> bool:
+    return issubclass(cls, Options) and cls.recipes_by_name
 
 
 def _merged(cls: type[Any], recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

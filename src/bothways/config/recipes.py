@@ -10,7 +10,7 @@ import yaml
 
 from bothways.errors import ConfigError, nearest
 
-_SHIPPED = Path(__file__).parent / "recipes"
+_SHIPPED = Path(__file__).parents[1] / "recipes"
 SUFFIXES = (".yaml", ".yml")
 """How the name of a recipe's file ends."""
 
