@@ -17,8 +17,8 @@ import numpy as np
 
 from bothways.families.config import SizeOptions
 from bothways.model.bert import Bert
+from bothways.objectives.labelled import task_loss
 from bothways.tasks.examples import Examples, TaskBatch
-from bothways.tasks.task import task_loss
 from bothways.training.device import DTYPES, set_threads
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer

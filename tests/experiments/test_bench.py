@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from bothways import cli
+from bothways.batch import IGNORE
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
 from bothways.experiments.bench import train
@@ -25,7 +26,6 @@ from bothways.experiments.bench.contenders import _arguments
 from bothways.experiments.bench.options import BenchTrainConfig
 from bothways.experiments.bench.train import bench_train
 from bothways.families.config import ModelConfig, SizeOptions
-from bothways.model.batch import IGNORE
 from bothways.model.flops import training_cost
 from bothways.pretraining.options import MaskOptions
 from bothways.training.device import Peak

@@ -30,10 +30,10 @@ from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.finetuning.seed import new_model
 from bothways.finetuning.setup import load_data, model_digest
 from bothways.model.folder import load_model, save_model
+from bothways.objectives.labelled import task_loss
 from bothways.runtime.pipeline import evaluate_file, predict_texts, unknown_notes
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import SpanOptions, TaggingOptions, TaskOptions, WindowOptions
-from bothways.tasks.task import task_loss
 from bothways.tasks.texts import ClassificationTask
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer

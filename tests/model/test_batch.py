@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bothways.batch import ROUND_TOKENS, round_up
 from bothways.errors import InputError, LengthError
-from bothways.model.batch import ROUND_TOKENS, collate, flat_inputs, round_up
+from bothways.model.batch import collate, flat_inputs
 
 
 def test_collate_lays_sequences_end_to_end_with_positions_and_a_zero_tail() -> None:

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from bothways.batch import IGNORE
 from bothways.model.attention import Attention
-from bothways.model.batch import IGNORE, SelectedPositions
+from bothways.model.batch import SelectedPositions
 from bothways.model.bert import Bert
 from bothways.model.dropout import Draw
 from bothways.model.kernels import compiled, loops

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bothways.model.batch import IGNORE, ROUND_TARGETS, Inputs, TokenTargets, round_up
+from bothways.batch import IGNORE, ROUND_TARGETS, round_up
+from bothways.model.batch import Inputs, TokenTargets
 from bothways.model.bert import Bert
 from bothways.model.losses import class_loss, masked_lm_loss, place_loss, regression_loss
 from model_examples import BOTH_HEADS, SHAPES, random_inputs, small_bert, small_config

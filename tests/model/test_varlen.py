@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bothways.batch import IGNORE
 from bothways.model import encoder
-from bothways.model.batch import IGNORE, Inputs, SelectedPositions, VarlenBounds
+from bothways.model.batch import Inputs, SelectedPositions, VarlenBounds
 from bothways.model.bert import Bert
 from bothways.model.kernels import varlen
 from bothways.model.kernels.varlen import VarlenLayout, attend_varlen, why_not_varlen

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from bothways.batch import IGNORE
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
-from bothways.model.batch import IGNORE, PretrainingBatch
+from bothways.model.batch import PretrainingBatch
 from bothways.pretraining import batches as module
 from bothways.pretraining.batches import PhaseBatches, prefetch, truncation
 from bothways.pretraining.options import MaskOptions, PairOptions

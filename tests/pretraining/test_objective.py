@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from bothways.model.batch import IGNORE, PretrainingBatch
+from bothways.batch import IGNORE
+from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.pretraining.evaluation import HeldOut, PairScores, measure
 from bothways.pretraining.objective import pretraining_loss

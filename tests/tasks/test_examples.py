@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bothways.errors import LengthError
 from bothways.model.batch import flat_inputs
+from bothways.objectives.labelled import task_loss
 from bothways.runtime.pipeline import predict_outputs
 from bothways.tasks.examples import (
     Examples,
@@ -21,7 +22,6 @@ from bothways.tasks.examples import (
     length_batches,
     step_batches,
 )
-from bothways.tasks.task import task_loss
 from model_examples import small_bert, small_config, small_tokenizer
 
 pytestmark = pytest.mark.usefixtures("several_tiles")

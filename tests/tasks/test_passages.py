@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from bothways.batch import IGNORE
 from bothways.errors import InputError, LengthError
-from bothways.model.batch import IGNORE
 from bothways.tasks.options import SpanOptions, TaskOptions
 from bothways.tasks.passages import PassageFile, encode_questions
 from bothways.tasks.questions import GoldAnswer, Questions

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from bothways.api.model import load
+from bothways.batch import IGNORE
 from bothways.errors import RunError
 from bothways.families.config import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.model import encoder
-from bothways.model.batch import IGNORE, Inputs, PretrainingBatch, SelectedPositions, VarlenBounds
+from bothways.model.batch import Inputs, PretrainingBatch, SelectedPositions, VarlenBounds
 from bothways.model.bert import Bert
 from bothways.model.kernels.varlen import VarlenLayout, attend_varlen, why_not_varlen
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss

@@ -22,12 +22,12 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.model.flops import training_cost
 from bothways.model.heads import ClassifierHead, TokenHead
+from bothways.objectives.labelled import task_loss
 from bothways.pretraining.batches import prefetch
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.record import Utilization
 from bothways.tasks.examples import Examples, TaskBatch
-from bothways.tasks.task import task_loss
 from bothways.training import device as devices
 from bothways.training import trainer as trainer_module
 from bothways.training.device import (

@@ -28,6 +28,7 @@ from bothways.finetuning.setup import (
 )
 from bothways.io.files import explain_disk_errors, new_folder, reserve_space, write_json
 from bothways.io.terminal import line_printer, table_text
+from bothways.model.batch import TaskInputs
 from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel, load_model
 from bothways.model.losses import class_loss
@@ -112,7 +113,8 @@ def _compute(
 ) -> None:
     model.eval()
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
-        batch = examples.batch(indices, max_positions=model.config.positions).to(model.device)
+        batch = TaskInputs.of(examples.batch(indices, max_positions=model.config.positions))
+        batch = batch.to(model.device)
         states = model.encoder.hidden_states(batch.inputs, dtype=dtype)
         words = torch.stack([x_TH.index_select(0, batch.read_positions) for x_TH in states], 1)
         features = words.to(torch.float16).cpu().numpy()

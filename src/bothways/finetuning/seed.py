@@ -29,13 +29,15 @@ from bothways.finetuning.setup import (
     predictions_name,
 )
 from bothways.io.files import explain_disk_errors, new_folder, restore_set_aside, write_json
+from bothways.model.batch import TaskInputs
 from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel, load_model, save_model, write_model_files
+from bothways.objectives.labelled import task_loss
 from bothways.runtime.pipeline import measured_outputs, write_predictions
-from bothways.tasks.examples import TRAIN_TOKENS, TaskBatch, cut_by_tokens, step_batches
+from bothways.tasks.examples import TRAIN_TOKENS, cut_by_tokens, step_batches
 from bothways.tasks.kinds import has_head_for, task_of
 from bothways.tasks.metrics import Measurement
-from bothways.tasks.task import Task, task_loss
+from bothways.tasks.task import Task
 from bothways.training.checkpoint import (
     FOREIGN,
     STATE,
@@ -131,7 +133,9 @@ class Checkpoint:
         self.remove()
         return f"its checkpoint was made with another {', '.join(changed)}"
 
-    def restore(self, trainer: Trainer[TaskBatch], rows: PrunedEmbedding | None) -> Progress | None:
+    def restore(
+        self, trainer: Trainer[TaskInputs], rows: PrunedEmbedding | None
+    ) -> Progress | None:
         """Load the saved state, if there is one; the embedding table must be pruned."""
         if not self.exists():
             return None
@@ -155,7 +159,7 @@ class Checkpoint:
         return self._path.exists()
 
     def save(
-        self, trainer: Trainer[TaskBatch], rows: PrunedEmbedding | None, progress: Progress
+        self, trainer: Trainer[TaskInputs], rows: PrunedEmbedding | None, progress: Progress
     ) -> None:
         """Replace the checkpoint, atomically. The embedding table must be pruned.
 
@@ -168,7 +172,7 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def try_save(
-        self, trainer: Trainer[TaskBatch], rows: PrunedEmbedding | None, progress: Progress
+        self, trainer: Trainer[TaskInputs], rows: PrunedEmbedding | None, progress: Progress
     ) -> int:
         """Try :meth:`save` before training, with nothing written in the end. Space is not
         reserved: training may end before the first one is due.
@@ -188,7 +192,7 @@ class Checkpoint:
             return trial.size
 
     def _state(
-        self, trainer: Trainer[TaskBatch], rows: PrunedEmbedding | None, progress: Progress
+        self, trainer: Trainer[TaskInputs], rows: PrunedEmbedding | None, progress: Progress
     ) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What is saved: tensors, and JSON-serialisable data."""
         tensors = gather(trained_tensors(trainer.model, trainer.optimizer), SINGLE_PROCESS)
@@ -258,7 +262,7 @@ class SeedTraining:
         if config.kernels == "fast" and config.optimizer.name == "adam":
             table, ids = model.encoder.embeddings.tokens, data.train.examples.tokens
             self.pruned = PrunedEmbedding(table, ids, config.optimizer, self.total)
-        self.trainer: Trainer[TaskBatch] = Trainer(
+        self.trainer: Trainer[TaskInputs] = Trainer(
             model,
             config.optimizer,
             total_steps=self.total,
@@ -312,9 +316,11 @@ class SeedTraining:
         positions, device = self.model.config.positions, self.model.device
         progress = self.progress
 
-        def make_micro_batches(i: int) -> list[TaskBatch]:
+        def make_micro_batches(i: int) -> list[TaskInputs]:
             parts = cut_by_tokens(steps[i], examples.lengths, TRAIN_TOKENS)
-            batches = [examples.batch(part, max_positions=positions) for part in parts]
+            batches = [
+                TaskInputs.of(examples.batch(part, max_positions=positions)) for part in parts
+            ]
             return batches if device.type == "cpu" else [batch.to(device) for batch in batches]
 
         remaining = range(progress.step - epoch * len(steps), len(steps))
@@ -402,7 +408,14 @@ def new_model(loaded: LoadedModel, config: FinetuneConfig, task: Task[Any, Any],
     shape = loaded.model.config
     if config.dropout is not None:
         shape = dataclasses.replace(shape, dropout=config.dropout, attention_dropout=config.dropout)
-    model = task.new_model(shape, seed=seed, lstm=config.lstm)
+    model = Bert(
+        shape,
+        classes=task.outputs if task.head == "classes" else 0,
+        tags=task.outputs if task.head == "tags" else 0,
+        spans=task.head == "spans",
+        lstm=config.lstm,
+        seed=seed,
+    )
     model.shared.fast = config.kernels == "fast"
     model.shared.recompute = config.recompute
     if not config.from_scratch:

@@ -1,11 +1,7 @@
-"""The flat batch: tokens of all sequences laid end to end, no padding between them.
+"""The flat batch for torch: as in :mod:`bothways.batch`, and what training adds to it.
 
-B sequences, T tokens, M masked positions.
-
-Training, fine-tuning and inference all use this form. An index into the T tokens is called a flat
-position. ``T`` and ``M`` are rounded up by a tail that belongs to no sequence (``bounds[B] <= T``;
-targets there are :data:`IGNORE`), so that shapes repeat: compiled graphs need that, and on a CPU
-preparing a matrix kernel for a new ``T`` costs more than the padding.
+B sequences, T tokens, M masked positions. ``M`` is rounded up as ``T`` is; targets of the tail are
+:data:`bothways.batch.IGNORE`.
 """
 
 from __future__ import annotations
@@ -19,12 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.errors import InputError, LengthError
-from bothways.io import arrays
-
-IGNORE = -100
-ROUND_TOKENS = 64
-ROUND_TARGETS = 32
+from bothways import batch
+from bothways.batch import IGNORE, ROUND_TARGETS, Batch, TaskBatch, flat_batch, round_up
 
 
 @dataclass(frozen=True)
@@ -61,6 +53,16 @@ class Inputs:
     segments: Tensor
     positions: Tensor
     bounds: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, batch: Batch) -> Inputs:
+        """The same batch as tensors, which share its memory."""
+        return cls(
+            torch.from_numpy(batch.tokens),
+            torch.from_numpy(batch.segments),
+            torch.from_numpy(batch.positions),
+            batch.bounds,
+        )
 
     @property
     def sequences(self) -> int:
@@ -199,6 +201,53 @@ class PretrainingBatch:
         return SelectedPositions.of(inputs, self.masked.positions, *starts)
 
 
+@dataclass(frozen=True)
+class TaskInputs:
+    """A :class:`bothways.batch.TaskBatch` for torch.
+
+    Attributes:
+        inputs: the sequences.
+        read_positions: int64 [R]; the flat positions of the tokens read.
+        bounds: int64 [N + 1], on the CPU; item n has the rows ``bounds[n]:bounds[n + 1]``.
+        targets: int64 or float32 [R], or int64 [N, C].
+        selected: ``read_positions`` prepared for the encoder, once the batch is on its device; None
+            if every token is read.
+    """
+
+    inputs: Inputs
+    read_positions: Tensor
+    bounds: NDArray[np.int64]
+    targets: Tensor
+    selected: SelectedPositions | None = None
+
+    @classmethod
+    def of(cls, batch: TaskBatch) -> TaskInputs:
+        """The same batch as tensors, which share its memory."""
+        return cls(
+            Inputs.of(batch.inputs),
+            torch.from_numpy(batch.read_positions),
+            batch.bounds,
+            torch.from_numpy(batch.targets),
+        )
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether the head reads every token."""
+        return len(self.read_positions) == int(self.inputs.bounds[-1])
+
+    def to(self, device: torch.device | str) -> TaskInputs:
+        """The same batch on another device, with everything that GPU kernels need."""
+        inputs = self.inputs.to(device)
+        selected = None if self.reads_all else SelectedPositions.of(inputs, self.read_positions)
+        return TaskInputs(
+            inputs,
+            move(self.read_positions, device),
+            self.bounds,
+            move(self.targets, device),
+            selected,
+        )
+
+
 def flat_inputs(
     tokens: NDArray[np.integer],
     segments: NDArray[np.integer],
@@ -206,41 +255,8 @@ def flat_inputs(
     *,
     max_positions: int,
 ) -> Inputs:
-    """Build :class:`Inputs` from arrays without a tail; adds positions and the tail.
-
-    Args:
-        tokens: int [bounds[B]].
-        segments: int [bounds[B]].
-        bounds: int64 [B + 1], from 0.
-        max_positions: the encoder's limit.
-
-    Raises:
-        LengthError: a sequence is longer than ``max_positions``; the message gives its index and
-            length.
-        InputError: a sequence has no tokens (its [CLS] would be another sequence's), or there are
-            no sequences.
-    """
-    lengths = np.diff(bounds)
-    if not len(lengths) or lengths.min() < 1:
-        what = f"sequence {int(lengths.argmin())} of the batch" if len(lengths) else "the batch"
-        raise InputError(f"{what} has no tokens; encode texts with their [CLS] and [SEP].")
-    if lengths.max() > max_positions:
-        b = int(lengths.argmax())
-        raise LengthError(
-            f"sequence {b} of the batch has {lengths[b]} tokens; this encoder has positions for "
-            f"{max_positions}. Truncate it when encoding (max_length={max_positions}) or split it."
-        )
-    total = int(bounds[-1])
-    padded = round_up(total, ROUND_TOKENS)
-
-    def tail(values: NDArray[np.integer]) -> Tensor:
-        out = np.zeros(padded, dtype=np.int64)
-        out[:total] = values
-        return torch.from_numpy(out)
-
-    positions = np.arange(total) - np.repeat(bounds[:-1], lengths)
-    edges = bounds.astype(np.int64)
-    return Inputs(tail(tokens), tail(segments), tail(positions), edges)
+    """:func:`bothways.batch.flat_batch` as tensors."""
+    return Inputs.of(flat_batch(tokens, segments, bounds, max_positions=max_positions))
 
 
 def masked_targets(at: NDArray[np.int64], ids: NDArray[np.int64]) -> TokenTargets:
@@ -255,11 +271,8 @@ def masked_targets(at: NDArray[np.int64], ids: NDArray[np.int64]) -> TokenTarget
 def collate(
     tokens: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], *, max_positions: int
 ) -> Inputs:
-    """Build :class:`Inputs` from lists of ids, one list per sequence."""
-    bounds = arrays.bounds([len(row) for row in tokens])
-    flat_tokens = np.fromiter((t for row in tokens for t in row), np.int64, int(bounds[-1]))
-    flat_segments = np.fromiter((s for row in segments for s in row), np.int64, int(bounds[-1]))
-    return flat_inputs(flat_tokens, flat_segments, bounds, max_positions=max_positions)
+    """:func:`bothways.batch.collate` as tensors."""
+    return Inputs.of(batch.collate(tokens, segments, max_positions=max_positions))
 
 
 def move(x: Tensor, device: torch.device | str) -> Tensor:
@@ -267,8 +280,3 @@ def move(x: Tensor, device: torch.device | str) -> Tensor:
     if torch.device(device).type == "cuda" and x.device.type == "cpu":
         return x.pin_memory().to(device, non_blocking=True)
     return x.to(device)
-
-
-def round_up(value: int, multiple: int) -> int:
-    """The smallest multiple not below ``value``, and at least one multiple."""
-    return max(1, -(-value // multiple)) * multiple

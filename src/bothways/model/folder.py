@@ -69,6 +69,11 @@ class LoadedModel:
     fresh: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def task_outputs(self) -> int:
+        """Outputs of the task head; 0 without one."""
+        return self.model.task_outputs
+
     def differences(self) -> list[str]:
         """What the model lacks of the file, and has beyond it, as sentences."""
         told = {

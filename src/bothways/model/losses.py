@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from bothways.model.batch import IGNORE
+from bothways.batch import IGNORE
 from bothways.model.kernels.compiled import exact
 
 # Bytes of logits in fp32 that are processed at once: few enough for a processor's cache; on a GPU

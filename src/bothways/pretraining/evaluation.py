@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from bothways.batch import IGNORE, round_up
 from bothways.corpus.store import TokenStore
 from bothways.errors import ModelError, StoreError
-from bothways.model.batch import IGNORE, PretrainingBatch, round_up
+from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel
 from bothways.pretraining.batches import PhaseBatches

@@ -22,7 +22,7 @@ from bothways.config.fields import require_choice
 from bothways.errors import ConfigError, InputError, NonFiniteError
 from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
-from bothways.model.batch import Inputs
+from bothways.model.batch import Inputs, TaskInputs
 from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel
 from bothways.runtime.pipeline import check_length
@@ -269,7 +269,8 @@ def _embed_windows(
     vectors = np.zeros((count, width), np.float32)
     done = 0
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
-        batch = examples.batch(indices, max_positions=model.config.positions).to(model.device)
+        batch = TaskInputs.of(examples.batch(indices, max_positions=model.config.positions))
+        batch = batch.to(model.device)
         states_RD = _layer_states(model, batch.inputs, layers, combine)[batch.read_positions].cpu()
         by_window = torch.split(states_RD, np.diff(batch.bounds).tolist())
         for w, window_states in zip(indices.tolist(), by_window, strict=True):

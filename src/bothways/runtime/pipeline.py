@@ -20,6 +20,7 @@ from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
 from bothways.io.terminal import ShowProgress
 from bothways.io.text import COMPRESSED
 from bothways.model.bert import Bert
+from bothways.model.engine import TorchEngine
 from bothways.model.folder import LoadedModel
 from bothways.runtime.ensemble import Ensemble, combine
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
@@ -30,7 +31,7 @@ from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.questions import Questions
 from bothways.tasks.spans import Answer, SpanTask
-from bothways.tasks.task import EncodedFile, Labelled, Outputs, Task, read_outputs
+from bothways.tasks.task import EncodedFile, Labelled, Outputs, Task
 from bothways.tasks.texts import ClassificationTask, TextTask
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer
@@ -249,21 +250,17 @@ def predict_outputs(
     Raises:
         NonFiniteError: an output is not finite.
     """
-    was_training = model.training
-    model.eval()
+    engine = TorchEngine(model, dtype)
     outputs = np.zeros((len(examples.read_positions), model.task_outputs), dtype=np.float32)
     done = 0
-    with torch.inference_mode():
-        for indices in length_batches(examples.lengths, PREDICT_TOKENS):
-            batch = examples.batch(indices, max_positions=model.config.positions)
-            batch_outputs = read_outputs(model, batch.to(model.device), dtype).float().cpu().numpy()
-            by_item = np.split(batch_outputs, batch.bounds[1:-1])
-            for n, rows in zip(indices, by_item, strict=True):
-                outputs[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
-            done += len(indices)
-            if progress is not None:
-                progress(done, len(examples))
-    model.train(was_training)
+    for indices in length_batches(examples.lengths, PREDICT_TOKENS):
+        batch = examples.batch(indices, max_positions=model.config.positions)
+        by_item = np.split(engine.task_outputs(batch), batch.bounds[1:-1])
+        for n, rows in zip(indices, by_item, strict=True):
+            outputs[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
+        done += len(indices)
+        if progress is not None:
+            progress(done, len(examples))
     if not np.isfinite(outputs).all():
         row = int(np.flatnonzero(~np.isfinite(outputs).all(-1))[0])
         n = int(examples.owners[np.searchsorted(examples.output_bounds, row, side="right") - 1])

@@ -20,13 +20,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
+from bothways.batch import IGNORE, Batch, TaskBatch, flat_batch
 from bothways.errors import LengthError
 from bothways.io import arrays
-from bothways.model.batch import IGNORE, Inputs, SelectedPositions, flat_inputs, move
 from bothways.randomness import Purpose, permutation
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer
@@ -37,44 +35,6 @@ CHUNK = 2048
 # larger batches, and the split depends on the data alone, so results do not depend on the machine.
 TRAIN_TOKENS = 8192
 PREDICT_TOKENS = 4096
-
-
-@dataclass(frozen=True)
-class TaskBatch:
-    """Some items as the encoder and a task head read them.
-
-    Attributes:
-        inputs: their sequences.
-        read_positions: int64 [R]; the flat positions of the tokens read.
-        bounds: int64 [N + 1], on the CPU; item n has the rows ``bounds[n]:bounds[n + 1]``.
-        targets: for each row a class, int64 [R], or a score, float32 [R]; or for each item and
-            output the target row, counted from the item's first row, int64 [N, C].
-        selected: ``read_positions`` prepared for the encoder, once the batch is on its device; None
-            if every token is read.
-    """
-
-    inputs: Inputs
-    read_positions: Tensor
-    bounds: NDArray[np.int64]
-    targets: Tensor
-    selected: SelectedPositions | None = None
-
-    @property
-    def reads_all(self) -> bool:
-        """Whether the head reads every token."""
-        return len(self.read_positions) == int(self.inputs.bounds[-1])
-
-    def to(self, device: torch.device | str) -> TaskBatch:
-        """The same batch on another device, with everything that GPU kernels need."""
-        inputs = self.inputs.to(device)
-        selected = None if self.reads_all else SelectedPositions.of(inputs, self.read_positions)
-        return TaskBatch(
-            inputs,
-            move(self.read_positions, device),
-            self.bounds,
-            move(self.targets, device),
-            selected,
-        )
 
 
 @dataclass(frozen=True)
@@ -166,12 +126,12 @@ class Examples:
         """The same examples, labelled."""
         return replace(self, targets=targets)
 
-    def inputs(self, indices: NDArray[np.int64], *, max_positions: int) -> Inputs:
+    def inputs(self, indices: NDArray[np.int64], *, max_positions: int) -> Batch:
         """The sequences of these items, in this order, as a flat batch."""
         sequences = arrays.ranges(self.items[indices], self.items[indices + 1])
         lengths = self.bounds[sequences + 1] - self.bounds[sequences]
         at = arrays.ranges(self.bounds[sequences], self.bounds[sequences + 1])
-        return flat_inputs(
+        return flat_batch(
             self.tokens[at], self.segments[at], arrays.bounds(lengths), max_positions=max_positions
         )
 
@@ -186,9 +146,9 @@ class Examples:
             targets = self.targets[indices if self.targets.ndim == 2 else rows]
         return TaskBatch(
             self.inputs(indices, max_positions=max_positions),
-            torch.from_numpy(at),
+            at,
             arrays.bounds(counts),
-            torch.from_numpy(targets),
+            targets,
         )
 
     @cached_property

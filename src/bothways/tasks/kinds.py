@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 from bothways.config.fields import from_dict
 from bothways.errors import ConfigError, ModelError
-from bothways.model.folder import LoadedModel
 from bothways.tasks.choice import ChoiceTask
 from bothways.tasks.options import OPTIONS_OF_KINDS, TaskOptions
 from bothways.tasks.spans import SpanTask
@@ -24,7 +23,19 @@ KINDS: dict[str, type[Task[Any, Any]]] = {
 }
 
 
-def task_of(loaded: LoadedModel) -> Task[Any, Any]:
+class HasTask(Protocol):
+    """What is known of a model folder's task."""
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The content of bothways.json."""
+
+    @property
+    def task_outputs(self) -> int:
+        """Outputs of the task head; 0 without one."""
+
+
+def task_of(loaded: HasTask) -> Task[Any, Any]:
     """The task that a model folder was fine-tuned on.
 
     Folders of transformers name their outputs, but not the columns of the files they were trained
@@ -33,8 +44,8 @@ def task_of(loaded: LoadedModel) -> Task[Any, Any]:
     Raises:
         ModelError: the folder has no task head, or its files contradict each other.
     """
-    model, about = loaded.model, loaded.about
-    if not model.task_outputs:
+    about = loaded.about
+    if not loaded.task_outputs:
         raise ModelError(
             "this model folder has no task head (classification, regression ...); fine-tune it "
             "first (`bothways finetune`), then predict with the model folder that it writes."
@@ -44,10 +55,10 @@ def task_of(loaded: LoadedModel) -> Task[Any, Any]:
         raise ModelError(
             f"bothways.json names the task kind {kind!r}; this version knows {', '.join(KINDS)}."
         )
-    task = KINDS[kind](stored_options(about, kind, model.task_outputs))
-    if task.outputs != model.task_outputs:
+    task = KINDS[kind](stored_options(about, kind, loaded.task_outputs))
+    if task.outputs != loaded.task_outputs:
         raise ModelError(
-            f"bothways.json names {task.outputs} labels, but the head has {model.task_outputs} "
+            f"bothways.json names {task.outputs} labels, but the head has {loaded.task_outputs} "
             "outputs; the folder's files do not belong together."
         )
     return task
@@ -86,12 +97,12 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
         ) from None
 
 
-def has_head_for(loaded: LoadedModel, task: Task[Any, Any]) -> bool:
+def has_head_for(loaded: HasTask, task: Task[Any, Any]) -> bool:
     """Whether a model folder has a head for a task of the same kind with the same labels.
 
     Labels of choices only name them in a file, so they may differ.
     """
-    if not loaded.model.task_outputs or loaded.about.get("kind") != task.options.kind:
+    if not loaded.task_outputs or loaded.about.get("kind") != task.options.kind:
         return False
     stored = task_of(loaded)
     same_labels = task.loss == "place" or stored.options.labels == task.options.labels

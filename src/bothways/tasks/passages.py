@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bothways.batch import IGNORE
 from bothways.errors import InputError, LengthError
-from bothways.model.batch import IGNORE
 from bothways.tasks.examples import Examples, SequenceBuilder
 from bothways.tasks.options import SpanOptions
 from bothways.tasks.questions import GoldAnswer, Questions

@@ -15,21 +15,15 @@ from pathlib import Path
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from bothways.families.config import ModelConfig
 from bothways.io.files import write_text
-from bothways.model.bert import Bert
-from bothways.model.losses import class_loss, place_loss, regression_loss
-from bothways.tasks.examples import Examples, TaskBatch
+from bothways.tasks.examples import Examples
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.training.trainer import Loss
 
 Outputs = NDArray[np.float32]
 LossKind = Literal["class", "score", "place"]
@@ -242,50 +236,3 @@ class Task(ABC, Generic[R, P]):
         what windows repeat."""
         examples = file.examples
         return examples.lengths if examples.whole is None else examples.whole
-
-    def new_model(self, shape: ModelConfig, *, seed: int, lstm: int = 0) -> Bert:
-        """A newly initialised model with the head of this task.
-
-        Args:
-            shape: of the encoder.
-            seed: keys the initialisation.
-            lstm: units of a BiLSTM between encoder and head; 0 for none.
-        """
-        return Bert(
-            shape,
-            classes=self.outputs if self.head == "classes" else 0,
-            tags=self.outputs if self.head == "tags" else 0,
-            spans=self.head == "spans",
-            lstm=lstm,
-            seed=seed,
-        )
-
-
-def task_loss(kind: LossKind, targets: int) -> Loss[TaskBatch]:
-    """The loss of a micro-batch, as its share of a step.
-
-    Args:
-        kind: what a row of outputs is trained to predict.
-        targets: number of targets in the whole step.
-    """
-
-    def loss(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
-        outputs_RC = read_outputs(model, batch, dtype)
-        if kind == "place":
-            total, count = place_loss(outputs_RC, batch.targets, batch.bounds)
-        else:
-            measure = class_loss if kind == "class" else regression_loss
-            total, count = measure(outputs_RC, batch.targets)
-        mean = total / targets
-        name = "abs_error" if kind == "score" else "accuracy"
-        return mean, {"loss": mean.detach(), name: count / targets}
-
-    return loss
-
-
-def read_outputs(model: Bert, batch: TaskBatch, dtype: torch.dtype) -> Tensor:
-    """The outputs [R, C] of the task head."""
-    x_RH = model.task_vectors(
-        batch.inputs, batch.read_positions, dtype=dtype, selected=batch.selected
-    )
-    return model.task_logits(x_RH)

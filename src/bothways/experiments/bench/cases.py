@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bothways.batch import IGNORE
 from bothways.corpus.store import TokenStore
 from bothways.experiments.bench.options import BenchTrainConfig
 from bothways.families.config import ModelConfig, SizeOptions
-from bothways.model.batch import IGNORE, PretrainingBatch, flat_inputs, masked_targets
+from bothways.model.batch import PretrainingBatch, flat_inputs, masked_targets
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.masking import max_predictions
 from bothways.pretraining.options import MaskOptions, PairOptions

@@ -1,0 +1,1 @@
+"""What weights are trained for: targets, and losses as sums."""
