@@ -18,9 +18,9 @@ from bothways.corpus.options import CorpusConfig
 from bothways.families.config import ModelConfig
 from bothways.model.bert import Bert
 from bothways.model.folder import save_model
-from bothways.tokenization import Tokenizer
 from bothways.tokenization.build import build_vocabulary
 from bothways.tokenization.options import VocabularyConfig
+from bothways.tokenization.tokenizer import Tokenizer
 from kill_moments import Moments
 from killed_sessions import GROUP, PROCESS, RANK
 

@@ -160,6 +160,30 @@ def test_a_plan_of_other_settings_is_refused(
         call(script, *words, "--cases", "small", "--length", 64)
 
 
+@pytest.mark.parametrize("script", ["compare_digests"], indirect=True)
+def test_what_differs_between_two_trees_is_told_apart_from_what_is_refused(
+    script: ModuleType,
+) -> None:
+    old = {
+        "a: x": "12ab",
+        "a: y": "34cd",
+        "b: x": "56ef",
+        "c: printed": "78ab",
+        "d: run": "!",
+        "e: x": "9",
+    }
+    new = {"a: x": "12ab", "a: y": "00cd", "b: run": "refused: why", "d: run": "!", "e: z": "9"}
+    new["c: printed"] = "refused: other"
+    lines, differing = script.table({"old": old, "new": new})
+    verdicts = {line.partition("  ")[0].strip(): line.split("  ")[-1].strip() for line in lines}
+    assert verdicts == {
+        **{"a: x": "same", "a: y": "DIFFERENT", "b: x": "refused", "b: run": "refused"},
+        **{"c: printed": "refused", "d: run": "FAILS IN BOTH"},
+        **{"e: x": "DIFFERENT", "e: z": "DIFFERENT"},
+    }
+    assert differing == 4
+
+
 def asked_of(tmp_path: Path, precision: str, *parts: str) -> list[list[str]]:
     """The words of each command that cpu_check.sh gives to Python, on a machine of this kind."""
     asked, python = tmp_path / "asked", tmp_path / "python"

@@ -17,7 +17,7 @@ from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
 from bothways.runtime.options import FillMaskConfig
 from bothways.tasks.options import TaskOptions
-from bothways.tokenization import learn_vocabulary
+from bothways.tokenization.learning import learn_vocabulary
 from model_examples import BOTH_HEADS, small_config
 
 TEXT = "IŞIK → Łódź 한국"

@@ -51,7 +51,7 @@ def test_frequent_words_become_pieces_and_specials_come_first() -> None:
 
 def test_same_vocabulary_in_every_process_and_order() -> None:
     program = (
-        "import sys; from bothways.tokenization import learn_vocabulary\n"
+        "import sys; from bothways.tokenization.learning import learn_vocabulary\n"
         "t = learn_vocabulary(sys.stdin.buffer.read().decode().split('\\n'), size=150)\n"
         "sys.stdout.buffer.write('\\n'.join(t.pieces).encode())"
     )

@@ -20,9 +20,10 @@ from tokenizers import pre_tokenizers
 from tokenizers.models import Unigram
 
 from bothways.errors import InputError, LengthError, ModelError
-from bothways.tokenization import Encoding, Tokenizer, learn_vocabulary
+from bothways.tokenization.learning import learn_vocabulary
 from bothways.tokenization.normalization import normalizer
 from bothways.tokenization.pieces import SPECIAL_PIECES
+from bothways.tokenization.tokenizer import Encoding, Tokenizer
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()

@@ -42,7 +42,7 @@ LARGEST_OFFSET = 2**31 - 1
 
 _COLUMN = "sentences"
 _VOCABULARY_KEY = b"bothways.vocabulary"
-_OPTIONS_KEY = b"bothways.config.parsing"
+_OPTIONS_KEY = b"bothways.options"
 _PATH_OPTIONS = ("files", "tokenizer", "out")
 _REBUILD = (
     f"Build the corpus again with `bothways corpus` ({MANIFEST} holds the options it was built "
