@@ -29,6 +29,7 @@ from bothways.finetuning.options import FinetuneConfig, SearchOptions
 from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.finetuning.seed import new_model
 from bothways.finetuning.setup import load_data, model_digest
+from bothways.model.batch import TaskInputs
 from bothways.model.folder import load_model, save_model
 from bothways.objectives.labelled import task_loss
 from bothways.runtime.pipeline import evaluate_file, predict_texts, unknown_notes
@@ -455,7 +456,7 @@ def test_training_follows_transformers(config: FinetuneConfig, tmp_path: Path) -
     trainer = Trainer(model, config.optimizer, total_steps=8, seed=0, dtype=torch.float32)
     for step in range(8):
         indices = np.arange(24 * step, 24 * step + 24)
-        batch = data.train.examples.batch(indices, max_positions=40)
+        batch = TaskInputs.of(data.train.examples.batch(indices, max_positions=40))
         stats = trainer.step(step, [batch], task_loss("class", 24))
         rows = torch.zeros(24, 16, dtype=torch.int64)
         for row, (begin, end) in enumerate(zip(batch.inputs.bounds, batch.inputs.bounds[1:])):  # noqa: B905

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import LengthError
-from bothways.model.batch import flat_inputs
+from bothways.model.batch import Inputs, TaskInputs, flat_inputs
 from bothways.objectives.labelled import task_loss
 from bothways.runtime.pipeline import predict_outputs
 from bothways.tasks.examples import (
@@ -133,7 +133,7 @@ def test_neighbours_and_padding_do_not_matter() -> None:
     together = predict_outputs(model, found, dtype=torch.float32)
     with torch.no_grad():
         for i in range(len(found)):
-            alone = found.inputs(np.array([i]), max_positions=40)
+            alone = Inputs.of(found.inputs(np.array([i]), max_positions=40))
             row = alone.tokens[: alone.longest]
             padded = torch.zeros(2, 40, dtype=torch.int64)
             padded[0, : len(row)] = row
@@ -158,7 +158,7 @@ def test_gradients_do_not_depend_on_how_a_step_is_cut() -> None:
         parts = cut_by_tokens(indices, found.lengths, limit)
         losses = []
         for part in parts:
-            batch = found.batch(part, max_positions=40)
+            batch = TaskInputs.of(found.batch(part, max_positions=40))
             value, stats = task_loss("class", len(found))(model, batch, torch.float32)
             value.backward()
             losses.append(float(stats["loss"]))
@@ -233,7 +233,7 @@ def test_outputs_come_back_in_the_order_of_the_rows(
     assert together.shape == (len(found.read_positions), model.task_outputs)
     with torch.no_grad():
         for n in range(len(found)):
-            batch = found.batch(np.array([n]), max_positions=40)
+            batch = TaskInputs.of(found.batch(np.array([n]), max_positions=40))
             alone = model.task_logits(model.encoder(batch.inputs)[batch.read_positions])
             rows = together[found.output_bounds[n] : found.output_bounds[n + 1]]
             np.testing.assert_allclose(rows, alone.numpy(), atol=2e-6)
@@ -262,7 +262,8 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut_for_every_loss() -
             model = small_bert(small_config(dropout=0.0), **heads)
             loss = task_loss(kind, found.count_targets(everything))
             for part in parts:
-                loss(model, found.batch(part, max_positions=40), torch.float32)[0].backward()
+                batch = TaskInputs.of(found.batch(part, max_positions=40))
+                loss(model, batch, torch.float32)[0].backward()
             gradients.append([p.grad for p in model.parameters() if p.grad is not None])
         for one, two in zip(*gradients, strict=True):
             torch.testing.assert_close(one, two, atol=1e-6, rtol=1e-4)

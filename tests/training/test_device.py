@@ -18,7 +18,7 @@ import torch
 from bothways.api.model import load
 from bothways.errors import ConfigError, RunError
 from bothways.model import encoder
-from bothways.model.batch import PretrainingBatch
+from bothways.model.batch import PretrainingBatch, TaskInputs
 from bothways.model.bert import Bert
 from bothways.model.flops import training_cost
 from bothways.model.heads import ClassifierHead, TokenHead
@@ -27,7 +27,7 @@ from bothways.pretraining.batches import prefetch
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.record import Utilization
-from bothways.tasks.examples import Examples, TaskBatch
+from bothways.tasks.examples import Examples
 from bothways.training import device as devices
 from bothways.training import trainer as trainer_module
 from bothways.training.device import (
@@ -266,10 +266,10 @@ def test_nothing_is_read_on_the_host_while_fine_tuning(
     else:
         classes = 1 if kind == "score" else 2
         model.classifier = ClassifierHead(H, classes, shared, dropout=0.1)
-    made: Trainer[TaskBatch] = Trainer(
+    made: Trainer[TaskInputs] = Trainer(
         model.to(meta), OptimizerOptions(), total_steps=20, seed=3, dtype=torch.bfloat16
     )
-    batch = examples.batch(np.array([2, 0]), max_positions=64)
+    batch = TaskInputs.of(examples.batch(np.array([2, 0]), max_positions=64))
     assert batch.reads_all == every
     made.step(0, [batch.to(meta)], task_loss(kind, 2))
 
