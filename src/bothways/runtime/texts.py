@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.lines import MissingColumnError, did_you_mean, listed
 from bothways.io.text import COMPRESSED, read_texts, refuse_records
 from bothways.model.folder import LoadedModel
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.kinds import task_of
-from bothways.tasks.lines import MissingColumnError, did_you_mean, listed
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import read_rows
 

@@ -26,12 +26,13 @@ from scipy.special import softmax
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.arrays import bounds
+from bothways.io.json_files import json_text
+from bothways.io.lines import broken_line_handler, broken_note, listed
+from bothways.io.tables import read_table
 from bothways.tasks.examples import Examples, encode_examples
-from bothways.tasks.json_files import json_text
-from bothways.tasks.lines import broken_line_handler, broken_note, listed
 from bothways.tasks.metrics import Measurement, measure_classes
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.readers import check_not_empty, clean_label, read_values
+from bothways.tasks.readers import check_not_empty, clean_label, layout_of, skips_broken
 from bothways.tasks.report_panels import ExampleScores, Mistake
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tokenization.tokenizer import Tokenizer
@@ -88,8 +89,8 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         names += [options.text_b] if options.text_b is not None else []
         names += [options.label] if labelled else []
         rows = ChoiceRows(path, labels=[] if labelled else None)
-        on_broken = broken_line_handler(options, rows.broken, labelled=labelled)
-        for line, values in read_values(path, names, options, on_broken):
+        on_broken = broken_line_handler(rows.broken, skips=skips_broken(options, labelled=labelled))
+        for line, values in read_table(path, names, layout_of(options), on_broken):
             try:
                 choices = _choices(values[1:], options, path, line)
                 label = clean_label(values[-1], path, line) if labelled else ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.tasks.lines import listed, text_lines
+from bothways.io.lines import listed, text_lines
 from bothways.tasks.options import Scheme, TaggingOptions
 from bothways.tasks.schemes import OUTSIDE, find_scheme, parse_tag, scheme_violations, standard_tag
 

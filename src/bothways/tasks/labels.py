@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bothways.errors import ModelError
-from bothways.tasks.lines import listed
+from bothways.io.lines import listed
 
 
 def match_labels(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.tasks.json_files import surrogate_problem
+from bothways.io.json_files import surrogate_problem
 
 
 @dataclass(frozen=True)

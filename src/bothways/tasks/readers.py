@@ -8,23 +8,14 @@ and a column in which every text is empty is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.tasks.delimited import csv_rows, tsv_rows
-from bothways.tasks.json_files import json_rows, jsonl_rows
-from bothways.tasks.lines import OnBroken, Values, broken_line_handler
+from bothways.io.lines import Layout, broken_line_handler
+from bothways.io.tables import read_table
 from bothways.tasks.options import TaskOptions
-
-_READERS: dict[str, Callable[[Path, list[str], TaskOptions, OnBroken], Values]] = {
-    ".tsv": tsv_rows,
-    ".csv": csv_rows,
-    ".txt": tsv_rows,
-    ".jsonl": jsonl_rows,
-    ".json": json_rows,
-}
 
 
 @dataclass(frozen=True)
@@ -77,8 +68,8 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     if labelled:
         names.append(options.label)
     rows = Rows(path, b=None if options.text_b is None else [], labels=[] if labelled else None)
-    on_broken = broken_line_handler(options, rows.broken, labelled=labelled)
-    for number, values in read_values(path, names, options, on_broken):
+    on_broken = broken_line_handler(rows.broken, skips=skips_broken(options, labelled=labelled))
+    for number, values in read_table(path, names, layout_of(options), on_broken):
         if rows.labels is not None:
             try:
                 rows.labels.append(clean_label(values[-1], path, number))
@@ -96,30 +87,20 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     return rows
 
 
-def read_values(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
-    """The values of some columns, row by row.
+def layout_of(options: TaskOptions) -> Layout:
+    """How the files of a task are laid out."""
+    return Layout(
+        options.header,
+        options.columns,
+        labels=frozenset([options.label]),
+        lists=frozenset(options.choices),
+    )
 
-    Args:
-        path: as for :func:`read_rows`.
-        names: of the columns, or their numbers in a file without a header.
-        options: how the file is laid out.
-        on_broken: called for a line that cannot be read, which is then left out.
 
-    Yields:
-        The line of the row, and its values in the order of ``names``.
-
-    Raises:
-        InputError: the file cannot be read as requested.
-        ConfigError: a column that should be a number but is not.
-    """
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise InputError(
-            f"examples are read from {', '.join(_READERS)} files, not from "
-            f"{path.suffix or 'this'!r}; rename it if it has one of these formats.",
-            path=path,
-        )
-    yield from reader(path, names, options, on_broken)
+def skips_broken(options: TaskOptions, *, labelled: bool) -> bool:
+    """Whether lines that cannot be read are left out. In a file to predict they never are, because
+    every line needs its answer."""
+    return labelled and options.broken == "skip"
 
 
 def clean_label(text: str, path: Path, number: int) -> str:

@@ -17,10 +17,10 @@ from typing import Any
 from scipy.cluster.hierarchy import DisjointSet
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.delimited import csv_delimiter, csv_records
 from bothways.io.files import write_json, write_text
-from bothways.tasks.delimited import csv_delimiter, csv_records
-from bothways.tasks.json_files import json_items, json_object, json_value
-from bothways.tasks.lines import did_you_mean, listed, text_lines
+from bothways.io.json_files import json_items, json_object, json_value
+from bothways.io.lines import did_you_mean, listed, text_lines
 from bothways.tasks.options import SplitConfig
 from bothways.tasks.questions import read_json_file, read_questions
 

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.arrays import bounds
+from bothways.io.lines import did_you_mean, listed
 from bothways.tasks.conll import DOCUMENT, Sentences, read_sentences
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
-from bothways.tasks.lines import did_you_mean, listed
 from bothways.tasks.metrics import Measurement, check_metrics
 from bothways.tasks.options import Scheme, TaggingOptions, TaskOptions
 from bothways.tasks.report_panels import ExampleScores, Mistake, Panel, confusion_panel

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.lines import broken_note, did_you_mean, listed
 from bothways.tasks.examples import Examples, encode_examples
-from bothways.tasks.lines import broken_note, did_you_mean, listed
 from bothways.tasks.metrics import Measurement, choose_metrics, measure_classes, measure_scores
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.readers import Rows, read_rows

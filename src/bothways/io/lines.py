@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from bothways.errors import InputError
 from bothways.io.text import read_texts
-from bothways.tasks.options import TaskOptions
 
 Line = tuple[int, str]
 Values = Iterator[tuple[int, list[str]]]
 """Rows: the line of each, and the values of some columns."""
 OnBroken = Callable[[InputError], None]
 """Called for a line that cannot be read, which is then left out."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the columns of a file are told apart, and what their values may be.
+
+    Attributes:
+        header: TSV and CSV files begin with a line of column names.
+        columns: the names in files without one.
+        labels: columns of JSON whose values may be numbers, true or false.
+        lists: columns of JSON whose values may be lists, which are given as JSON.
+    """
+
+    header: bool = True
+    columns: tuple[str, ...] = ()
+    labels: frozenset[str] = frozenset()
+    lists: frozenset[str] = frozenset()
 
 
 class MissingColumnError(InputError):
@@ -48,14 +65,13 @@ def text_lines(path: Path, *, tabs: bool = False) -> list[Line]:
     return lines
 
 
-def broken_line_handler(options: TaskOptions, skipped: list[int], *, labelled: bool) -> OnBroken:
-    """What to do with a line that cannot be read.
+def broken_line_handler(skipped: list[int], *, skips: bool) -> OnBroken:
+    """What to do with a line that cannot be read: stop, or skip it.
 
     Args:
-        options: whether to skip such lines or to stop.
         skipped: the numbers of skipped lines are added to it.
-        labelled: the file has labels. In a file to predict a broken line is always an error,
-            because every line needs its answer.
+        skips: skip such lines. In a file to predict a broken line is always an error, because every
+            line needs its answer.
     """
 
     def skip(error: InputError) -> None:
@@ -64,7 +80,7 @@ def broken_line_handler(options: TaskOptions, skipped: list[int], *, labelled: b
     def stop(error: InputError) -> NoReturn:
         raise error
 
-    return skip if labelled and options.broken == "skip" else stop
+    return skip if skips else stop
 
 
 def broken_note(path: Path, lines: Sequence[int]) -> list[str]:

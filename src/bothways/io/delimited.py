@@ -17,8 +17,8 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bothways.errors import ConfigError, InputError
-from bothways.io.text import LONGEST_TEXT_MIB
-from bothways.tasks.lines import (
+from bothways.io.lines import (
+    Layout,
     Line,
     MissingColumnError,
     OnBroken,
@@ -27,25 +27,25 @@ from bothways.tasks.lines import (
     listed,
     text_lines,
 )
-from bothways.tasks.options import TaskOptions
+from bothways.io.text import LONGEST_TEXT_MIB
 
 
-def tsv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
-    """:func:`bothways.tasks.readers.read_values` for a TSV file."""
+def tsv_rows(path: Path, names: list[str], layout: Layout, on_broken: OnBroken) -> Values:
+    """:func:`bothways.io.tables.read_table` for a TSV file."""
     records = ((number, line.split("\t")) for number, line in text_lines(path, tabs=True))
     hint = (
         "tab-separated columns where line 1 has {}; a text may not hold tabs or line breaks, and "
         "quotation marks do not protect them."
     )
-    return _table_rows(records, path, names, options, on_broken, hint)
+    return _table_rows(records, path, names, layout, on_broken, hint)
 
 
-def csv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
-    """:func:`bothways.tasks.readers.read_values` for a CSV file."""
+def csv_rows(path: Path, names: list[str], layout: Layout, on_broken: OnBroken) -> Values:
+    """:func:`bothways.io.tables.read_table` for a CSV file."""
     lines = text_lines(path)
     numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
-    width = len(options.columns) or 1 + max(numbers, default=len(names) - 1)
-    named = options.header and not options.columns
+    width = len(layout.columns) or 1 + max(numbers, default=len(names) - 1)
+    named = layout.header and not layout.columns
     delimiter = csv_delimiter(lines, header=named, width=width)
     kind = "comma" if delimiter == "," else "semicolon"
     hint = (
@@ -53,7 +53,7 @@ def csv_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBr
         "be in quotation marks."
     )
     records = csv_records(lines, path, delimiter)
-    return _table_rows(records, path, names, options, on_broken, hint)
+    return _table_rows(records, path, names, layout, on_broken, hint)
 
 
 def csv_delimiter(lines: Sequence[Line], *, header: bool, width: int) -> str:
@@ -117,16 +117,16 @@ def _table_rows(
     records: Values,
     path: Path,
     names: list[str],
-    options: TaskOptions,
+    layout: Layout,
     on_broken: OnBroken,
     hint: str,
 ) -> Values:
     """The named columns of all rows that have as many columns as line 1."""
     start, first = next(records)
-    if options.columns and not has_header(first, names):
-        columns = _columns_declared(path, names, options.columns, len(first))
+    if layout.columns and not has_header(first, names):
+        columns = _columns_declared(path, names, layout.columns, len(first))
         records = chain([(start, first)], records)
-    elif options.header or options.columns:
+    elif layout.header or layout.columns:
         columns = _columns_by_name(path, names, [name.strip() for name in first])
     else:
         columns = _columns_by_number(path, names, len(first))

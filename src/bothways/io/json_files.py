@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.io.text import read_lines
-from bothways.tasks.lines import (
+from bothways.io.lines import (
+    Layout,
     MissingColumnError,
     OnBroken,
     Values,
@@ -21,7 +21,7 @@ from bothways.tasks.lines import (
     listed,
     text_lines,
 )
-from bothways.tasks.options import TaskOptions
+from bothways.io.text import read_lines
 
 # A JSON list may be a single line, and is read into memory whole.
 _LONGEST_LIST_MIB = 1024.0
@@ -29,23 +29,23 @@ _NO_LIST = ", too long a list to be read at once. Write one object per line, in 
 _NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."
 
 
-def jsonl_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
-    """:func:`bothways.tasks.readers.read_values` for a JSONL file."""
+def jsonl_rows(path: Path, names: list[str], layout: Layout, on_broken: OnBroken) -> Values:
+    """:func:`bothways.io.tables.read_table` for a JSONL file."""
     for number, line in text_lines(path):
         try:
             item = json_object(line, path, number)
-            values = _json_values(item, names, options, path, number)
+            values = _json_values(item, names, layout, path, number)
         except InputError as error:
             on_broken(error)
             continue
         yield number, values
 
 
-def json_rows(path: Path, names: list[str], options: TaskOptions, on_broken: OnBroken) -> Values:
-    """:func:`bothways.tasks.readers.read_values` for a JSON file."""
+def json_rows(path: Path, names: list[str], layout: Layout, on_broken: OnBroken) -> Values:
+    """:func:`bothways.io.tables.read_table` for a JSON file."""
     for number, item in json_items(path):
         try:
-            values = _json_values(item, names, options, path, number)
+            values = _json_values(item, names, layout, path, number)
         except InputError as error:
             on_broken(error)
             continue
@@ -133,13 +133,13 @@ def json_object(line: str, path: Path, number: int) -> dict[str, Any]:
 
 
 def _json_values(
-    item: dict[str, Any], names: list[str], options: TaskOptions, path: Path, number: int
+    item: dict[str, Any], names: list[str], layout: Layout, path: Path, number: int
 ) -> list[str]:
     values = []
     for name in names:
         value = json_value(item, name, path, number)
-        as_text = _json_label if name == options.label else json_text
-        if isinstance(value, list) and name in options.choices:
+        as_text = _json_label if name in layout.labels else json_text
+        if isinstance(value, list) and name in layout.lists:
             value = json.dumps(value)
         values.append(as_text(value, name, path, number))
     return values

@@ -1,0 +1,45 @@
+"""Files with columns, whatever their format: the values of some columns, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bothways.errors import InputError
+from bothways.io.delimited import csv_rows, tsv_rows
+from bothways.io.json_files import json_rows, jsonl_rows
+from bothways.io.lines import Layout, OnBroken, Values
+
+_READERS: dict[str, Callable[[Path, list[str], Layout, OnBroken], Values]] = {
+    ".tsv": tsv_rows,
+    ".csv": csv_rows,
+    ".txt": tsv_rows,
+    ".jsonl": jsonl_rows,
+    ".json": json_rows,
+}
+
+
+def read_table(path: Path, names: list[str], layout: Layout, on_broken: OnBroken) -> Values:
+    """The values of some columns, row by row.
+
+    Args:
+        path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl`` or ``.json`` file.
+        names: of the columns, or their numbers in a file without a header.
+        layout: how the columns are told apart.
+        on_broken: called for a line that cannot be read, which is then left out.
+
+    Yields:
+        The line of the row, and its values in the order of ``names``.
+
+    Raises:
+        InputError: the file cannot be read as requested.
+        ConfigError: a column that should be a number but is not.
+    """
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(
+            f"examples are read from {', '.join(_READERS)} files, not from "
+            f"{path.suffix or 'this'!r}; rename it if it has one of these formats.",
+            path=path,
+        )
+    yield from reader(path, names, layout, on_broken)
