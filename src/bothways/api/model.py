@@ -27,7 +27,6 @@ from bothways.runtime.pipeline import (
     predict_texts,
 )
 from bothways.tasks.spans import Answer
-from bothways.tokenization.pieces import MASK
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 from bothways.training.device import choose_device
 from bothways.training.options import DeviceName
@@ -103,7 +102,8 @@ class Model:
             For each [MASK], in order, ``top`` predictions, most likely first; never special tokens.
 
         Raises:
-            ModelError: the model has no masked-LM head, or is a left-to-right model.
+            ModelError: the model has no masked-LM head, or is a left-to-right model; or its
+                tokenizer has no mask piece.
             InputError: the text has no [MASK], or one beyond the maximum sequence length.
             NonFiniteError: the model's output is not finite.
         """
@@ -112,13 +112,15 @@ class Model:
                 "this model has no masked-LM head; use a folder that `bothways pretrain` wrote."
             )
         if self.bert.config.left_to_right:
+            where = self.tokenizer.roles.mask or "a mask"
             raise ModelError(
-                f"this model reads left to right: at {MASK} it sees only the text before it and "
+                f"this model reads left to right: at {where} it sees only the text before it and "
                 "predicts the next token, not the hidden one; use a model that was pre-trained as "
                 "a masked LM (masking.kind pieces or words)."
             )
+        mask = self.tokenizer.piece(self.tokenizer.mask_id)
         encoding = self._encode(text)
-        positions = self._mask_positions(text, encoding)
+        positions = self._mask_positions(text, encoding, mask)
         with torch.inference_mode():
             inputs = self._collate(encoding).to(self.bert.device)
             selected = SelectedPositions.of(inputs, torch.tensor(positions))
@@ -132,35 +134,34 @@ class Model:
         for position, probabilities, ids in zip(
             positions, best.values.tolist(), best.indices.tolist(), strict=True
         ):
-            start = encoding.offsets[position][0]
+            at = text.index(mask, encoding.offsets[position][0])
             fillings.append(
                 [
-                    Filling(self.tokenizer.piece(id), probability, self._fill(text, start, id))
+                    Filling(self.tokenizer.piece(id), probability, self._fill(text, at, mask, id))
                     for probability, id in zip(probabilities, ids, strict=True)
                 ]
             )
         return fillings
 
-    def _fill(self, text: str, start: int, id: int) -> str:
-        """The text with the [MASK] at or after ``start`` replaced by a token."""
-        at = text.index(MASK, start)
-        before, after = text[:at], text[at + len(MASK) :]
+    def _fill(self, text: str, at: int, mask: str, id: int) -> str:
+        """The text with the mask at character ``at`` replaced by a token."""
+        before, after = text[:at], text[at + len(mask) :]
         if not self.tokenizer.starts_word[id]:
             before = before.rstrip()
         return before + self.tokenizer.text_of(id) + after
 
-    def _mask_positions(self, text: str, encoding: Encoding) -> list[int]:
-        """The positions of [MASK] among the tokens; an error if truncation has removed one."""
+    def _mask_positions(self, text: str, encoding: Encoding, mask: str) -> list[int]:
+        """The positions of the mask among the tokens; an error if truncation has removed one."""
         mask_id = self.tokenizer.mask_id
         positions = [at for at, token in enumerate(encoding.tokens) if token == mask_id]
         total = self.tokenizer.encode(text).tokens.count(mask_id)
         if not total:
             raise InputError(
-                f"{text[:60]!r} has no {MASK}; write {MASK} where a token is to be predicted."
+                f"{text[:60]!r} has no {mask}; write {mask} where a token is to be predicted."
             )
         if len(positions) < total:
             raise InputError(
-                f"{text[:60]!r}: {MASK} number {len(positions) + 1} of {total} is beyond the "
+                f"{text[:60]!r}: {mask} number {len(positions) + 1} of {total} is beyond the "
                 f"{self.bert.config.positions} tokens this encoder has positions for; shorten the "
                 "text before it."
             )
@@ -177,11 +178,12 @@ class Model:
         if self.bert.next_sentence is None:
             why = "this model has no next-sentence head"
             if self.bert.config.left_to_right:
-                why += ", because it reads left to right, where [CLS] sees neither text"
+                first = self.tokenizer.roles.cls or "the first token"
+                why += f", because it reads left to right, where {first} sees neither text"
             raise ModelError(
                 f"{why}; use a folder that `bothways pretrain` wrote with pairs.kind next or order."
             )
-        check_segments(self.bert, pair=True)
+        check_segments(self.loaded, pair=True)
         inputs = self._collate(self._encode(a, b))
         with torch.inference_mode():
             inputs = inputs.to(self.bert.device)

@@ -218,7 +218,7 @@ def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
     check_length(loaded.model, config.length)
     train = kind.read(Path(options.train), options, labelled=True)
     task = kind.define(options, train)
-    check_segments(loaded.model, pair=task.pair)
+    check_segments(loaded, pair=task.pair)
     dev = task.read(Path(options.dev), task.options, labelled=True)
 
     def encode(rows: Any) -> EncodedFile[Any]:

@@ -10,7 +10,8 @@ import tokenizers
 
 from bothways.errors import InputError, ModelError
 from bothways.tokenization.normalization import word_splitter
-from bothways.tokenization.tokenizer import LONGEST_WORD, Tokenizer
+from bothways.tokenization.reading import LONGEST_WORD
+from bothways.tokenization.tokenizer import Tokenizer
 
 _ENCODED_AT_ONCE = 1 << 14  # words
 
