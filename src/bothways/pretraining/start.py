@@ -10,6 +10,7 @@ import torch
 from bothways.config.fields import digest
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
+from bothways.families import family_of
 from bothways.families.config import ModelConfig, SizeOptions
 from bothways.io.files import sha256
 from bothways.model.bert import Bert
@@ -53,7 +54,8 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
             prime_first_layer(new.encoder)
         return new
     model = load_start(config, store)
-    model.classifier = model.tagger = model.span = model.lstm = None
+    model.drop_task_heads()
+    model.replaced = None
     if model.masked_lm is None:
         model.add_masked_lm(config.seed)
     if config.pairs.kind not in PAIR_TASKS:
@@ -90,7 +92,8 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
             f"phases: length {longest} is over the {shape.positions} positions of "
             f"{config.start}; shorten the phase."
         )
-    if shape.segments < 2 and config.pairs.kind in PAIR_TASKS:
+    segments = family_of(shape).pair_segments
+    if 0 < shape.segments < segments and config.pairs.kind in PAIR_TASKS:
         raise ConfigError(
             f"{config.start} distinguishes no segments (type_vocab_size 1), and pairs.kind "
             f"{config.pairs.kind} makes sequences of two; choose --pairs.kind full or single."

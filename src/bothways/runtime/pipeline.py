@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
+from bothways.families import family_of
 from bothways.io.terminal import ShowProgress
 from bothways.io.text import COMPRESSED
 from bothways.model.bert import Bert
@@ -436,12 +437,13 @@ def check_pairs(loaded: LoadedModel, *, pair: bool) -> None:
 
 
 def check_segments(model: Bert, *, pair: bool) -> None:
-    """Refuse pairs for an encoder without a second segment embedding.
+    """Refuse pairs for an encoder without a second segment embedding, if its family has one.
 
     Raises:
         ModelError: pairs, but the encoder has only one segment.
     """
-    if pair and model.config.segments < 2:
+    segments = family_of(model.config).pair_segments
+    if pair and 0 < model.config.segments < segments:
         raise ModelError(
             f"this encoder has {model.config.segments} segment embedding (type_vocab_size in its "
             "config.json); pairs of texts need 2. Use another encoder, or give single texts."

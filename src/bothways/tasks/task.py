@@ -33,7 +33,7 @@ from bothways.training.trainer import Loss
 
 Outputs = NDArray[np.float32]
 LossKind = Literal["class", "score", "place"]
-HeadKind = Literal["classes", "tags", "spans"]
+HeadKind = Literal["classes", "tags", "spans", "choices"]
 
 
 class Labelled(Protocol):
@@ -256,6 +256,7 @@ class Task(ABC, Generic[R, P]):
             classes=self.outputs if self.head == "classes" else 0,
             tags=self.outputs if self.head == "tags" else 0,
             spans=self.head == "spans",
+            choices=self.head == "choices",
             lstm=lstm,
             seed=seed,
         )
