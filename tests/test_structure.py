@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import bothways
+from bothways.families import FAMILIES
 
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
@@ -43,6 +45,10 @@ TORCH_FREE = (
 )
 LONG_FILE = 600
 """Lines of code (no blank lines, comments, docstrings); docs/architecture.md says why of longer."""
+LONGEST_FAMILY = 125
+FRAME = {"families", "families.config", "families.family", "families.refusals"}
+# The name of a normalisation of text, which is that of a family, too.
+NORMALISATIONS = ("tokenization",)
 
 
 def modules() -> dict[str, Path]:
@@ -271,3 +277,42 @@ def test_only_the_template_places_special_tokens(name: str) -> None:
 )
 def test_what_counting_special_tokens_looks_like(code: str, counted: bool) -> None:
     assert any(counts_special_tokens(node) for node in ast.walk(ast.parse(code))) == counted
+
+
+def strings(name: str) -> list[ast.Constant]:
+    """The string literals of a module, without docstrings."""
+    prose = {
+        id(node.value)
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    nodes = [node for node in ast.walk(tree(name)) if isinstance(node, ast.Constant)]
+    return [node for node in nodes if isinstance(node.value, str) and id(node) not in prose]
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name and top(name) != "families"])
+def test_families_are_named_in_their_folder_only(name: str) -> None:
+    stems = {
+        architecture.removesuffix("Model")
+        for family in FAMILIES.values()
+        for architecture, heads in family.classes.items()
+        if not heads
+    }
+    types = "|".join(map(re.escape, FAMILIES))
+    literal = re.compile(
+        rf"(?<![/\w-])({types})(?![\w-])|({'|'.join(stems)})(For[A-Z]\w+|Model|LMHeadModel)\b"
+    )
+    for node in strings(name):
+        value = str(node.value)
+        if name.startswith(NORMALISATIONS):
+            value = re.sub(rf"\b{next(iter(FAMILIES))}\b", "", value)
+        assert not literal.search(value), f"{name}, line {node.lineno}: {node.value!r}"
+
+
+def test_a_family_is_a_page_of_data() -> None:
+    for name, path in MODULES.items():
+        if top(name) == "families" and name not in FRAME:
+            lines = path.read_text(encoding="utf-8").count("\n")
+            assert lines <= LONGEST_FAMILY, f"{name} has {lines} lines"
+            functions = [n.name for n in ast.walk(tree(name)) if isinstance(n, ast.FunctionDef)]
+            assert set(functions) <= {"read", "write", "classes"}, name

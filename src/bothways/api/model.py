@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, ModelError, NonFiniteError
+from bothways.families.refusals import missing_head
 from bothways.model.batch import Inputs, SelectedPositions, collate
 from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel
@@ -108,9 +109,7 @@ class Model:
             NonFiniteError: the model's output is not finite.
         """
         if self.bert.masked_lm is None:
-            raise ModelError(
-                "this model has no masked-LM head; use a folder that `bothways pretrain` wrote."
-            )
+            raise ModelError(missing_head(self.bert.config.family, "masked_lm", self.bert.heads))
         if self.bert.config.left_to_right:
             where = self.tokenizer.roles.mask or "a mask"
             raise ModelError(
@@ -176,13 +175,8 @@ class Model:
             NonFiniteError: the model's output is not finite.
         """
         if self.bert.next_sentence is None:
-            why = "this model has no next-sentence head"
-            if self.bert.config.left_to_right:
-                first = self.tokenizer.roles.cls or "the first token"
-                why += f", because it reads left to right, where {first} sees neither text"
-            raise ModelError(
-                f"{why}; use a folder that `bothways pretrain` wrote with pairs.kind next or order."
-            )
+            family, causal = self.bert.config.family, self.bert.config.left_to_right
+            raise ModelError(missing_head(family, "next_sentence", causal=causal))
         check_segments(self.loaded, pair=True)
         inputs = self._collate(self._encode(a, b))
         with torch.inference_mode():

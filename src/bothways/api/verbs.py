@@ -277,7 +277,7 @@ def convert(config: ConvertConfig) -> str:
     loaded = load_model(source, vocabulary=config.vocab)
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     about["converted_from"] = source.resolve().name
-    save_model(out, loaded.model, loaded.tokenizer, about)
+    save_model(out, loaded.model, loaded.tokenizer, about, dtype=loaded.dtype)
     for note in loaded.differences():
         print_note(note)
     return f"model: {out}"

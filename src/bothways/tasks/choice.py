@@ -69,7 +69,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
     """One of several texts for each context."""
 
     loss = "place"
-    head = "classes"
+    head = "choices"
 
     @property
     def outputs(self) -> int:

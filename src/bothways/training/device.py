@@ -17,7 +17,13 @@ import torch.nn.functional as F
 
 from bothways.errors import ConfigError
 from bothways.families.config import ModelConfig
-from bothways.model.kernels.compiled import compiles, is_first_use, transpose, why_not_compiled
+from bothways.model.kernels.compiled import (
+    compiles,
+    is_first_use,
+    transpose,
+    why_not_compiled,
+    why_not_covered,
+)
 from bothways.model.kernels.varlen import why_not_varlen
 from bothways.training.options import DeviceName
 
@@ -125,7 +131,7 @@ def describe_kernels(
     they have yet to be compiled.
     """
     if device.type == "cpu":
-        return _describe_loops() if fast else ""
+        return _describe_loops(config) if fast else ""
     why = why_not_varlen(config, dtype, device) if fast else "plain kernels were requested"
     if why is None:
         return "attention: FlashAttention on flat batches, dropout within the kernel"
@@ -135,8 +141,8 @@ def describe_kernels(
     )
 
 
-def _describe_loops() -> str:
-    if why := why_not_compiled():
+def _describe_loops(config: ModelConfig) -> str:
+    if why := why_not_compiled() or why_not_covered(config):
         return f"kernels: plain, which are slower ({why})"
     if is_first_use():
         return "kernels: to be compiled for this processor, once; the first steps take longer"
