@@ -58,5 +58,4 @@ ALBERT = Family(
         "down_scale_factor gap_size net_structure_type num_memory_blocks layers_to_keep".split()
     ),
     tokenizer="AlbertTokenizer",
-    template="bert",
 )

@@ -93,5 +93,4 @@ BERT = Family(
         """.split()
     ),
     tokenizer="BertTokenizer",
-    template="bert",
 )

@@ -56,7 +56,5 @@ DISTILBERT = Family(
     # The sinusoids are in the weights.
     harmless=frozenset(["sinusoidal_pos_embds", "tie_weights_"]),
     fixed={"is_decoder": (False,)},
-    pair_segments=1,
     tokenizer="DistilBertTokenizer",
-    template="bert",
 )

@@ -58,5 +58,4 @@ ELECTRA = Family(
     },
     training={"summary_last_dropout": 0.1},
     tokenizer="ElectraTokenizer",
-    template="bert",
 )

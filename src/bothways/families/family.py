@@ -82,9 +82,7 @@ class Family:
         tied: the output embedding, which is the token table.
         twin_bias: a second name of the masked-LM bias, which transformers prefers.
         keeps_pooler: files have a pooler whether or not a head reads it.
-        pair_segments: segments that a pair of texts has.
         tokenizer: transformers' class of the tokenizer.
-        template: the sequence template.
         read: completes the fields from config.json's content, for keys that are not one to one.
         write: completes config.json's content.
     """
@@ -104,9 +102,7 @@ class Family:
     causal: str = ""
     twin_bias: str = ""
     keeps_pooler: bool = False
-    pair_segments: int = 2
     tokenizer: str = ""
-    template: str = ""
     read: Callable[[Mapping[str, Any], dict[str, Any], str], None] | None = None
     write: Callable[[ModelConfig, dict[str, Any]], None] | None = None
 

@@ -114,9 +114,7 @@ MODERNBERT = Family(
         sparse_pred_ignore_index type_vocab_size
         """.split()
     ),
-    pair_segments=1,
     tokenizer="PreTrainedTokenizerFast",
-    template="bert",
     read=read,
     write=write,
 )

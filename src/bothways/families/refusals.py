@@ -57,7 +57,7 @@ def missing_head(
             "predicts none; use the folder of its generator."
         )
     if head == "next_sentence" and causal:
-        why += ", because it reads left to right, where [CLS] sees neither text"
+        why += ", because it reads left to right, where the first token sees neither text"
     if head == "replaced" and "masked_lm" in present:
         why += ": it is a generator, which predicts tokens"
     return f"{why}; {_REMEDIES.get(head, _FINETUNE)}."

@@ -56,9 +56,7 @@ ROBERTA = Family(
     twin_bias="lm_head.decoder.bias",
     axes={"place_offset": 2},
     fixed={"is_decoder": (False,)},
-    pair_segments=1,
     tokenizer="RobertaTokenizer",
-    template="roberta",
     read=read,
     write=write,
 )

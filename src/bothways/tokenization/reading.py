@@ -35,11 +35,11 @@ from bothways.tokenization.tokenizer_classes import (
     BY_FILES,
     BYTE_PAIRS,
     CLASSES,
-    MODEL_TYPES,
     WORDPIECE,
     Reader,
     TokenizerClass,
     plain_name,
+    usual_class,
 )
 from bothways.tokenization.tokenizer_files import (
     SPECIAL_FILE,
@@ -161,7 +161,7 @@ def _named_class(path: Path) -> TokenizerClass | None:
     name = plain_name(_config_value(path, "tokenizer_class"))
     if name and name not in ANY_CLASS:
         return CLASSES.get(name)
-    return None if name else MODEL_TYPES.get(_config_value(path, "model_type"))
+    return None if name else usual_class(_config_value(path, "model_type"))
 
 
 def _class_of_file(path: Path, named: TokenizerClass | None) -> TokenizerClass:
@@ -363,7 +363,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 # ----------------------------------------------------------------------------------- SentencePiece
 
 
-def _read_albert(
+def _read_unigram(
     path: Path,
     settings: dict[str, Any],
     usual: TokenizerClass,
@@ -467,6 +467,6 @@ _READERS: dict[
 ] = {
     "wordpiece": _read_word_pieces,
     "byte pairs": _read_byte_pairs,
-    "albert": _read_albert,
+    "unigram": _read_unigram,
     "fairseq": _read_fairseq,
 }

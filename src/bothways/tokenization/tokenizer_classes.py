@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from bothways.families import FAMILIES
 from bothways.tokenization.pieces import BERT_ROLES
 from bothways.tokenization.template import Roles, Special, Template
 
-Reader = Literal["wordpiece", "byte pairs", "albert", "fairseq"]
+Reader = Literal["wordpiece", "byte pairs", "unigram", "fairseq"]
 
 _ANGLED = Roles(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")
 
@@ -42,7 +43,7 @@ WORDPIECE = TokenizerClass(
 )
 BYTE_PAIRS = TokenizerClass("byte pairs", ("vocab.json", "merges.txt"), _ANGLED, Template.doubled)
 ALBERT = TokenizerClass(
-    "albert",
+    "unigram",
     ("spiece.model",),
     Roles(pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
     Template.segmented,
@@ -66,21 +67,21 @@ CLASSES = {
 ANY_CLASS = ("PreTrainedTokenizer", "Tokenizers")
 """Names (without ``Fast`` and ``Backend``) that leave it to the files."""
 
-MODEL_TYPES = {
-    "albert": ALBERT,
-    "bert": WORDPIECE,
+_OTHER_TYPES = {
     "convbert": WORDPIECE,
-    "distilbert": WORDPIECE,
-    "electra": WORDPIECE,
     "longformer": BYTE_PAIRS,
     "mobilebert": WORDPIECE,
-    "roberta": BYTE_PAIRS,
-    "roberta-prelayernorm": BYTE_PAIRS,
     "squeezebert": WORDPIECE,
-    "xlm-roberta": FAIRSEQ,
-    "xlm-roberta-xl": FAIRSEQ,
 }
-"""The tokenizer that a model type usually has: decides where no class is named."""
+"""The tokenizers of families that are not computed here."""
+
+
+def usual_class(model_type: str) -> TokenizerClass | None:
+    """The tokenizer that a model type usually has: decides where no class is named."""
+    if (family := FAMILIES.get(model_type)) is not None:
+        return CLASSES.get(plain_name(family.tokenizer))
+    return _OTHER_TYPES.get(model_type)
+
 
 BY_FILES = (ALBERT, FAIRSEQ, BYTE_PAIRS, WORDPIECE)
 """In the order in which files are looked for."""
