@@ -444,7 +444,7 @@ def check_segments(loaded: LoadedModel, *, pair: bool) -> None:
     """
     needed = loaded.tokenizer.template.pair_segments if pair else 1
     has = loaded.model.config.segments
-    if 0 < has < needed:
+    if 0 < has < needed:  # without segment embeddings, nothing reads them
         raise ModelError(
             f"this encoder has {has} segment embedding (type_vocab_size in its "
             f"config.json); pairs of texts need {needed}. Use another encoder, or give single "

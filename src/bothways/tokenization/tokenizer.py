@@ -133,17 +133,18 @@ class Tokenizer:
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
         self._originals = dict(originals or {})
         self._library = library
-        given = json.loads(library.to_str())
-        self.roles, self.template = find_roles(given, self._ids, declared or {}, usual, source)
         library.no_truncation()
         library.no_padding()
-        known = {token.content for token in library.get_added_tokens_decoder().values()}
-        library.add_special_tokens(
-            [AddedToken(p, normalized=False) for p in self.roles.pieces if p not in known]
-        )
-        if not trims_offsets(given["post_processor"]):
-            library.post_processor = post_processor(self.template)
         self._settings: dict[str, Any] = json.loads(library.to_str())
+        self.roles, self.template = find_roles(
+            self._settings, self._ids, declared or {}, usual, source
+        )
+        known = {token["content"] for token in self._settings["added_tokens"]}
+        if plain := [p for p in self.roles.pieces if p not in known]:
+            library.add_special_tokens([AddedToken(p, normalized=False) for p in plain])
+            self._settings = json.loads(library.to_str())
+        if not trims_offsets(self._settings["post_processor"]):
+            library.post_processor = post_processor(self.template)
         vocabulary = self._settings["model"].pop("vocab")
         self._bert_settings = bert_settings(self._settings["normalizer"])
         self.lowercase = self._bert_settings["do_lower_case"]
@@ -213,7 +214,8 @@ class Tokenizer:
         other = copy.copy(self)
         other._library = tokenizers.Tokenizer.from_str(self._library.to_str())
         other.template = self.template.in_one_segment()
-        other._library.post_processor = post_processor(other.template)
+        trims = trims_offsets(self._settings["post_processor"])
+        other._library.post_processor = post_processor(other.template, trims=trims)
         return other  # with the same fingerprint: the ids of texts are the same
 
     # ------------------------------------------------------------------------------------- files
