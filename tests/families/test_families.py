@@ -36,6 +36,7 @@ from bothways.model.bert import Bert
 from bothways.model.folder import empty_model, load_model, save_model
 from bothways.model.heads import HEADS, POOLER_KEY, Head
 from bothways.model.kernels.compiled import why_not_covered
+from bothways.model.padded import HIDDEN, PaddedForm
 from bothways.model.weight_files import read_weights
 from bothways.model.weights import from_theirs, refuse_other_layers, to_theirs
 from bothways.pretraining.objective import pretraining_loss
@@ -109,6 +110,53 @@ def test_hidden_states_of_every_layer(name: str, tmp_path: Path) -> None:
     _close(states[-1][:total], flat(out.last_hidden_state, batch))
     if found.model.encoder.pooler is not None:
         _close(found.model.encoder.pool(states[-1][inputs.starts]), out.pooler_output)
+
+
+@pytest.mark.parametrize(("name", "suffix", "heads", "more"), CASES)
+@torch.no_grad()
+def test_the_padded_form_is_the_flat_one(
+    name: str, suffix: str, heads: tuple[str, ...], more: dict[str, Any], tmp_path: Path
+) -> None:
+    found = loaded(_their_model(name, suffix, heads, more), tmp_path)
+    inputs, batch = batch_of(EXAMPLES[name])
+    _same_as_flat(found.model, heads, PaddedForm(found.model)(**_arguments(batch)), inputs, batch)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@torch.no_grad()
+def test_the_padded_form_is_exported(name: str, tmp_path: Path) -> None:
+    """And computes other numbers of rows and tokens than those that it was traced with."""
+    example, heads = EXAMPLES[name], ("classifier",)
+    found = loaded(_their_model(name, "ForSequenceClassification", heads, {}), tmp_path)
+    traced = tuple(_arguments(batch_of(example, seed=3, lengths=(5, 12))[1]).values())
+    rows, length = torch.export.Dim("rows"), torch.export.Dim("length", max=40)
+    shapes = tuple({0: rows, 1: length} for _ in traced)
+    exported = torch.export.export(PaddedForm(found.model), traced, dynamic_shapes=shapes)
+    inputs, batch = batch_of(example)
+    outputs = exported.module()(*_arguments(batch).values())
+    _same_as_flat(found.model, heads, outputs, inputs, batch)
+
+
+def _same_as_flat(
+    model: Bert,
+    heads: tuple[str, ...],
+    outputs: dict[str, Tensor],
+    inputs: Inputs,
+    batch: dict[str, Tensor],
+) -> None:
+    assert outputs.keys() == {HIDDEN, *heads}
+    total = int(inputs.bounds[-1])
+    _close(flat(outputs[HIDDEN], batch), model.encoder(inputs)[:total], HIDDEN)
+    for head in heads:
+        ours = outputs[head] if outputs[head].ndim == 2 else flat(outputs[head], batch)
+        _close(ours, our_logits(model, head, inputs), head)
+
+
+def _arguments(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those of the padded form, also for families without segments."""
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    whole = {"token_type_ids": torch.zeros_like(batch["input_ids"]), **batch}
+    return {name: whole[name] for name in names}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
