@@ -21,6 +21,7 @@ from torch import Tensor
 pytest.importorskip("transformers")
 import transformers
 
+from bothways.api.model import load
 from bothways.errors import ModelError
 from bothways.families import FAMILIES, HeadForm, ModelConfig, config_of, family_of
 from bothways.families.family import ACTIVATIONS, write_config
@@ -377,6 +378,30 @@ def test_the_fast_form_computes_what_the_plain_one_does(name: str, dropout: floa
         torch.testing.assert_close(grads[1][key], gradient, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_how_sequences_are_tiled_changes_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of padding far from any token, which see nothing in a window, do no harm."""
+    config, _ = config_of(EXAMPLES[name].config().to_dict(), where="file")
+    config = replace(config, dropout=0.0, attention_dropout=0.0)
+    model = Bert(config).double().train()
+    perturb(model)
+    inputs, _ = batch_of(EXAMPLES[name])
+    found = []
+    for fast in (False, True):
+        for cost in (1, 10**9):
+            monkeypatch.setattr("bothways.model.tiles.TILE_COST", cost)
+            model.shared.fast = fast
+            model.zero_grad()
+            out = model.encoder(inputs, dtype=torch.float64)[: int(inputs.bounds[-1])]
+            out.square().sum().backward()
+            grads = [p.grad for p in model.parameters() if p.grad is not None]
+            found.append([out.detach(), *grads])
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("name", ["albert", "albert-groups", "modernbert"])
 def test_recomputing_changes_no_bit(name: str, recompute: bool) -> None:
@@ -459,6 +484,18 @@ def test_refusals_name_what_is_missing() -> None:
     assert "discriminator" in missing_head("electra", "masked_lm", ["replaced"])
     assert "is a generator" in missing_head("electra", "replaced", ["masked_lm"])
     assert "`bothways pretrain`" in missing_head("bert", "masked_lm")
+
+
+def test_verbs_refuse_by_family_and_head(tmp_path: Path) -> None:
+    save_model(tmp_path / "d", Bert(_config("electra"), replaced=True), small_tokenizer(97))
+    with pytest.raises(ModelError, match="it is a discriminator, which tells replaced tokens"):
+        load(tmp_path / "d").fill_mask("w1 [MASK]")
+    save_model(tmp_path / "r", Bert(_config("roberta"), masked_lm=True), small_tokenizer(97))
+    roberta = load(tmp_path / "r")
+    with pytest.raises(ModelError, match=r"RoBERTa has no next-sentence head; .*BERT, ALBERT have"):
+        roberta.next_sentence("w1", "w2")
+    assert len(roberta.fill_mask("w1 [MASK] w2")[0]) == 5
+    assert roberta.embed(["w1 w2", "w3"]).shape == (2, 32)
 
 
 @pytest.mark.parametrize("key", ["is_decoder", "add_cross_attention", "quantization_config"])

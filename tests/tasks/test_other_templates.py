@@ -26,8 +26,8 @@ from bothways.tasks.passages import encode_questions
 from bothways.tasks.questions import Questions
 from bothways.tasks.tagging import encode_sentences
 from bothways.tasks.windows import encode_windows
-from bothways.tokenization import Tokenizer
 from bothways.tokenization.normalization import normalizer, word_splitter
+from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import PairKind, Phase
 from model_examples import small_bert, small_config
 from pretraining_examples import random_documents

@@ -19,8 +19,8 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 from bothways.corpus.cached_encoder import PackedTokenizer, splits_at_spaces
 from bothways.errors import LengthError, ModelError
 from bothways.pretraining.masking import Vocabulary
-from bothways.tokenization import Tokenizer
 from bothways.tokenization.sentencepiece_model import read_sentencepiece
+from bothways.tokenization.tokenizer import Tokenizer
 from tokenizer_examples import (
     ANGLED,
     KOREAN,

@@ -198,7 +198,9 @@ def make_tiles(
         rows.append(np.where(real, inputs.bounds[members, None] + column, -1).ravel())
         hidden = ~np.tri(longest, dtype=bool)[None] if causal else ~real[:, None]
         if window:
-            hidden = hidden | (np.abs(column - column[:, None]) > window)
+            far = np.abs(column - column[:, None]) > window
+            # Rows of padding see all tokens: without any, they would have no probabilities.
+            hidden = hidden | (far & real[:, :, None])
         bias = _bias(hidden, dtype, device)
         tile = (start, len(members), longest, bias, members, rows[-1], lengths[members])
         tiles.append(Tile(*tile))
