@@ -28,7 +28,7 @@ import transformers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers.trainers import BpeTrainer
 
-from bothways.tokenization import Tokenizer
+from bothways.tokenization.tokenizer import Tokenizer
 
 ANGLED = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 MASK = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "rstrip": False}
