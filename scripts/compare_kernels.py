@@ -21,11 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.corpus.store import TokenStore
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.model.bert import Bert
+from bothways.objectives.masked import MaskedLM
+from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.evaluation import measure
-from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.training.device import DTYPES, set_threads
 from bothways.training.monitor import plot_panels
@@ -117,7 +118,7 @@ def _train(options: argparse.Namespace, kernels: str, dropout: float, key: int) 
     cpu = time.process_time()
     steps = range(options.steps)
     for step, parts in zip(steps, prefetch(batches(store), steps), strict=True):
-        stats = trainer.step(step, parts, pretraining_loss(parts))
+        stats = trainer.step(step, parts, pretraining_loss(parts, MaskedLM()))
         losses.append(stats["mlm_loss"] + stats["nsp_loss"])
     cpu = time.process_time() - cpu
     heldout = batches(TokenStore.open(options.corpus, "heldout")).first(HELD_OUT)

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.model.bert import Bert
 from bothways.objectives.labelled import task_loss
 from bothways.tasks.examples import Examples, TaskBatch

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining import pretrain as module
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig

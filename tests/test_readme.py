@@ -26,7 +26,7 @@ from bothways import cli
 from bothways.config.parsing import load_recipe, read_recipe
 from bothways.config.recipes import shipped_recipes
 from bothways.corpus.options import CorpusConfig
-from bothways.families.config import SIZES, SizeOptions
+from bothways.families.options import SIZES, SizeOptions
 from bothways.finetuning.options import FinetuneConfig
 from bothways.io.text import LONGEST_TEXT_MIB
 from bothways.pretraining.options import PretrainConfig

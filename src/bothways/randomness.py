@@ -48,6 +48,8 @@ class Purpose(StrEnum):
     HEAD = "initial head"
     RECURRENT = "initial recurrent layers"
     DEMO = "demo data"
+    GENERATOR = "initial generator"
+    REPLACED = "proposed token"
 
 
 def bits(seed: int, purpose: Purpose, *counters: ArrayLike) -> Words:

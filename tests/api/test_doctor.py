@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from bothways import cli
 from bothways.api.doctor import diagnose
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.model.folder import save_model
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain

@@ -25,7 +25,8 @@ from bothways.experiments.bench.cases import full_batches, padded, real_batches,
 from bothways.experiments.bench.contenders import _arguments
 from bothways.experiments.bench.options import BenchTrainConfig
 from bothways.experiments.bench.train import bench_train
-from bothways.families.config import ModelConfig, SizeOptions
+from bothways.families.config import ModelConfig
+from bothways.families.options import SizeOptions
 from bothways.model.flops import training_cost
 from bothways.pretraining.options import MaskOptions
 from bothways.training.device import Peak

@@ -20,7 +20,7 @@ from bothways.experiments.plan.options import PlanConfig
 from bothways.experiments.plan.plan import Forecast, plan
 from bothways.experiments.plan.probe import Probe
 from bothways.experiments.plan.tables import _bytes, _time, tables
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.model.flops import mean_operations, training_cost
 from bothways.model.folder import save_model
 from bothways.pretraining.batches import PhaseBatches

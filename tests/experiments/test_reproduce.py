@@ -28,7 +28,7 @@ from bothways.experiments.reproduce.options import ReproduceConfig
 from bothways.experiments.reproduce.run import reproduce
 from bothways.experiments.reproduce.steps import Step
 from bothways.experiments.reproduce.tables import SCALES, TABLES
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.finetuning.options import LAYER_CHOICES, FeaturesConfig, FinetuneConfig
 from bothways.finetuning.seed import SCORES
 from bothways.io.files import sha256

@@ -20,6 +20,7 @@ from torch import Tensor
 
 pytest.importorskip("transformers")
 import transformers
+from bothways.pretraining.objective import pretraining_loss
 
 from bothways.api.model import load
 from bothways.errors import ModelError
@@ -40,7 +41,6 @@ from bothways.model.kernels.compiled import why_not_covered
 from bothways.model.padded import HIDDEN, PaddedForm
 from bothways.model.weight_files import read_weights
 from bothways.model.weights import from_theirs, refuse_other_layers, to_theirs
-from bothways.pretraining.objective import pretraining_loss
 from bothways.training.device import describe_kernels
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from bothways.errors import InputError, LengthError, ModelError
-from bothways.families.config import SIZES, ModelConfig, SizeOptions
+from bothways.families.config import ModelConfig
+from bothways.families.options import SIZES, SizeOptions
 from bothways.model.batch import Inputs, collate
 from bothways.model.bert import Bert
 from bothways.model.encoder import Encoder, init_weights

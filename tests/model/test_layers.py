@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.model.attention import Attention
 from bothways.model.bert import Bert
 from bothways.model.dropout import KeyedDropout

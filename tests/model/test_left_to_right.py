@@ -14,7 +14,7 @@ from bothways.api.model import Model, load
 from bothways.errors import ConfigError, ModelError
 from bothways.experiments.plan.options import PlanConfig
 from bothways.experiments.plan.plan import plan
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.model.batch import collate
 from bothways.model.bert import Bert

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bothways.pretraining.objective import pretraining_loss
 
 from bothways.batch import IGNORE
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.pretraining.evaluation import HeldOut, PairScores, measure
-from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.training.options import PairKind
 from model_examples import BOTH_HEADS

@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, ModelError, RunError, StoreError
-from bothways.families.config import ModelConfig, SizeOptions
+from bothways.families.config import ModelConfig
+from bothways.families.options import SizeOptions
 from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
 from bothways.model.weight_files import WEIGHTS

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bothways.config.fields import fingerprint
-from bothways.families.config import ModelConfig, SizeOptions
+from bothways.families.config import ModelConfig
+from bothways.families.options import SizeOptions
 from bothways.model.batch import collate
 from bothways.model.bert import Bert
 from bothways.model.priming import prime_first_layer, primed_rows

@@ -13,7 +13,7 @@ import pytest
 from bothways.api.doctor import diagnose
 from bothways.config.fields import fingerprint
 from bothways.errors import ConfigError
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
 from bothways.model.folder import load_model
 from bothways.model.weight_files import WEIGHTS

@@ -20,7 +20,7 @@ import numba
 from numba.core.dispatcher import Dispatcher
 
 import bothways
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.model import tiles

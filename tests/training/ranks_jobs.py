@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bothways.pretraining.objective import pretraining_loss
 from torch.distributed import TCPStore
 from torch.distributed.fsdp import fully_shard  # noqa: F401  (imported before the fork)
 
@@ -31,7 +32,6 @@ from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.pretraining import pretrain as pretraining
-from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.options import PretrainConfig
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training import ranks as rank_module

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bothways.pretraining.objective import pretraining_loss
 from torch import Tensor
 
 from bothways.api.model import load
 from bothways.batch import IGNORE
 from bothways.errors import RunError
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.model import encoder
 from bothways.model.batch import Inputs, PretrainingBatch, SelectedPositions, VarlenBounds
@@ -28,7 +29,6 @@ from bothways.model.bert import Bert
 from bothways.model.kernels.varlen import VarlenLayout, attend_varlen, why_not_varlen
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.pretraining.evaluation import measure
-from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain
 from bothways.training.device import choose_device, choose_precision, find_peak, peak_memory_note

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+from bothways.pretraining.objective import pretraining_loss
 
 from bothways.api.model import load
 from bothways.errors import ConfigError, RunError
@@ -24,7 +25,6 @@ from bothways.model.flops import training_cost
 from bothways.objectives.labelled import task_loss
 from bothways.pretraining.batches import prefetch
 from bothways.pretraining.evaluation import measure
-from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.record import Utilization
 from bothways.tasks.examples import Examples
 from bothways.training import device as devices

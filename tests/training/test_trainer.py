@@ -7,11 +7,11 @@ import copy
 import numpy as np
 import pytest
 import torch
+from bothways.pretraining.objective import pretraining_loss
 
 from bothways.errors import RunError
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
-from bothways.pretraining.objective import pretraining_loss
 from bothways.training.options import OptimizerOptions
 from bothways.training.schedules import learning_rate
 from bothways.training.trainer import Trainer

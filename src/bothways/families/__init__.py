@@ -77,7 +77,7 @@ def config_of(values: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, li
 
 
 def new_shape(family: str, **fields: Any) -> ModelConfig:
-    """A shape of a family, with transformers' defaults for what is not given.
+    """A shape of a family, as its published models for what is not given.
 
     Args:
         family: its name.
@@ -90,9 +90,10 @@ def new_shape(family: str, **fields: Any) -> ModelConfig:
     if family not in FAMILIES:
         raise ModelError(f"model.family is {family!r}; bothways has {', '.join(FAMILIES)}.")
     found = FAMILIES[family]
-    sizes = {key: 1 for key, (_, default) in found.keys.items() if default is REQUIRED}
+    required = {key: own for key, (own, default) in found.keys.items() if default is REQUIRED}
+    sizes = {key: 4 if own == "hidden" else 1 for key, own in required.items()}
     usual, _ = read_config(found, sizes, where=family)
-    return replace(usual, **fields)
+    return replace(usual, **{**found.published, **fields})
 
 
 def _by_class(values: Mapping[str, Any]) -> str:

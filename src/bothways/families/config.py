@@ -7,81 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
-from bothways.config.fields import Options
 from bothways.errors import ConfigError
 
 # --------------------------------------------------------------------------------
 # The size of a new encoder.
-
-# Layers, hidden size, heads. tiny to medium: Turc et al. 2019; base, large: Devlin et al. 2019.
-SIZES: dict[str, tuple[int, int, int]] = {
-    "tiny": (2, 128, 2),
-    "mini": (4, 256, 4),
-    "small": (4, 512, 8),
-    "medium": (8, 512, 8),
-    "base": (12, 768, 12),
-    "large": (24, 1024, 16),
-}
-
-
-@dataclass(frozen=True)
-class SizeOptions(Options):
-    """The size of a new encoder."""
-
-    size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini"
-    """Preset of layers/hidden size/heads: tiny 2/128/2, mini 4/256/4, small 4/512/8,
-    medium 8/512/8, base 12/768/12, large 24/1024/16."""
-    layers: int | None = None
-    """Number of layers. Default: the preset's."""
-    hidden: int | None = None
-    """Hidden size. Default: the preset's."""
-    heads: int | None = None
-    """Number of attention heads; must divide the hidden size. Default: the preset's."""
-    intermediate: int | None = None
-    """Feed-forward size. Default: 4 times the hidden size."""
-    positions: int = 512
-    """Number of learned position embeddings: the maximum sequence length in tokens."""
-    dropout: float | None = None
-    """Dropout probability after embeddings, attention and feed-forward. Default: 0.1; with --start,
-    the model folder's."""
-    attention_dropout: float | None = None
-    """Dropout probability of attention weights. Default: as for dropout."""
-    init_std: float = 0.02
-    """Standard deviation of initial weights (normal, truncated at two standard deviations)."""
-    init: Literal["normal", "primed"] = "normal"
-    """normal: random weights, as in the original. primed: sinusoidal positions, and first-layer
-    heads that attend to neighbouring tokens or to other occurrences of the same token (the weights
-    of the latter stay fixed); a narrow encoder then learns in far fewer steps."""
-
-    def resolve(self, vocab_size: int, *, left_to_right: bool = False) -> ModelConfig:
-        """The architecture for a vocabulary of this size."""
-        layers, hidden, heads = SIZES[self.size]
-        hidden = hidden if self.hidden is None else self.hidden
-        return ModelConfig(
-            vocab_size=vocab_size,
-            layers=layers if self.layers is None else self.layers,
-            hidden=hidden,
-            heads=heads if self.heads is None else self.heads,
-            intermediate=4 * hidden if self.intermediate is None else self.intermediate,
-            positions=self.positions,
-            dropout=DROPOUT if self.dropout is None else self.dropout,
-            attention_dropout=(
-                DROPOUT if self.attention_dropout is None else self.attention_dropout
-            ),
-            init_std=self.init_std,
-            left_to_right=left_to_right,
-        )
-
-    def with_dropouts(self, dropout: float, attention_dropout: float) -> SizeOptions:
-        """These options, with the dropout probabilities filled in that were not given."""
-        return replace(
-            self,
-            dropout=dropout if self.dropout is None else self.dropout,
-            attention_dropout=(
-                attention_dropout if self.attention_dropout is None else self.attention_dropout
-            ),
-        )
-
 
 DROPOUT = 0.1
 """Dropout probability of a new encoder (Devlin et al. 2019, appendix A.2)."""

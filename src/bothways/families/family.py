@@ -72,6 +72,7 @@ class Family:
         keys: of config.json -> the field of :class:`ModelConfig` and the default of transformers;
             without a field, a constant that is written.
         axes: the fields that are the same for the whole family, where they are not BERT's.
+        published: fields of the published models that are not transformers' defaults.
         fixed: keys that would change results -> the values that are computed, the usual one first.
         training: keys that matter in training alone -> the value that is trained with.
         harmless: further keys, which change nothing here.
@@ -96,6 +97,7 @@ class Family:
     classes: Mapping[str, tuple[str, ...]]
     tied: str
     axes: Mapping[str, Any] = field(default_factory=dict)
+    published: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     harmless: frozenset[str] = frozenset()

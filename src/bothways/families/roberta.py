@@ -55,6 +55,7 @@ ROBERTA = Family(
     tied="lm_head.decoder.weight",
     twin_bias="lm_head.decoder.bias",
     axes={"place_offset": 2},
+    published={"segments": 1, "norm_eps": 1e-5},
     fixed={"is_decoder": (False,)},
     tokenizer="RobertaTokenizer",
     read=read,

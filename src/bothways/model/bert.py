@@ -50,9 +50,12 @@ class Bert(nn.Module):
         seed: seed of the initial weights.
         heads: further heads of :data:`bothways.model.heads.HEADS`, with their numbers of outputs.
         pooler: whether the encoder has one; by default if its family's files do.
+        shared: the dropout and kernels of another model that is computed together with this one.
 
     Attributes:
         shared: the dropout and the choice of kernels.
+        parts: modules that an objective brings, such as a generator. They are trained with the
+            model, but are none of it: its folder does not hold them.
 
     Raises:
         ModelError: the family has no such head.
@@ -81,10 +84,12 @@ class Bert(nn.Module):
         seed: int = 0,
         heads: Mapping[str, int] = MappingProxyType({}),
         pooler: bool | None = None,
+        shared: Shared | None = None,
     ):
         super().__init__()
         self.config = config
-        self.shared = Shared()
+        self.shared = shared or Shared()
+        self.parts = nn.ModuleDict()
         flags = {
             **{"masked_lm": masked_lm, "next_sentence": next_sentence, "span": spans},
             **{"choice": choices, "replaced": replaced},
@@ -119,6 +124,10 @@ class Bert(nn.Module):
                 form = HeadForm(form.names)
             head = OutputHead(form, width, outputs, self.config, self.shared)
         setattr(self, name, head)
+
+    def own_state(self) -> dict[str, Tensor]:
+        """The weights that a model folder holds: all but those of :attr:`parts`."""
+        return {n: v for n, v in self.state_dict().items() if not n.startswith("parts.")}
 
     @property
     def heads(self) -> dict[str, nn.Module]:

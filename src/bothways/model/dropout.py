@@ -61,6 +61,11 @@ class KeyedDropout(nn.Module):
         self._draws = 0
         self._seeded: torch.device | None = None
 
+    @property
+    def seed(self) -> int:
+        """That of the last :meth:`reseed`, the key of the micro-batch."""
+        return self._seed
+
     def replay(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Contexts for computing a part of the network now, and for recomputing it later.
 

@@ -120,7 +120,7 @@ def write_model_files(
 ) -> None:
     """Write the files of :func:`save_model` into an existing folder, the weights by ``write``."""
     _check_sizes(model.config, tokenizer, str(folder))
-    weights = to_theirs(model.state_dict(), model.config, dtype=dtype)
+    weights = to_theirs(model.own_state(), model.config, dtype=dtype)
     with explain_disk_errors(folder / WEIGHTS):
         write(weights, folder / WEIGHTS, {"format": "pt"})
     family = family_of(model.config)

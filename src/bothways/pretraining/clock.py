@@ -15,10 +15,11 @@ import torch
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
+from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.evaluation import count_heldout
-from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.options import PretrainConfig
+from bothways.pretraining.start import objective_of
 from bothways.training.device import DTYPES, choose_for_training, synchronize
 from bothways.training.options import ClockOptions
 from bothways.training.ranks import Ranks
@@ -118,6 +119,7 @@ def _probe(
         ranks=ranks,
         parallel=config.parallel,
     )
+    objective = objective_of(config)
     times: list[float] = []
     updates: list[float] = []  # of the weights, once a step whatever the number of micro-batches
     update_start = 0.0
@@ -131,7 +133,7 @@ def _probe(
     last = _MOST_PROBED - 1
     start = time.perf_counter()
     for step, [batch] in enumerate(prefetch(micro, range(_MOST_PROBED), device=model.device)):
-        loss = pretraining_loss([batch], config.pairs.kind, ranks)
+        loss = pretraining_loss([batch], objective, ranks)
         trainer.step(step, [batch], loss)
         synchronize(model.device)
         now = time.perf_counter()

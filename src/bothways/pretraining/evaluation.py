@@ -10,17 +10,19 @@ from typing import Any
 
 import torch
 
-from bothways.batch import IGNORE, round_up
+from bothways.batch import round_up
 from bothways.corpus.store import TokenStore
 from bothways.errors import ModelError, StoreError
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
+from bothways.model.engine import evaluating
 from bothways.model.folder import LoadedModel
+from bothways.objectives.objective import Objective, Sums, Term, total_counts
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.instances import store_problem
-from bothways.pretraining.objective import PAIR_TASKS, summed_losses
 from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
-from bothways.training.options import PairKind, Phase
+from bothways.pretraining.start import objective_of
+from bothways.training.options import Phase
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 # --------------------------------------------------------------------------------
@@ -28,21 +30,24 @@ from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 
 @dataclass(frozen=True)
-class PairScores:
-    """The second loss on held-out pairs.
+class Score:
+    """A loss on held-out sequences.
 
     Attributes:
-        kind: ``next`` or ``order``.
+        term: which.
         loss: mean cross-entropy, nats.
-        accuracy: share of pairs classified correctly.
-        baseline: accuracy of the majority class. For next sentence it is above a half: a chunk of
-            one sentence has no second half and gets a random one, as in the original.
+        accuracy: share of targets predicted correctly.
+        baseline: the accuracy of the best constant prediction. Of next sentences it is above a
+            half: a chunk of one sentence has no second half and gets a random one, as in the
+            original.
+        targets: how many targets.
     """
 
-    kind: PairKind
+    term: Term
     loss: float
     accuracy: float
     baseline: float
+    targets: int
 
 
 @dataclass(frozen=True)
@@ -50,55 +55,55 @@ class HeldOut:
     """Measurements on held-out sequences.
 
     Attributes:
-        mlm_loss: mean cross-entropy of the masked positions, nats; left to right, of all positions.
-        mlm_accuracy: share of these positions predicted correctly.
-        mlm_baseline: accuracy of always predicting the most frequent target.
-        targets: number of these positions.
+        scores: of each loss of the objective, that of the language model first. Its targets are the
+            masked positions, or left to right all of them.
         sequences: number of sequences.
-        pairs: the second loss; None for sequences of one segment.
         causal: the model is left to right, not a masked LM.
     """
 
-    mlm_loss: float
-    mlm_accuracy: float
-    mlm_baseline: float
-    targets: int
+    scores: tuple[Score, ...]
     sequences: int
-    pairs: PairScores | None = None
     causal: bool = False
+
+    @property
+    def words(self) -> Score:
+        """The language model's; with a generator, the generator's."""
+        return self.scores[0]
+
+    @property
+    def second(self) -> Score | None:
+        """The other loss, if the objective has one."""
+        return self.scores[1] if len(self.scores) > 1 else None
 
     @property
     def perplexity(self) -> float:
         """exp of the language model's loss; comparable only within one vocabulary."""
-        return math.exp(min(self.mlm_loss, 100))
+        return math.exp(min(self.words.loss, 100))
 
     def sentence(self) -> str:
         """The measurements as printed in the log."""
+        words, second = self.words, self.second
         text = (
-            f"held-out {'left-to-right' if self.causal else 'masked-LM'} perplexity "
-            f"{self.perplexity:.1f}, accuracy {self.mlm_accuracy:.1%} (most frequent token "
-            f"{self.mlm_baseline:.1%})"
+            f"held-out {'left-to-right' if self.causal else words.term.title} perplexity "
+            f"{self.perplexity:.1f}, accuracy {words.accuracy:.1%} ({words.term.constant} "
+            f"{words.baseline:.1%})"
         )
-        if self.pairs is None:
+        if second is None:
             return text
         return (
-            f"{text}; {PAIR_TASKS[self.pairs.kind][1]} accuracy {self.pairs.accuracy:.1%} "
-            f"(majority class {self.pairs.baseline:.1%})"
+            f"{text}; {second.term.title} accuracy {second.accuracy:.1%} "
+            f"({second.term.constant} {second.baseline:.1%})"
         )
 
     def record(self) -> dict[str, float]:
         """For metrics.jsonl."""
-        record = {
-            "heldout_mlm_loss": self.mlm_loss,
-            "heldout_perplexity": self.perplexity,
-            "heldout_mlm_accuracy": self.mlm_accuracy,
-            "heldout_mlm_baseline": self.mlm_baseline,
-        }
-        if self.pairs is not None:
-            prefix, _ = PAIR_TASKS[self.pairs.kind]
-            record[f"heldout_{prefix}_loss"] = self.pairs.loss
-            record[f"heldout_{prefix}_accuracy"] = self.pairs.accuracy
-            record[f"heldout_{prefix}_baseline"] = self.pairs.baseline
+        record: dict[str, float] = {}
+        for score in self.scores:
+            key = f"heldout_{score.term.key}"
+            record[f"{key}_loss"] = score.loss
+            record.setdefault("heldout_perplexity", self.perplexity)
+            record[f"{key}_accuracy"] = score.accuracy
+            record[f"{key}_baseline"] = score.baseline
         return record
 
 
@@ -107,51 +112,45 @@ def measure(
     model: Bert,
     batches: Sequence[PretrainingBatch],
     dtype: torch.dtype,
-    pairs: PairKind = "next",
+    objective: Objective,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> HeldOut:
     """Evaluate a model on fixed batches, so that measurements are comparable.
 
     Args:
         model: with the heads that the batches have targets for.
-        batches: sequences of the kind ``pairs``.
+        batches: sequences of the objective's kind.
         dtype: arithmetic of the layers.
-        pairs: the kind of sequences.
+        objective: its losses are measured.
         ranks: the processes that divide the batches; each has all of them.
     """
-    was_training = model.training
-    model.eval()
-    device = model.device
-    totals = torch.zeros(4, dtype=torch.float64, device=device)
+    device, terms = model.device, objective.terms
+    totals = torch.zeros(3 * len(terms), dtype=torch.float64, device=device)
     none = torch.zeros((), device=device)
-    for number in range(ranks.rank, round_up(len(batches), ranks.size), ranks.size):
-        # In the last round some processes have no batch of their own, but a sharded model needs
-        # all of them to compute.
-        words, pair = model(summed_losses, batches[number % len(batches)].to(device), dtype)
-        if number < len(batches):
-            totals += torch.stack([s.double() for s in (*words, *(pair or (none, none)))])
+    with evaluating(model):
+        for number in range(ranks.rank, round_up(len(batches), ranks.size), ranks.size):
+            # In the last round some processes have no batch of their own, but a sharded model needs
+            # all of them to compute.
+            batch = batches[number % len(batches)].to(device)
+            found = model(objective.sums, batch, dtype)
+            if number < len(batches):
+                sums = [found.get(term.key, Sums(none, none)) for term in terms]
+                parts = [(s.loss, s.right, none if s.ones is None else s.ones) for s in sums]
+                totals += torch.stack([x.double() for own in parts for x in own])
     totals = ranks.sum(totals)
-    model.train(was_training)
-    targets = sum(b.masked.count for b in batches)
-    sequences = sum(b.inputs.sequences for b in batches)
-    ids = torch.cat([b.masked.ids[b.masked.ids != IGNORE] for b in batches])
-    most_frequent = int(torch.bincount(ids).max()) if len(ids) else 0
-    mlm, mlm_right, pair_loss, pair_right = totals.tolist()
-    labels = [b.random_next for b in batches if b.random_next is not None]
-    scores = None
-    if labels:
-        ones = sum(int(label.sum()) for label in labels)
-        majority = max(ones, sequences - ones)
-        scores = PairScores(
-            pairs, pair_loss / sequences, pair_right / sequences, majority / sequences
-        )
+    counts = total_counts(objective, batches)
+    frequent = objective.most_frequent(batches)
+    scores: list[Score] = []
+    for term, (loss, right, ones) in zip(terms, totals.view(-1, 3).tolist(), strict=True):
+        count = counts[term.key]
+        if not count and scores:
+            continue  # sequences of one segment have no pairs
+        majority = frequent.get(term.key, max(ones, count - ones))
+        share = max(count, 1)
+        scores.append(Score(term, loss / share, right / share, majority / share, count))
     return HeldOut(
-        mlm_loss=mlm / max(targets, 1),
-        mlm_accuracy=mlm_right / max(targets, 1),
-        mlm_baseline=most_frequent / max(targets, 1),
-        targets=targets,
-        sequences=sequences,
-        pairs=scores,
+        tuple(scores),
+        sequences=sum(b.inputs.sequences for b in batches),
         causal=model.config.left_to_right,
     )
 
@@ -213,7 +212,7 @@ def measure_store(
         StoreError: the store gives no such sequences.
     """
     batches = evaluation_batches(store, length, sequences, config)
-    return measure(model, batches, torch.float32, config.pairs.kind)
+    return measure(model, batches, torch.float32, objective_of(config))
 
 
 def evaluation_batches(
@@ -278,14 +277,14 @@ def evaluate_pretraining(
         )
     length = min(_EVALUATION_LENGTH, loaded.model.config.positions)
     result = measure_store(loaded.model, store, recipe, length=length, sequences=sequences)
-    unit = "sequences" if result.pairs is None else "pairs"
+    unit = "sequences" if result.second is None else "pairs"
     line = (
-        f"{corpus} ({split}), {result.sequences:,} {unit}, {result.targets:,} "
+        f"{corpus} ({split}), {result.sequences:,} {unit}, {result.words.targets:,} "
         f"{'' if result.causal else 'masked '}tokens: {result.sentence()}"
     )
-    if result.pairs is None:
+    if result.second is None:
         return line
-    accuracy = result.pairs.accuracy
+    accuracy = result.second.accuracy
     error = (accuracy * (1 - accuracy) / result.sequences) ** 0.5
     return f"{line} (standard error {error:.2%})"
 

@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, numerics, require
 from bothways.errors import ConfigError
-from bothways.families.config import DROPOUT, ModelConfig, SizeOptions
+from bothways.families.config import DROPOUT, ModelConfig
+from bothways.families.options import SizeOptions
 from bothways.training.options import (
     ClockOptions,
     DeviceName,
@@ -79,6 +80,47 @@ class MaskOptions(Options):
 
 
 @dataclass(frozen=True)
+class ObjectiveOptions:
+    """The losses that weights are trained for, and the weight of each in their sum."""
+
+    mlm: float = 1.0
+    """The language model's."""
+    pairs: float = 1.0
+    """Of pairs of segments (pairs.kind next and order)."""
+    replaced: float = 0.0
+    """ELECTRA's: which tokens a generator has replaced (in the paper 50; 0: no generator). The
+    language model is then the generator's, and the model of a family with such a head
+    (--model.family electra) learns from all tokens. Needs pairs.kind full or single."""
+
+    def __post_init__(self) -> None:
+        for name in ("mlm", "pairs", "replaced"):
+            require(f"objectives.{name}", getattr(self, name), 0)
+        if not self.mlm:
+            raise ConfigError(
+                "objectives.mlm is 0; nothing would train the language model. Give it a weight."
+            )
+
+
+@dataclass(frozen=True)
+class GeneratorOptions(Options):
+    """The generator of replaced tokens."""
+
+    size: float = 0.25
+    """Its hidden size, feed-forward size and heads, as a fraction of the model's."""
+    layers: int | None = None
+    """Its layers. Default: as many as the model's."""
+    share: Literal["all", "tokens", "none"] = "all"
+    """Which embeddings are the model's own: all, those of tokens alone, or none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layers is not None:
+            require("generator.layers", self.layers, 1)
+        if not 0 < self.size <= 1:
+            raise ConfigError(f"generator.size is {self.size}; it must be above 0 and at most 1.")
+
+
+@dataclass(frozen=True)
 class EvaluateOptions:
     """Evaluation on held-out text during pre-training."""
 
@@ -136,6 +178,10 @@ class PretrainConfig(Options):
     """Segments of a sequence and the second loss."""
     masking: MaskOptions = field(default_factory=MaskOptions)
     """Prediction targets of the language model."""
+    objectives: ObjectiveOptions = field(default_factory=ObjectiveOptions)
+    """Losses and their weights."""
+    generator: GeneratorOptions = field(default_factory=GeneratorOptions)
+    """With objectives.replaced: the generator."""
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
     """Optimizer and learning rate schedule."""
     seed: int = 0
@@ -189,10 +235,30 @@ class PretrainConfig(Options):
                 "reads [CLS], which under causal attention sees no other token; choose pairs.kind "
                 "full or single."
             )
+        self._check_replaced()
         require("log_every", self.log_every, 0)
         require("snapshots", min(self.snapshots, default=1), 1)
         if len(set(self.snapshots)) < len(self.snapshots):
             raise ConfigError(f"snapshots is {list(self.snapshots)}; give each step once.")
+
+    def _check_replaced(self) -> None:
+        if not self.objectives.replaced:
+            return
+        if self.pairs.kind in ("next", "order"):
+            raise ConfigError(
+                f"objectives.replaced with pairs.kind {self.pairs.kind}: this objective has no "
+                "loss on pairs; choose pairs.kind full or single."
+            )
+        if self.masking.left_to_right:
+            raise ConfigError(
+                "objectives.replaced with masking.kind left_to_right: a generator fills masked "
+                "tokens; choose masking.kind pieces or words."
+            )
+        if self.parallel == "fsdp":
+            raise ConfigError(
+                "objectives.replaced with parallel fsdp: a generator's weights are not sharded; "
+                "choose parallel ddp."
+            )
 
     def shape(self, vocab_size: int) -> ModelConfig:
         """The architecture of a new encoder for a vocabulary of this size."""

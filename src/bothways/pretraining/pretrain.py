@@ -21,10 +21,10 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.model.folder import save_model
 from bothways.model.priming import primed_rows
+from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.clock import EVALUATIONS, resolve_clock
 from bothways.pretraining.evaluation import HeldOut, heldout_batches, measure
-from bothways.pretraining.objective import pretraining_loss
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.record import CURVES, Utilization, Window, draw_curves, log_window
 from bothways.pretraining.snapshots import (
@@ -33,7 +33,13 @@ from bothways.pretraining.snapshots import (
     snapshot_folder,
     try_snapshots,
 )
-from bothways.pretraining.start import SHAPE_OPTIONS, open_corpus, starting_model, weights_digest
+from bothways.pretraining.start import (
+    SHAPE_OPTIONS,
+    objective_of,
+    open_corpus,
+    starting_model,
+    weights_digest,
+)
 from bothways.training.checkpoint import restore_newest, save_checkpoint, try_checkpoint
 from bothways.training.device import (
     DTYPES,
@@ -177,6 +183,7 @@ class _Pretraining:
     ):
         self.config, self.run, self.store, self.model = config, run, store, model
         self.sources, self.numerics, self.ranks = sources, numerics, ranks
+        self.objective = objective_of(config)
         self.steps: int = run.resolved["steps"]
         self.trainer: Trainer[PretrainingBatch] = Trainer(
             model,
@@ -204,6 +211,10 @@ class _Pretraining:
         if self.ranks.is_rank0:
             about = _about(self.config, self.store, self.steps)
             save_model(path, model, self.store.tokenizer, about)
+            for name, part in self.model.parts.items():
+                assert isinstance(part, Bert)
+                about["made_by"] = f"bothways pretrain, as {name}"
+                save_model(self.run.folder / name, part, self.store.tokenizer, about)
             draw_curves(self.run.folder)
             print(f"model: {path}\ncurves: {self.run.folder / CURVES}")
             if memory := peak_memory_note(self.model.device):
@@ -223,7 +234,7 @@ class _Pretraining:
             self.ranks,
             run=self.run.identity,
         )
-        done, window = 0, Window(Utilization(self.model, self.trainer.dtype))
+        done, window = 0, Window(Utilization(self.model, self.trainer.dtype), self.objective)
         if restored is None:
             self.ranks.run_on_rank0(self._refuse_finished)
         else:
@@ -274,9 +285,8 @@ class _Pretraining:
         window.start()
         reset_peak_memory(self.model.device)  # of measuring speeds
         saved_at = time.monotonic()
-        pairs = self.config.pairs.kind
         for step, micro_batches in window.waiting_for(self._batches(done)):
-            loss = pretraining_loss(micro_batches, pairs, self.ranks)
+            loss = pretraining_loss(micro_batches, self.objective, self.ranks)
             stats = self.trainer.step(step, micro_batches, loss)
             window.add(stats, micro_batches)
             now = step + 1
@@ -322,9 +332,7 @@ class _Pretraining:
     ) -> HeldOut | None:
         if not batches:
             return None
-        result = measure(
-            self.model, batches, self.trainer.dtype, self.config.pairs.kind, self.ranks
-        )
+        result = measure(self.model, batches, self.trainer.dtype, self.objective, self.ranks)
         if record:
             watch.record(step, result.record())
         watch.say(f"step {step:,}: {result.sentence()}")
@@ -462,4 +470,5 @@ def _about(config: PretrainConfig, store: TokenStore, steps: int) -> dict[str, A
         "start": config.start,
         "pairs": config.pairs.kind,
         "masking": config.masking.kind,
+        **({"objective": "replaced"} if config.objectives.replaced else {}),
     }

@@ -13,7 +13,9 @@ import torch
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
 from bothways.model.flops import training_cost
-from bothways.pretraining.objective import PAIR_TASKS
+from bothways.objectives.masked import PAIRS
+from bothways.objectives.objective import Objective
+from bothways.objectives.replaced import REPLACED
 from bothways.training.device import Peak, find_peak
 from bothways.training.monitor import METRICS, Monitor, plot_panels, read_metrics
 from bothways.training.ranks import Ranks
@@ -75,8 +77,9 @@ _LOADER_WAIT_SHOWN = 0.03  # share of the time
 class Window:
     """Averages of the steps since the last record."""
 
-    def __init__(self, utilization: Utilization) -> None:
+    def __init__(self, utilization: Utilization, objective: Objective) -> None:
         self._utilization = utilization
+        self._weights = {f"{term.key}_loss": term.weight for term in objective.terms}
         self._steps = 0
         self._sums: Stats = {}
         self.start()
@@ -115,7 +118,8 @@ class Window:
     def close(self, ranks: Ranks) -> dict[str, float]:
         """The record, with tokens per second of all processes; starts the next window."""
         means = {name: float(value) / self._steps for name, value in self._sums.items()}
-        record = {"loss": sum(v for name, v in means.items() if name.endswith("_loss")), **means}
+        losses = [weight * means[name] for name, weight in self._weights.items() if name in means]
+        record = {"loss": sum(losses), **means}
         seconds = time.perf_counter() - self._start
         (tokens,) = ranks.sum_counts(self._tokens)
         record["tokens_per_second"] = tokens / seconds
@@ -163,11 +167,11 @@ def draw_curves(folder: Path) -> None:
             "most frequent token": last("heldout_mlm_baseline"),
         },
     }
-    for prefix, name in PAIR_TASKS.values():
-        panels[f"{name} accuracy"] = {
-            "training": curve(f"{prefix}_accuracy"),
-            "held out": curve(f"heldout_{prefix}_accuracy"),
-            "majority class": last(f"heldout_{prefix}_baseline"),
+    for term in (*PAIRS.values(), REPLACED):
+        panels[f"{term.title} accuracy"] = {
+            "training": curve(f"{term.key}_accuracy"),
+            "held out": curve(f"heldout_{term.key}_accuracy"),
+            term.constant: last(f"heldout_{term.key}_baseline"),
         }
     panels = {title: {n: c for n, c in curves.items() if c[0]} for title, curves in panels.items()}
     panels = {title: curves for title, curves in panels.items() if curves}

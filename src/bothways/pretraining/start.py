@@ -10,18 +10,22 @@ import torch
 from bothways.config.fields import digest
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
-from bothways.families.config import ModelConfig, SizeOptions
+from bothways.families.config import ModelConfig
+from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
 from bothways.model.bert import Bert
 from bothways.model.folder import empty_model, load_model
 from bothways.model.priming import prime_first_layer
 from bothways.model.weight_files import weight_files
-from bothways.pretraining.objective import PAIR_TASKS
+from bothways.objectives.masked import PAIRS, MaskedLM
+from bothways.objectives.objective import Objective
+from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generator
 from bothways.pretraining.options import PretrainConfig
 from bothways.shipped import model_folder
 
 Head = TypeVar("Head", bound=torch.nn.Module)
 
+PRETRAINING_HEADS = ("masked_lm", "next_sentence", "replaced")
 _DROPOUTS = ("dropout", "attention_dropout")
 SHAPE_OPTIONS = tuple(f"model.{f.name}" for f in fields(SizeOptions) if f.name not in _DROPOUTS)
 """Options of a new encoder that --start leaves without effect."""
@@ -54,20 +58,51 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
         return new
     model = load_start(config, store)
     model.drop_task_heads()
-    model.replaced = None
-    if model.masked_lm is None:
-        model.add_masked_lm(config.seed)
-    if config.pairs.kind not in PAIR_TASKS:
-        model.next_sentence = None  # its answers would no longer fit the encoder
-    elif model.next_sentence is None:
-        model.add_next_sentence(config.seed)
+    trained = _heads(config)
+    for name in PRETRAINING_HEADS:
+        if name not in trained:
+            setattr(model, name, None)  # its answers would no longer fit the encoder
+        elif getattr(model, name) is None:
+            model.add_head(name, config.seed)
+    _add_generator(config, model)
     return model
 
 
 def new_model(config: PretrainConfig, shape: ModelConfig) -> Bert:
     """New weights, with the heads that the recipe trains."""
-    pairs = config.pairs.kind in PAIR_TASKS
-    return Bert(shape, masked_lm=True, next_sentence=pairs, seed=config.seed)
+    heads = _heads(config)
+    model = Bert(
+        shape,
+        masked_lm="masked_lm" in heads,
+        next_sentence="next_sentence" in heads,
+        replaced="replaced" in heads,
+        seed=config.seed,
+    )
+    _add_generator(config, model)
+    return model
+
+
+def objective_of(config: PretrainConfig) -> Objective:
+    """What a recipe trains weights for."""
+    weights = config.objectives
+    if weights.replaced:
+        return ReplacedTokens(words_weight=weights.mlm, replaced_weight=weights.replaced)
+    return MaskedLM(config.pairs.kind, words_weight=weights.mlm, pairs_weight=weights.pairs)
+
+
+def _heads(config: PretrainConfig) -> list[str]:
+    """The heads of the model that a recipe trains; the generator's is its own."""
+    if config.objectives.replaced:
+        return ["replaced"]
+    return ["masked_lm", *(["next_sentence"] if config.pairs.kind in PAIRS else [])]
+
+
+def _add_generator(config: PretrainConfig, model: Bert) -> None:
+    if config.objectives.replaced:
+        options = config.generator
+        model.parts[GENERATOR] = make_generator(
+            model, size=options.size, layers=options.layers, share=options.share, seed=config.seed
+        )
 
 
 def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
@@ -91,7 +126,7 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
             f"phases: length {longest} is over the {shape.positions} positions of "
             f"{config.start}; shorten the phase."
         )
-    if config.pairs.kind in PAIR_TASKS:
+    if config.pairs.kind in PAIRS:
         needed = loaded.tokenizer.template.pair_segments
         if 0 < shape.segments < needed:
             raise ConfigError(

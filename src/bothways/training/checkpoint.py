@@ -183,7 +183,7 @@ def save_checkpoint(
         DiskError: it could not be written; earlier checkpoints are intact.
     """
     path = folder / f"step-{step}"
-    model, moments = whole_model(model, ranks), gather(_moments(model, optimizer), ranks)
+    model, moments = whole_model(model, ranks), gather(_beside(model, optimizer), ranks)
     if not ranks.is_rank0:
         return path
     with new_folder(path) as partial:
@@ -220,7 +220,7 @@ def try_checkpoint(
         RunError: it could not be made.
         OtherProcessError: on the other ranks, if either is raised on rank 0.
     """
-    model, moments = whole_model(model, ranks), gather(_moments(model, optimizer), ranks)
+    model, moments = whole_model(model, ranks), gather(_beside(model, optimizer), ranks)
 
     def write() -> int:
         with try_save(folder / f"step-{step}") as trial:
@@ -449,3 +449,9 @@ def _moments(model: Bert, optimizer: torch.optim.Optimizer) -> Iterator[tuple[st
     for name, parameter in parameters(model):
         for key, value in optimizer.state[parameter].items():
             yield f"{name}/{key}", value
+
+
+def _beside(model: Bert, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+    """What a checkpoint holds beside the model folder: moments, and the weights of parts."""
+    yield from _moments(model, optimizer)
+    yield from ((name, p) for name, p in parameters(model) if name.startswith("parts."))

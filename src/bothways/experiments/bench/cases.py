@@ -14,7 +14,8 @@ from torch import Tensor
 from bothways.batch import IGNORE
 from bothways.corpus.store import TokenStore
 from bothways.experiments.bench.options import BenchTrainConfig
-from bothways.families.config import ModelConfig, SizeOptions
+from bothways.families.config import ModelConfig
+from bothways.families.options import SizeOptions
 from bothways.model.batch import PretrainingBatch, flat_inputs, masked_targets
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.masking import max_predictions

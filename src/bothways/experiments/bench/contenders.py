@@ -14,7 +14,8 @@ from bothways.experiments.bench.cases import PaddedBatch, padded
 from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
-from bothways.pretraining.objective import pretraining_loss
+from bothways.objectives.masked import MaskedLM
+from bothways.objectives.objective import pretraining_loss
 from bothways.training.device import CPU, DTYPES, transposing_pays
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer
@@ -72,7 +73,7 @@ def _ours(
     def step(number: int) -> None:
         nonlocal done
         micro_batches = steps[number % len(steps)]
-        trainer.step(done, micro_batches, pretraining_loss(micro_batches))
+        trainer.step(done, micro_batches, pretraining_loss(micro_batches, MaskedLM()))
         done += 1
 
     return step

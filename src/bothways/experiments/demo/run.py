@@ -23,7 +23,7 @@ from bothways.errors import RunError
 from bothways.experiments.demo.harvest import harvest, write_corpus
 from bothways.experiments.demo.labelled import follows_task, package_task, split_documents
 from bothways.experiments.demo.options import DemoConfig
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult

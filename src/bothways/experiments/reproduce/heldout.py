@@ -59,17 +59,17 @@ def measure_heldout(options: HeldOutOptions) -> dict[str, float]:
         model, store, recipe, length=options.length, sequences=options.sequences
     )
     scores = {
-        "loss": measured.mlm_loss,
+        "loss": measured.words.loss,
         "perplexity": measured.perplexity,
-        "accuracy": measured.mlm_accuracy,
-        "baseline": measured.mlm_baseline,
-        "targets": measured.targets,
+        "accuracy": measured.words.accuracy,
+        "baseline": measured.words.baseline,
+        "targets": measured.words.targets,
         "sequences": measured.sequences,
-        "bits_per_character": measured.mlm_loss / math.log(2) * pieces_per_character(store),
+        "bits_per_character": measured.words.loss / math.log(2) * pieces_per_character(store),
     }
-    if measured.pairs is not None:
-        scores["pair_accuracy"] = measured.pairs.accuracy
-        scores["pair_baseline"] = measured.pairs.baseline
+    if measured.second is not None:
+        scores["pair_accuracy"] = measured.second.accuracy
+        scores["pair_baseline"] = measured.second.baseline
     return scores
 
 

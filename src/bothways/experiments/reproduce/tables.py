@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from bothways.errors import ConfigError, nearest
 from bothways.experiments.reproduce.options import ReproduceConfig
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.finetuning.features import PAPER_SCORES
 from bothways.finetuning.options import LAYER_CHOICES, FeaturesConfig, LayerChoice
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig

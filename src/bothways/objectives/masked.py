@@ -1,0 +1,70 @@
+"""BERT's objectives: the language model, masked or left to right, and a second loss on pairs of
+segments (Devlin et al. 2019, 3.1 and appendix A.2; sentence order: Lan et al. 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from bothways.batch import IGNORE
+from bothways.model.batch import PretrainingBatch
+from bothways.model.bert import Bert
+from bothways.model.losses import class_loss
+from bothways.objectives.objective import Objective, Sums, Term
+from bothways.training.options import PairKind
+
+WORDS = Term("mlm", "masked-LM", "most frequent token")
+PAIRS: dict[PairKind, Term] = {
+    "next": Term("nsp", "next-sentence", "majority class"),
+    "order": Term("sop", "sentence-order", "majority class"),
+}
+"""The kinds of pairs with a second loss."""
+
+
+class MaskedLM(Objective):
+    """Tokens from their context, and for pairs whether they belong together, from one pass.
+
+    Args:
+        pairs: the kind of sequences.
+        words_weight, pairs_weight: of the two losses.
+    """
+
+    def __init__(
+        self, pairs: PairKind = "next", *, words_weight: float = 1.0, pairs_weight: float = 1.0
+    ):
+        self._words = replace(WORDS, weight=words_weight)
+        self._pairs = replace(PAIRS[pairs], weight=pairs_weight) if pairs in PAIRS else None
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Of the language model, and of the pairs if they have a loss."""
+        return (self._words,) if self._pairs is None else (self._words, self._pairs)
+
+    def counts(self, batch: PretrainingBatch) -> dict[str, int]:
+        """Masked positions, and pairs."""
+        counts = {self._words.key: batch.masked.count}
+        if self._pairs is not None:
+            counts[self._pairs.key] = batch.inputs.sequences
+        return counts
+
+    def sums(self, model: Bert, batch: PretrainingBatch, dtype: torch.dtype) -> dict[str, Sums]:
+        """Both losses, from the hidden states at the masked positions and each first token."""
+        x_MH, *rest = model.encoder.hidden_at(batch.inputs, batch.selected, dtype=dtype)
+        sums = {self._words.key: Sums(*model.masked_lm_loss(x_MH, batch.masked.ids))}
+        if self._pairs is not None and batch.random_next is not None:
+            (x_BH,) = rest
+            logits_B2 = model.next_sentence_logits(x_BH)
+            sums[self._pairs.key] = Sums(*class_loss(logits_B2, batch.random_next))
+        return sums
+
+    def most_frequent(self, batches: Sequence[PretrainingBatch]) -> dict[str, int]:
+        """Of the most frequent token, and of the majority of pairs."""
+        ids = torch.cat([b.masked.ids[b.masked.ids != IGNORE] for b in batches])
+        found = {self._words.key: int(torch.bincount(ids).max()) if len(ids) else 0}
+        labels = [b.random_next for b in batches if b.random_next is not None]
+        if self._pairs is not None and labels:
+            ones, count = sum(int(own.sum()) for own in labels), sum(map(len, labels))
+            found[self._pairs.key] = max(ones, count - ones)
+        return found
