@@ -351,12 +351,12 @@ def test_the_grid_of_a_task(config: FinetuneConfig) -> None:
     """The one it declares; the paper's if it declares none."""
     search = SearchOptions(default=True, epochs=(1, 2))
     found = dataclasses.replace(config, search=search)
-    assert found.search == SearchOptions(lr=(5e-5, 3e-5, 2e-5), batch=(16, 32), epochs=(1, 2))
+    assert found.searched == SearchOptions(lr=(5e-5, 3e-5, 2e-5), batch=(16, 32), epochs=(1, 2))
     own = dataclasses.replace(config.task, grid=GridOptions(lr=(1e-3, 1e-4)))
     found = dataclasses.replace(config, task=own, search=SearchOptions(default=True))
     settings = [(c.optimizer.lr, c.batch, c.epochs) for c in found.settings()]
     assert settings == [(1e-3, config.batch, config.epochs), (1e-4, config.batch, config.epochs)]
-    assert task_recipe("sst2", **{"search.default": True}).search.values == {
+    assert task_recipe("sst2", **{"search.default": True}).searched.values == {
         "lr": (5e-5, 4e-5, 3e-5, 2e-5),
         "batch": (),
         "epochs": (),

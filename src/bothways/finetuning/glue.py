@@ -313,7 +313,7 @@ def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) 
         ("batch", ours(lambda c: c.batch), published("batch")),
         ("learning rate", ours(lambda c: f"{c.optimizer.lr:g}"), published("lr")),
         ("dropout", ours(lambda c: _dropout(c, shape)), "0.1"),
-        ("longest sequence", ours(lambda c: c.length), published("length")),
+        ("longest sequence", ours(lambda c: c.sequence_length), published("length")),
         (
             "bias correction",
             ours(lambda c: "on" if c.optimizer.bias_correction else "off"),
@@ -512,7 +512,7 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         )
     recipe = task_recipe(name, **{k: v for k, v in changes.items() if v is not None})
     for option in ("lr", "batch", "epochs"):
-        if getattr(config, option) is not None and recipe.search.values[option]:
+        if getattr(config, option) is not None and recipe.searched.values[option]:
             raise ConfigError(
                 f"--{option} is given, and {name} searches it (search.{option}, given here "
                 "or in the task); leave one of them out."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, numerics, require
@@ -175,8 +175,6 @@ class PretrainConfig(Options):
         total = sum(phase.share for phase in self.phases)
         if abs(total - 1) > 1e-6:
             raise ConfigError(f"phases: the shares add up to {total:g}; they must add up to 1.")
-        if self.start is None:
-            object.__setattr__(self, "model", self.model.with_dropouts(DROPOUT, DROPOUT))
         longest = max(phase.length for phase in self.phases)
         if self.start is None and longest > self.model.positions:
             raise ConfigError(
@@ -193,6 +191,13 @@ class PretrainConfig(Options):
         require("snapshots", min(self.snapshots, default=1), 1)
         if len(set(self.snapshots)) < len(self.snapshots):
             raise ConfigError(f"snapshots is {list(self.snapshots)}; give each step once.")
+
+    def resolved(self) -> PretrainConfig:
+        """See :meth:`Options.resolved`: the dropout probabilities of a new encoder. With ``start``
+        they follow from its folder."""
+        if self.start is not None:
+            return self
+        return replace(self, model=self.model.with_dropouts(DROPOUT, DROPOUT))
 
     def shape(self, vocab_size: int) -> ModelConfig:
         """The architecture of a new encoder for a vocabulary of this size."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from bothways.config.fields import digest, recipe_fields, to_dict
+from bothways.config.fields import Options, digest, recipe_fields, to_dict
 from bothways.errors import ConfigError, RunError
 from bothways.io.files import explain_disk_errors, sha256, write_json
 from bothways.model import kernels
@@ -123,6 +123,8 @@ def open_run(
         RunError: the folder holds a different run (the message shows the differences) or other
             files, or another process is using it.
     """
+    if isinstance(config, Options):
+        config = config.resolved()
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
     recipe = {name: value for name, value in recipe.items() if name not in without}
     existing = ranks.run_on_rank0(lambda: _find_run(folder, config, recipe, verb, without))

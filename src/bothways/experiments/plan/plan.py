@@ -197,7 +197,7 @@ def plan(config: PlanConfig) -> Forecast:
     heldout = count_heldout(config, store) if store else config.evaluate.sequences
     forecast = _with_clock(config, forecast, texts, heldout)
     if config.json:
-        record = {"config": to_dict(config), "versions": versions(), **to_dict(forecast)}
+        record = {"config": to_dict(config.resolved()), "versions": versions(), **to_dict(forecast)}
         write_json(Path(config.json), record)
     return forecast
 
