@@ -377,7 +377,7 @@ def test_a_clock_in_tokens(make: Make, tmp_path: Path) -> None:
     for number, phase in enumerate(config.phases):
         options = {"pairs": config.pairs, "masking": config.masking, "number": number}
         source = PhaseBatches(store, phase, **options, seed=config.seed)  # type: ignore[arg-type]
-        tokens.append(sum(int(batch.inputs.bounds[-1]) for batch in source.micro_batches(0)))
+        tokens.append(phase.batch * clock.sequence_tokens(source))
     assert pretrain(config).steps == int(4000 / (0.75 * tokens[0] + 0.25 * tokens[1]))
     with pytest.raises(ConfigError, match="less than one step"):
         pretrain(make(tmp_path / "short", clock=ClockOptions(tokens=10)))
@@ -431,10 +431,12 @@ def test_a_step_has_many_micro_batches_and_one_update(
     """A clock that ticks when it is read: a micro-batch takes one tick, and so does an update."""
     ticks = count()
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
-    store = memory_store(random_documents(np.random.default_rng(0), 30))
-    source = pair_batches(store, batch=10, micro_batch=2)
+    store = memory_store([[9, 9]] * 30)  # of which each two are a full sequence
+    pairs = PairOptions(kind="full")
+    source = pair_batches(store, length=22, batch=10, micro_batch=2, pairs=pairs)
     model, config = small_model(), make(tmp_path / "run")
-    assert clock._probe(config, model, source, torch.float32, Ranks()) == 5 + 1
+    mean = clock.sequence_tokens(source)
+    assert clock._probe(config, model, source, torch.float32, Ranks(), mean) == 5 + 1
 
 
 def test_the_probe_leaves_no_trace(make: Make, tmp_path: Path) -> None:
