@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bothways.errors import InputError, ModelError, NonFiniteError
 from bothways.model.batch import Inputs, SelectedPositions, collate
 from bothways.model.bert import Bert
+from bothways.model.engine import evaluating
 from bothways.model.folder import LoadedModel
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.ensemble import load_ensemble
@@ -119,7 +120,7 @@ class Model:
             )
         encoding = self._encode(text)
         positions = self._mask_positions(text, encoding)
-        with torch.inference_mode():
+        with evaluating(self.bert), torch.inference_mode():
             inputs = self._collate(encoding).to(self.bert.device)
             selected = SelectedPositions.of(inputs, torch.tensor(positions))
             (x_MH,) = self.bert.encoder.hidden_at(inputs, selected)
@@ -183,7 +184,7 @@ class Model:
             )
         check_segments(self.bert, pair=True)
         inputs = self._collate(self._encode(a, b))
-        with torch.inference_mode():
+        with evaluating(self.bert), torch.inference_mode():
             inputs = inputs.to(self.bert.device)
             first_tokens = SelectedPositions.of(inputs, inputs.starts)
             (x_BH,) = self.bert.encoder.hidden_at(inputs, first_tokens)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -51,14 +53,73 @@ class TorchEngine:
 
 @contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Dropout off inside the block; afterwards the model is in the mode that it was in, also after
-    an error."""
-    was_training = model.training
-    model.eval()
+    """Dropout off inside the block; afterwards each module of the model is in the mode that it was
+    in, also after an error.
+
+    Threads may be in such blocks of one model at the same time; the last to leave puts the modes
+    back. (A thread that trains the model meanwhile would do so without dropout.)
+    """
+
+    def change() -> Callable[[], None]:
+        training = [module for module in model.modules() if module.training]
+
+        def set_all(mode: bool) -> None:
+            for module in training:
+                module.training = mode
+
+        set_all(False)
+        return lambda: set_all(True)
+
+    with _held(model, "mode", change):
+        yield
+
+
+@contextmanager
+def fast_kernels(model: Bert) -> Iterator[None]:
+    """The kernels of prediction inside the block, whatever those of training are; threads as for
+    :func:`evaluating`."""
+    shared = model.shared
+
+    def change() -> Callable[[], None]:
+        before, shared.fast = shared.fast, True
+        return lambda: setattr(shared, "fast", before)
+
+    with _held(model, "kernels", change):
+        yield
+
+
+# How many threads hold what of a model, and what undoes it.
+_Holds = dict[str, tuple[int, Callable[[], None]]]
+_HELD: WeakKeyDictionary[torch.nn.Module, _Holds] = WeakKeyDictionary()
+_LOCK = Lock()
+
+
+@contextmanager
+def _held(
+    model: torch.nn.Module, what: str, change: Callable[[], Callable[[], None]]
+) -> Iterator[None]:
+    """Keep something of a model changed for as long as any thread is in such a block.
+
+    Args:
+        model: whose it is.
+        what: a name for it.
+        change: changes it, and returns what undoes that.
+    """
+    with _LOCK:
+        held = _HELD.setdefault(model, {})
+        count, undo = held.get(what) or (0, change())
+        held[what] = count + 1, undo
     try:
         yield
     finally:
-        model.train(was_training)
+        with _LOCK:
+            count, undo = held.pop(what)
+            if count > 1:
+                held[what] = count - 1, undo
+            else:
+                undo()
+            if not held:
+                _HELD.pop(model, None)
 
 
 def read_outputs(model: Bert, batch: TaskInputs, dtype: torch.dtype) -> Tensor:

@@ -15,6 +15,7 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import ModelError, StoreError
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
+from bothways.model.engine import evaluating
 from bothways.model.folder import LoadedModel
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.instances import store_problem
@@ -119,19 +120,17 @@ def measure(
         pairs: the kind of sequences.
         ranks: the processes that divide the batches; each has all of them.
     """
-    was_training = model.training
-    model.eval()
     device = model.device
     totals = torch.zeros(4, dtype=torch.float64, device=device)
     none = torch.zeros((), device=device)
-    for number in range(ranks.rank, round_up(len(batches), ranks.size), ranks.size):
-        # In the last round some processes have no batch of their own, but a sharded model needs
-        # all of them to compute.
-        words, pair = model(summed_losses, batches[number % len(batches)].to(device), dtype)
-        if number < len(batches):
-            totals += torch.stack([s.double() for s in (*words, *(pair or (none, none)))])
+    with evaluating(model):
+        for number in range(ranks.rank, round_up(len(batches), ranks.size), ranks.size):
+            # In the last round some processes have no batch of their own, but a sharded model needs
+            # all of them to compute.
+            words, pair = model(summed_losses, batches[number % len(batches)].to(device), dtype)
+            if number < len(batches):
+                totals += torch.stack([s.double() for s in (*words, *(pair or (none, none)))])
     totals = ranks.sum(totals)
-    model.train(was_training)
     targets = sum(b.masked.count for b in batches)
     sequences = sum(b.inputs.sequences for b in batches)
     ids = torch.cat([b.masked.ids[b.masked.ids != IGNORE] for b in batches])
