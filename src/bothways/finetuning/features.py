@@ -43,7 +43,7 @@ from bothways.tasks.task import Outputs
 from bothways.training.device import ChosenPrecision, choose_precision, set_threads
 from bothways.training.monitor import Monitor
 from bothways.training.optimizer import make_optimizer
-from bothways.training.runfolder import Run
+from bothways.training.runfolder import Run, locks_released
 from bothways.training.schedules import learning_rate
 
 # --------------------------------------------------------------------------------
@@ -238,6 +238,7 @@ def _percent(scores: list[float]) -> str:
     return f"{mean} ± {100 * statistics.stdev(scores):.2f}" if len(scores) > 1 else mean
 
 
+@locks_released()
 def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     """Train and measure every choice of layers with every seed; finished ones are kept.
 

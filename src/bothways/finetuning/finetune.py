@@ -65,6 +65,7 @@ from bothways.training.device import (
     set_threads,
     threads_phrase,
 )
+from bothways.training.runfolder import locks_released
 
 # --------------------------------------------------------------------------------
 # Trains the seeds of fine-tuning runs, one after the other in this process or several at once in
@@ -264,6 +265,7 @@ def _load_in_worker(
 _LOW_RATE = 1e-4  # for encoders narrower than NARROW
 
 
+@locks_released()
 def finetune(config: FinetuneConfig) -> FinetuneResult:
     """Train and measure one model per seed; continue where the run folder left off.
 

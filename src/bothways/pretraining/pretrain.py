@@ -50,6 +50,7 @@ from bothways.training.ranks import Ranks, process_group
 from bothways.training.runfolder import (
     Run,
     changed_numerics,
+    locks_released,
     open_run,
     record_changes,
     recorded_changes,
@@ -80,6 +81,7 @@ class PretrainResult:
     snapshots: dict[int, Path] = field(default_factory=dict)
 
 
+@locks_released()
 def pretrain(config: PretrainConfig) -> PretrainResult:
     """Pre-train an encoder; continue if the run folder holds an unfinished run of this config.
 
