@@ -30,7 +30,7 @@ from bothways.runtime.pipeline import (
 from bothways.tasks.spans import Answer
 from bothways.tokenization.pieces import MASK
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
-from bothways.training.device import choose_device
+from bothways.training.device import borrowed_process, choose_device
 from bothways.training.options import DeviceName
 
 Pooling = Literal["mean", "cls"]
@@ -52,6 +52,7 @@ class Filling:
     text: str
 
 
+@borrowed_process()
 def load(folder: str | Path, *others: str | Path, device: DeviceName = "auto") -> Model:
     """Load a model folder, ours or one of transformers, for inference in fp32.
 
@@ -339,6 +340,7 @@ class Model:
         )
 
 
+@borrowed_process()
 def to_device(loaded: LoadedModel, device: DeviceName) -> Model:
     """A loaded folder as a :class:`Model` on a device.
 

@@ -40,7 +40,12 @@ from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches, st
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.task import Outputs
-from bothways.training.device import ChosenPrecision, choose_precision, set_threads
+from bothways.training.device import (
+    ChosenPrecision,
+    borrowed_process,
+    choose_precision,
+    set_threads,
+)
 from bothways.training.monitor import Monitor
 from bothways.training.optimizer import make_optimizer
 from bothways.training.runfolder import Run, locks_released
@@ -238,6 +243,7 @@ def _percent(scores: list[float]) -> str:
     return f"{mean} ± {100 * statistics.stdev(scores):.2f}" if len(scores) > 1 else mean
 
 
+@borrowed_process()
 @locks_released()
 def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     """Train and measure every choice of layers with every seed; finished ones are kept.

@@ -59,6 +59,7 @@ from bothways.model.folder import LoadedModel, load_model
 from bothways.tasks.options import TaskOptions
 from bothways.training.device import (
     ChosenPrecision,
+    borrowed_process,
     choose_device,
     choose_for_training,
     describe_kernels,
@@ -265,6 +266,7 @@ def _load_in_worker(
 _LOW_RATE = 1e-4  # for encoders narrower than NARROW
 
 
+@borrowed_process()
 @locks_released()
 def finetune(config: FinetuneConfig) -> FinetuneResult:
     """Train and measure one model per seed; continue where the run folder left off.

@@ -24,6 +24,7 @@ from bothways.model.folder import load_model
 from bothways.shipped import DEFAULT
 from bothways.tasks.catalogue import GLUE, declared, task_files, task_recipe
 from bothways.tasks.options import TaskOptions
+from bothways.training.device import borrowed_process
 from bothways.training.runfolder import RunLock, locks_released
 
 # --------------------------------------------------------------------------------
@@ -403,6 +404,7 @@ class GlueResult:
         return "\n".join([*self.lines, *server, f"saved in {self.run}"])
 
 
+@borrowed_process()
 @locks_released()
 def glue(config: GlueConfig) -> GlueResult:
     """Train each task, and write the table after each; tasks that diverge are left out of it.

@@ -32,7 +32,7 @@ class TorchEngine:
 
     def task_outputs(self, batch: TaskBatch) -> NDArray[np.float32]:
         """The task head's outputs for the tokens that it reads, float32 [R, C]."""
-        with evaluating(self.model), torch.inference_mode():
+        with evaluating(self.model), exact_fp32(), torch.inference_mode():
             inputs = TaskInputs.of(batch).to(self.model.device)
             outputs: NDArray[np.float32] = (
                 read_outputs(self.model, inputs, self.dtype).float().cpu().numpy()
@@ -41,7 +41,7 @@ class TorchEngine:
 
     def hidden_states(self, batch: Batch, layers: Sequence[int]) -> list[NDArray[np.float32]]:
         """The outputs of some layers, float32 [T, H] each; layer 0 is the embeddings'."""
-        with evaluating(self.model), torch.inference_mode():
+        with evaluating(self.model), exact_fp32(), torch.inference_mode():
             inputs = Inputs.of(batch).to(self.model.device)
             if list(layers) == [self.model.config.layers]:
                 states = {layers[0]: self.model.encoder(inputs, dtype=self.dtype)}
@@ -88,25 +88,40 @@ def fast_kernels(model: Bert) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def exact_fp32() -> Iterator[None]:
+    """Inside the block a GPU's LSTM computes fp32 as fp32, not as TF32, which is the library's
+    default; threads as for :func:`evaluating`."""
+    library = torch.backends.cudnn
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        yield
+        return
+
+    def change() -> Callable[[], None]:
+        before, library.allow_tf32 = library.allow_tf32, False
+        return lambda: setattr(library, "allow_tf32", before)
+
+    with _held(library, "allow_tf32", change):
+        yield
+
+
 # How many threads hold what of a model, and what undoes it.
 _Holds = dict[str, tuple[int, Callable[[], None]]]
-_HELD: WeakKeyDictionary[torch.nn.Module, _Holds] = WeakKeyDictionary()
+_HELD: WeakKeyDictionary[object, _Holds] = WeakKeyDictionary()
 _LOCK = Lock()
 
 
 @contextmanager
-def _held(
-    model: torch.nn.Module, what: str, change: Callable[[], Callable[[], None]]
-) -> Iterator[None]:
+def _held(owner: object, what: str, change: Callable[[], Callable[[], None]]) -> Iterator[None]:
     """Keep something of a model changed for as long as any thread is in such a block.
 
     Args:
-        model: whose it is.
+        owner: whose it is: a model, or the library.
         what: a name for it.
         change: changes it, and returns what undoes that.
     """
     with _LOCK:
-        held = _HELD.setdefault(model, {})
+        held = _HELD.setdefault(owner, {})
         count, undo = held.get(what) or (0, change())
         held[what] = count + 1, undo
     try:
@@ -119,7 +134,7 @@ def _held(
             else:
                 undo()
             if not held:
-                _HELD.pop(model, None)
+                _HELD.pop(owner, None)
 
 
 def read_outputs(model: Bert, batch: TaskInputs, dtype: torch.dtype) -> Tensor:

@@ -31,6 +31,7 @@ from bothways.pretraining.snapshots import check_snapshots
 from bothways.pretraining.start import load_start, new_model
 from bothways.training.device import (
     ChosenPrecision,
+    borrowed_process,
     choose_device,
     choose_for_training,
     set_threads,
@@ -157,6 +158,7 @@ class _SampleText:
     instances: int | None
 
 
+@borrowed_process()
 def plan(config: PlanConfig) -> Forecast:
     """Estimate a run of ``bothways pretrain`` with the same options; takes seconds to two minutes.
 
