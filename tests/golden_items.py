@@ -220,7 +220,7 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"kind": "classification", "labels": _LABELS},
     ),
     "regression": ({"classes": 1}, {"kind": "regression", "labels": []}),
-    "choice": ({"classes": 1}, {"kind": "choice", "labels": []}),
+    "choice": ({"choices": True}, {"kind": "choice", "labels": []}),
     "tagging": ({"tags": 3}, {"kind": "tagging", "labels": ["O", "B-X", "I-X"]}),
     "spans": ({"spans": True}, {"kind": "spans", "labels": []}),
     "BiLSTM": ({"classes": 3, "lstm": 8}, {"kind": "classification", "labels": _LABELS}),

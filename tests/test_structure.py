@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import bothways
+from bothways.families import FAMILIES
 
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
@@ -20,8 +22,9 @@ FLOORS = (
     {"randomness"},
     {"io"},
     {"config", "batch"},
+    {"families"},
     {"tokenization"},
-    {"corpus", "families", "tasks"},
+    {"corpus", "tasks"},
     {"model"},
     {"training"},
     {"objectives"},
@@ -43,6 +46,10 @@ TORCH_FREE = (
 )
 LONG_FILE = 600
 """Lines of code (no blank lines, comments, docstrings); docs/architecture.md says why of longer."""
+LONGEST_FAMILY = 125
+FRAME = {"families", "families.config", "families.family", "families.refusals"}
+# The name of a normalisation of text, which is that of a family, too.
+NORMALISATIONS = ("tokenization",)
 
 
 def modules() -> dict[str, Path]:
@@ -166,3 +173,147 @@ _NO_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
     tokenize.ENDMARKER,
 }
+
+
+# ----------------------------------------------------------------- sequences: one module knows them
+
+
+TEMPLATE = "tokenization.template"
+# Where a piece's name stands in a text that is about BERT's paper or the models made here, not
+# about a tokenizer: what each is.
+NAMES_ALLOWED = {
+    "cli": "help",
+    "pretraining.options": "a message on recipes of BERT",
+    "batch": "a message for those who make batches by hand",
+    "experiments.reproduce.tables": "the heading of the paper's table",
+    "shipped": "the model in the package",
+}
+PIECES = ("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]", "<mask>", "<s>", "</s>", "<pad>", "<unk>")
+OUTSIDE_TOKENIZATION = [name for name in MODULES if top(name) != "tokenization"]
+
+
+def docstrings(name: str) -> set[int]:
+    """The constants that are docstrings, of fields too, by identity."""
+    return {id(node.value) for node in ast.walk(tree(name)) if isinstance(node, ast.Expr)}
+
+
+def is_number(node: ast.AST | None, value: int) -> bool:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return is_number(node.operand, -value)
+    return isinstance(node, ast.Constant) and node.value == value
+
+
+def line_of(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 0))
+
+
+SIZES = {"length", "max_length", "max_tokens", "room"}
+COUNTED = {"tokens", "pieces", "query", "text", "texts", "segments", "encoding", "ids"}
+
+
+def is_length(node: ast.AST) -> bool:
+    """Whether an expression is the length of a sequence or text in tokens, by its names."""
+    if isinstance(node, ast.BinOp):
+        return is_length(node.left) or is_length(node.right)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len":
+        return bool(COUNTED & identifiers(node.args[0]))
+    return isinstance(node, ast.Name | ast.Attribute) and bool(SIZES & identifiers(node))
+
+
+def identifiers(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} | {
+        n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)
+    }
+
+
+def counts_special_tokens(node: ast.AST) -> bool:
+    """``length - 2``, ``len(tokens) - 3``, ``len(pieces) + 2``: a length, and 2 or 3."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)):
+        return False
+    return any(
+        is_length(other) and any(is_number(side, n) for n in (2, 3))
+        for side, other in ((node.left, node.right), (node.right, node.left))
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != TEMPLATE])
+def test_only_the_template_cuts_special_tokens_off(name: str) -> None:
+    for node in ast.walk(tree(name)):
+        cut = isinstance(node, ast.Slice) and is_number(node.lower, 1) and is_number(node.upper, -1)
+        assert not cut, f"{name}: [1:-1] on line {line_of(node)}; ask {TEMPLATE} instead"
+        assert not counts_special_tokens(node), (
+            f"{name}: {ast.unparse(node)} on line {line_of(node)} counts special tokens; ask "
+            f"{TEMPLATE} instead"
+        )
+
+
+@pytest.mark.parametrize("name", OUTSIDE_TOKENIZATION)
+def test_only_the_template_places_special_tokens(name: str) -> None:
+    described = docstrings(name)
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in ("cls_id", "sep_id"), (
+                f"{name}:{node.lineno}: {node.attr}; sequences are built by {TEMPLATE}"
+            )
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found = [piece for piece in PIECES if piece in node.value]
+            assert not found or id(node) in described or name in NAMES_ALLOWED, (
+                f"{name}:{node.lineno}: {found[0]}; other tokenizers spell it otherwise: ask for "
+                "its role"
+            )
+
+
+@pytest.mark.parametrize(
+    ("code", "counted"),
+    [
+        ("length - 2", True),
+        ("length - len(query) - 3", True),
+        ("len(encoding.tokens) - 2", True),
+        ("(length - 3) // 2", True),
+        ("3 + len(text)", True),
+        ("length - 1", False),
+        ("width - 2", False),
+        ("rank * 2", False),
+    ],
+)
+def test_what_counting_special_tokens_looks_like(code: str, counted: bool) -> None:
+    assert any(counts_special_tokens(node) for node in ast.walk(ast.parse(code))) == counted
+
+
+def strings(name: str) -> list[ast.Constant]:
+    """The string literals of a module, without docstrings."""
+    prose = {
+        id(node.value)
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    nodes = [node for node in ast.walk(tree(name)) if isinstance(node, ast.Constant)]
+    return [node for node in nodes if isinstance(node.value, str) and id(node) not in prose]
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name and top(name) != "families"])
+def test_families_are_named_in_their_folder_only(name: str) -> None:
+    stems = {
+        architecture.removesuffix("Model")
+        for family in FAMILIES.values()
+        for architecture, heads in family.classes.items()
+        if not heads
+    }
+    types = "|".join(map(re.escape, FAMILIES))
+    literal = re.compile(
+        rf"(?<![/\w-])({types})(?![\w-])|({'|'.join(stems)})(For[A-Z]\w+|Model|LMHeadModel)\b"
+    )
+    for node in strings(name):
+        value = str(node.value)
+        if name.startswith(NORMALISATIONS):
+            value = re.sub(rf"\b{next(iter(FAMILIES))}\b", "", value)
+        assert not literal.search(value), f"{name}, line {node.lineno}: {node.value!r}"
+
+
+def test_a_family_is_a_page_of_data() -> None:
+    for name, path in MODULES.items():
+        if top(name) == "families" and name not in FRAME:
+            lines = path.read_text(encoding="utf-8").count("\n")
+            assert lines <= LONGEST_FAMILY, f"{name} has {lines} lines"
+            functions = [n.name for n in ast.walk(tree(name)) if isinstance(n, ast.FunctionDef)]
+            assert set(functions) <= {"read", "write", "classes"}, name

@@ -34,7 +34,7 @@ class StoreError(BothwaysError):
 
 
 class ModelError(BothwaysError):
-    """A model folder is damaged, incomplete, or not a BERT that bothways supports."""
+    """A model folder is damaged, incomplete, or of a network that bothways does not compute."""
 
 
 class NonFiniteError(ModelError):

@@ -49,26 +49,19 @@ def settings_of(library: tokenizers.Tokenizer) -> dict[str, Any]:
     return found
 
 
-def packed(tokenizer: Tokenizer, folder: Path) -> PackedTokenizer:
-    tokenizer.save(folder)
-    return PackedTokenizer.pack((folder / "tokenizer.json").read_bytes(), tokenizer.fingerprint)
-
-
 @pytest.fixture(
     scope="module",
     params=[(case, rules) for case in (True, False) for rules in ("bert", "composed")],
     ids=["uncased", "uncased-composed", "cased", "cased-composed"],
 )
-def encoder(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> SentenceEncoder:
+def encoder(request: pytest.FixtureRequest) -> SentenceEncoder:
     """An encoder with a cache and a vocabulary of the parts above."""
     lines = [" ".join(PARTS) * 3]
     lowercase, rules = request.param
     tokenizer = learn_vocabulary(
         lines, size=200, lowercase=lowercase, normalization=rules, min_count=1
     )
-    found = packed(tokenizer, tmp_path_factory.mktemp("t")).unpack()
+    found = PackedTokenizer.pack(tokenizer).unpack()
     assert found._cache is not None
     return found
 
@@ -154,17 +147,15 @@ def test_rules_that_may_cross_spaces(change: dict[str, Any]) -> None:
     assert not splits_at_spaces({**settings_of(library(BERT)), **change})
 
 
-def test_the_others_go_to_the_library(tiny_tokenizer: Tokenizer, tmp_path: Path) -> None:
-    found = packed(tiny_tokenizer, tmp_path)
-    settings = json.loads((tmp_path / "tokenizer.json").read_text())
+def test_the_others_go_to_the_library(tiny_tokenizer: Tokenizer) -> None:
+    settings = json.loads(tiny_tokenizer.to_json())
     settings["pre_tokenizer"] = {
         "type": "Metaspace",
         "replacement": "▁",
         "prepend_scheme": "always",
     }
     other = Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(settings)))
-    found = PackedTokenizer.pack(json.dumps(settings).encode(), other.fingerprint)
-    encoder = found.unpack()
+    encoder = PackedTokenizer.pack(other).unpack()
     assert encoder._cache is None
     ids, lengths = encoder.encode(["the king", ""])
     assert ids.tolist() == [i for ids in other.encode_plain(["the king", ""]) for i in ids]

@@ -547,7 +547,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("hidden_act", "gelu_new"), ("model_type", "roberta"), ("is_decoder", "yes")]
+    ("key", "value"), [("hidden_act", "quick_gelu"), ("model_type", "xlnet"), ("is_decoder", "yes")]
 )
 def test_a_network_of_another_kind_is_refused(key: str, value: Any, tmp_path: Path) -> None:
     folder = _saved(tmp_path)

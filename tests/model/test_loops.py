@@ -140,6 +140,10 @@ def _calls(  # noqa: C901  (a function for each loop)
         written = [*(x for own in kept for x in own), *(c for c in copies if c is not None)]
         return run("adam", [PIECES, *_addressed(gradients), *own_], written)
 
+    def gelu_tanh() -> list[Tensor]:
+        out = [given(R, H) * 3, new(R, H)]
+        return run("gelu_tanh", [out[0], vector(), out[1]], out)
+
     return {name: call for name, call in locals().items() if name in LOOPS}
 
 
@@ -194,6 +198,21 @@ def test_the_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -
     cold = in_a_process(tmp_path, "fp32", "bf16")
     assert in_a_process(tmp_path, "fp32", "bf16") == cold
     assert {name.split()[1] for name in cold} == set(LOOPS)
+
+
+@pytest.mark.parametrize("kind", ["gelu", "gelu_tanh"])
+def test_gelu_and_its_slope(kind: str) -> None:
+    """Near 0 and far from it, against the library's in fp64."""
+    x = torch.cat([torch.linspace(-20, 20, 4001), torch.tensor([-1e4, 1e4, 0.0])])[:, None]
+    exact = x.double().requires_grad_()
+    form = "tanh" if kind == "gelu_tanh" else "none"
+    expected = torch.nn.functional.gelu(exact, approximate=form)
+    (slope,) = torch.autograd.grad(expected.sum(), exact)
+    for dtype, tolerance in ((torch.float32, 4e-7), (torch.float64, 1e-14)):
+        z, out = x.to(dtype, copy=True), torch.empty(x.shape, dtype=dtype)
+        compiled.add_gelu(z, torch.zeros(1, dtype=dtype), out, kind)
+        assert ((out - expected).abs() / expected.abs().clamp(min=1)).max() < tolerance
+        assert (z - slope).abs().max() < 3 * tolerance
 
 
 @pytest.mark.slow

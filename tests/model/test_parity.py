@@ -88,7 +88,7 @@ def _our_next_sentence(model: Bert, inputs: Inputs) -> Tensor:
 
 
 def _our_classes(model: Bert, inputs: Inputs) -> Tensor:
-    return model.class_logits(model.encoder(inputs)[inputs.starts])
+    return model.task_logits(model.encoder(inputs)[inputs.starts])
 
 
 def _our_tokens(model: Bert, inputs: Inputs) -> Tensor:
@@ -136,7 +136,7 @@ CASES = [
     pytest.param("BertForTokenClassification", {"tags": 5}, [TAGS], id="tags"),
     pytest.param("BertForTokenClassification", {"tags": 1}, [TAGS], id="1-tag"),
     pytest.param("BertForQuestionAnswering", {"spans": True}, [SPANS], id="spans"),
-    pytest.param("BertForMultipleChoice", {"classes": 1}, [CHOICES], id="choices"),
+    pytest.param("BertForMultipleChoice", {"choices": True}, [CHOICES], id="choices"),
 ]
 # Saved without a pooler.
 NO_POOLER = ("BertForMaskedLM", "BertForTokenClassification", "BertForQuestionAnswering")
@@ -202,8 +202,7 @@ def test_our_folder_gives_our_logits_there(
     tmp_path: Path,
 ) -> None:
     ours = small_bert(small_config(shape), **needs)
-    about = {"kind": "choice"} if name == "BertForMultipleChoice" else {}
-    save_model(tmp_path / "m", ours, small_tokenizer(shape[4]), about)
+    save_model(tmp_path / "m", ours, small_tokenizer(shape[4]))
     theirs, info = getattr(transformers, name).from_pretrained(
         tmp_path / "m", output_loading_info=True
     )
@@ -390,9 +389,9 @@ def test_left_to_right_hidden_states_both_ways(tmp_path: Path) -> None:
 @torch.no_grad()
 def test_left_to_right_classes_there_read_the_first_token(name: str, tmp_path: Path) -> None:
     """The same weights, read at another place; so neither side's classifier serves the other."""
-    about = {"kind": "choice"} if name == "BertForMultipleChoice" else {}
-    ours = small_bert(small_config(SHAPES[1], left_to_right=True), classes=1)
-    save_model(tmp_path / "m", ours, small_tokenizer(SHAPES[1][4]), about)
+    heads = {"choices": True} if name == "BertForMultipleChoice" else {"classes": 1}
+    ours = small_bert(small_config(SHAPES[1], left_to_right=True), **heads)
+    save_model(tmp_path / "m", ours, small_tokenizer(SHAPES[1][4]))
     theirs = getattr(transformers, name).from_pretrained(tmp_path / "m").eval()
     inputs, batch = _batch(SHAPES[1][4])
     logits = theirs(**_as_choices(batch, name)).logits.view(-1, 1)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bothways.tokenization.offsets import include_trailing_marks, whole_characters
+from bothways.tokenization.offsets import (
+    fit_to_characters,
+    include_trailing_marks,
+    whole_characters,
+)
 
 HAN = "\u1112\u1161\u11ab"  # 한, decomposed
 
@@ -22,13 +26,13 @@ HAN = "\u1112\u1161\u11ab"  # 한, decomposed
     ],
 )
 def test_a_character_is_taken_whole(text: str, expected: int) -> None:
-    assert whole_characters([(0, 1)], [0], [text]) == [(0, expected)]
+    assert whole_characters([(0, 1)], text) == [(0, expected)]
 
 
 def test_what_the_next_token_holds_is_left_to_it() -> None:
     offsets = [(0, 1), (1, 2), (2, 3)]
-    assert whole_characters(offsets, [0, 0, 0], [HAN]) == offsets
-    assert whole_characters([(0, 1), (0, 1)], [0, 1], [HAN, "e\u0301"]) == [(0, 3), (0, 2)]
+    assert whole_characters(offsets, HAN) == offsets
+    assert whole_characters([(0, 1)], HAN) == [(0, 3)]
 
 
 @pytest.mark.parametrize(
@@ -48,3 +52,10 @@ def test_marks_belong_to_the_pieces_before(
     found = np.array(ends)
     include_trailing_marks(text, np.array(starts), found)
     assert found.tolist() == expected
+
+
+def test_spaces_before_a_word_are_not_its_piece() -> None:
+    text = "the  cafe\u0301 x "
+    starts, ends = np.array([0, 3, 10, 12]), np.array([3, 9, 12, 13])
+    fit_to_characters(text, starts, ends)
+    assert [text[s:e] for s, e in zip(starts, ends, strict=True)] == ["the", "cafe\u0301", "x", " "]

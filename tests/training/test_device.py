@@ -21,7 +21,6 @@ from bothways.model import encoder
 from bothways.model.batch import PretrainingBatch, TaskInputs
 from bothways.model.bert import Bert
 from bothways.model.flops import training_cost
-from bothways.model.heads import ClassifierHead, TokenHead
 from bothways.objectives.labelled import task_loss
 from bothways.pretraining.batches import prefetch
 from bothways.pretraining.evaluation import measure
@@ -260,12 +259,10 @@ def test_nothing_is_read_on_the_host_while_fine_tuning(
     }
     examples = examples.with_targets(targets[kind])
     model = small_model(dropout=0.1)
-    H, shared = model.config.hidden, model.shared
     if every:
-        model.span = TokenHead(H, 2, shared, dropout=0.0)
+        model.add_head("span", 0)
     else:
-        classes = 1 if kind == "score" else 2
-        model.classifier = ClassifierHead(H, classes, shared, dropout=0.1)
+        model.add_head("classifier", 0, outputs=1 if kind == "score" else 2)
     made: Trainer[TaskInputs] = Trainer(
         model.to(meta), OptimizerOptions(), total_steps=20, seed=3, dtype=torch.bfloat16
     )

@@ -10,7 +10,8 @@ from bothways.io.files import PARTIAL
 from bothways.model.folder import ABOUT, CONFIG, load_model
 from bothways.pretraining.snapshots import SNAPSHOTS
 from bothways.shipped import model_folder
-from bothways.tokenization.tokenizer import TOKENIZER_FILE, VOCABULARY_FILE, Tokenizer
+from bothways.tokenization.reading import TOKENIZER_FILE, VOCABULARY_FILE
+from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_files import read_vocabulary
 from bothways.training.checkpoint import (
     DAMAGED,

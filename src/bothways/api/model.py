@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, ModelError, NonFiniteError
+from bothways.families.refusals import missing_head
 from bothways.model.batch import Inputs, SelectedPositions, collate
 from bothways.model.bert import Bert
 from bothways.model.engine import evaluating
@@ -28,7 +29,6 @@ from bothways.runtime.pipeline import (
     predict_texts,
 )
 from bothways.tasks.spans import Answer
-from bothways.tokenization.pieces import MASK
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 from bothways.training.device import borrowed_process, choose_device
 from bothways.training.options import DeviceName
@@ -105,22 +105,23 @@ class Model:
             For each [MASK], in order, ``top`` predictions, most likely first; never special tokens.
 
         Raises:
-            ModelError: the model has no masked-LM head, or is a left-to-right model.
+            ModelError: the model has no masked-LM head, or is a left-to-right model; or its
+                tokenizer has no mask piece.
             InputError: the text has no [MASK], or one beyond the maximum sequence length.
             NonFiniteError: the model's output is not finite.
         """
         if self.bert.masked_lm is None:
-            raise ModelError(
-                "this model has no masked-LM head; use a folder that `bothways pretrain` wrote."
-            )
+            raise ModelError(missing_head(self.bert.config.family, "masked_lm", self.bert.heads))
         if self.bert.config.left_to_right:
+            where = self.tokenizer.roles.mask or "a mask"
             raise ModelError(
-                f"this model reads left to right: at {MASK} it sees only the text before it and "
+                f"this model reads left to right: at {where} it sees only the text before it and "
                 "predicts the next token, not the hidden one; use a model that was pre-trained as "
                 "a masked LM (masking.kind pieces or words)."
             )
+        mask = self.tokenizer.piece(self.tokenizer.mask_id)
         encoding = self._encode(text)
-        positions = self._mask_positions(text, encoding)
+        positions = self._mask_positions(text, encoding, mask)
         with evaluating(self.bert), torch.inference_mode():
             inputs = self._collate(encoding).to(self.bert.device)
             selected = SelectedPositions.of(inputs, torch.tensor(positions))
@@ -134,35 +135,34 @@ class Model:
         for position, probabilities, ids in zip(
             positions, best.values.tolist(), best.indices.tolist(), strict=True
         ):
-            start = encoding.offsets[position][0]
+            at = text.index(mask, encoding.offsets[position][0])
             fillings.append(
                 [
-                    Filling(self.tokenizer.piece(id), probability, self._fill(text, start, id))
+                    Filling(self.tokenizer.piece(id), probability, self._fill(text, at, mask, id))
                     for probability, id in zip(probabilities, ids, strict=True)
                 ]
             )
         return fillings
 
-    def _fill(self, text: str, start: int, id: int) -> str:
-        """The text with the [MASK] at or after ``start`` replaced by a token."""
-        at = text.index(MASK, start)
-        before, after = text[:at], text[at + len(MASK) :]
+    def _fill(self, text: str, at: int, mask: str, id: int) -> str:
+        """The text with the mask at character ``at`` replaced by a token."""
+        before, after = text[:at], text[at + len(mask) :]
         if not self.tokenizer.starts_word[id]:
             before = before.rstrip()
         return before + self.tokenizer.text_of(id) + after
 
-    def _mask_positions(self, text: str, encoding: Encoding) -> list[int]:
-        """The positions of [MASK] among the tokens; an error if truncation has removed one."""
+    def _mask_positions(self, text: str, encoding: Encoding, mask: str) -> list[int]:
+        """The positions of the mask among the tokens; an error if truncation has removed one."""
         mask_id = self.tokenizer.mask_id
         positions = [at for at, token in enumerate(encoding.tokens) if token == mask_id]
         total = self.tokenizer.encode(text).tokens.count(mask_id)
         if not total:
             raise InputError(
-                f"{text[:60]!r} has no {MASK}; write {MASK} where a token is to be predicted."
+                f"{text[:60]!r} has no {mask}; write {mask} where a token is to be predicted."
             )
         if len(positions) < total:
             raise InputError(
-                f"{text[:60]!r}: {MASK} number {len(positions) + 1} of {total} is beyond the "
+                f"{text[:60]!r}: {mask} number {len(positions) + 1} of {total} is beyond the "
                 f"{self.bert.config.positions} tokens this encoder has positions for; shorten the "
                 "text before it."
             )
@@ -177,13 +177,9 @@ class Model:
             NonFiniteError: the model's output is not finite.
         """
         if self.bert.next_sentence is None:
-            why = "this model has no next-sentence head"
-            if self.bert.config.left_to_right:
-                why += ", because it reads left to right, where [CLS] sees neither text"
-            raise ModelError(
-                f"{why}; use a folder that `bothways pretrain` wrote with pairs.kind next or order."
-            )
-        check_segments(self.bert, pair=True)
+            family, causal = self.bert.config.family, self.bert.config.left_to_right
+            raise ModelError(missing_head(family, "next_sentence", causal=causal))
+        check_segments(self.loaded, pair=True)
         inputs = self._collate(self._encode(a, b))
         with evaluating(self.bert), torch.inference_mode():
             inputs = inputs.to(self.bert.device)

@@ -186,12 +186,12 @@ def answer(config: AnswerConfig) -> list[str]:
             "spans: {no_answer: true} can leave questions unanswered"
         )
     limit, length = spans.query_length, choose_length(model.loaded, None)
-    query, passage = (
-        len(model.tokenizer.encode(text).tokens) - 2 for text in (config.question, context or "")
-    )
+    texts = [config.question, context or ""]
+    query, passage = map(len, model.tokenizer.encode_plain(texts))
+    room = model.tokenizer.template.room(length, 2)
     if query > limit:
         print_note(f"the question was cut to {limit} tokens; the rest is ignored")
-    _note_windows(int(min(query, limit) + passage + 3 > length), 1, length)
+    _note_windows(int(min(query, limit) + passage > room), 1, length)
     return [
         f"{a.probability:6.1%}  {f'{a.start}-{a.end}':>11}  "
         + (" ".join(a.text.split()) or "(no answer)")
@@ -284,7 +284,7 @@ def convert(config: ConvertConfig) -> str:
     loaded = load_model(source, vocabulary=config.vocab)
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     about["converted_from"] = source.resolve().name
-    save_model(out, loaded.model, loaded.tokenizer, about)
+    save_model(out, loaded.model, loaded.tokenizer, about, dtype=loaded.dtype)
     for note in loaded.differences():
         print_note(note)
     return f"model: {out}"

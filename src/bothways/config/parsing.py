@@ -472,7 +472,7 @@ def _help_parser(cls: type[Any], syntax: _Syntax, description: str) -> ArgumentP
     if not syntax.positional:
         parser.add_argument(
             "--config",
-            metavar=recipe[1:-1],
+            metavar=recipe.strip("[]"),
             help="Recipe with values for these options; the same as naming it without --config. "
             "Options of the command line override it; null unsets a value.",
         )

@@ -65,15 +65,17 @@ from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, S
 from bothways.io.arrays import bounds
 from bothways.io.files import explain_disk_errors, new_folder, refuse_working_folder
 from bothways.io.processes import exit_with
-from bothways.tokenization.tokenizer import (
+from bothways.tokenization.reading import (
+    ORIGINAL_FILES,
     SETTINGS_FILE,
     TOKENIZER_FILE,
     VOCABULARY_FILE,
-    Tokenizer,
 )
+from bothways.tokenization.tokenizer import Tokenizer
 
+_TOKENIZER_FILES = (VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, *ORIGINAL_FILES)
 _OWN_FILES = re.compile(
-    "|".join(map(re.escape, (MANIFEST, PAGE, VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE)))
+    "|".join(map(re.escape, (MANIFEST, PAGE, *_TOKENIZER_FILES)))
     + r"|(train|heldout)-\d{5,}\.arrow"
 )
 _WORTH_PROCESSES = 8 * UNIT_BYTES  # starting them takes as long as encoding this much
@@ -128,9 +130,7 @@ def build_corpus(
         try:
             with new_folder(out) as folder:
                 tokenizer.save(folder)
-                packed = PackedTokenizer.pack(
-                    (folder / TOKENIZER_FILE).read_bytes(), tokenizer.fingerprint
-                )
+                packed = PackedTokenizer.pack(tokenizer)
                 _encode_inputs(config, inputs, packed, log, progress)
                 report = _assemble(config, len(inputs), log, folder, tokenizer)
         except (ConfigError, DiskError, StoreError):
@@ -338,7 +338,7 @@ def _assemble(
         "seconds": round(seconds, 2),
         "mb_per_second": round(text_mb / seconds, 6),
     }
-    write_page(folder / PAGE, report)
+    write_page(folder / PAGE, report, tokenizer.roles)
     Manifest(
         options=options,
         vocabulary=tokenizer.fingerprint,
@@ -417,8 +417,10 @@ class _SplitWriter:
         sentence_tokens = np.concatenate(self._sentence_tokens)
         self.sentences.add(sentence_tokens)
         self.documents.add(np.array(self._document_tokens))
-        self.unknown += int((ids == self._tokenizer.unk_id).sum())
-        for special in set(self._tokenizer.special_ids.tolist()) - {self._tokenizer.unk_id}:
+        unknown = self._tokenizer.unk_id
+        if unknown is not None:
+            self.unknown += int((ids == unknown).sum())
+        for special in set(self._tokenizer.special_ids.tolist()) - {unknown}:
             self.special += int((ids == special).sum())
         self.shards.append(
             write_shard(

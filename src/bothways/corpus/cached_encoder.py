@@ -3,7 +3,8 @@
 Text repeats its words. For most tokenizers no rule looks across a plain space, so the ids of a
 sentence are the ids of its chunks, end to end, and a cache of chunks gives exactly the ids of the
 library several times as fast. :func:`splits_at_spaces` tells for which tokenizers that holds. For
-the others (byte-level BPE, whose pieces start with the space) the library encodes every sentence.
+the others (byte-level BPE and Unigram, whose pieces start with the space) the library encodes every
+sentence.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bothways.corpus.store import Ids, id_type
 from bothways.errors import BothwaysError
 from bothways.io.arrays import ranges
 from bothways.tokenization.normalization import ACCENTS
-from bothways.tokenization.pieces import SEP
+from bothways.tokenization.template import Roles
 from bothways.tokenization.tokenizer import Tokenizer
 
 # The cache is emptied when it exceeds one of these (about 100 MB).
@@ -48,21 +49,25 @@ class PackedTokenizer:
 
     Attributes:
         data: compressed tokenizer.json.
+        roles: the tokenizer's.
         fingerprint: the tokenizer's.
     """
 
     data: bytes
+    roles: Roles
     fingerprint: str
 
     @classmethod
-    def pack(cls, text: bytes, fingerprint: str) -> PackedTokenizer:
-        """Pack the content of a tokenizer.json."""
-        return cls(zlib.compress(text, 6), fingerprint)
+    def pack(cls, tokenizer: Tokenizer) -> PackedTokenizer:
+        """Pack a tokenizer."""
+        text = tokenizer.to_json().encode()
+        return cls(zlib.compress(text, 6), tokenizer.roles, tokenizer.fingerprint)
 
     def unpack(self) -> SentenceEncoder:
         """An encoder with this tokenizer."""
         text = zlib.decompress(self.data).decode()
-        tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(text))
+        library = tokenizers.Tokenizer.from_str(text)
+        tokenizer = Tokenizer(library, declared=self.roles.items())
         assert tokenizer.fingerprint == self.fingerprint
         return SentenceEncoder(tokenizer, cache=splits_at_spaces(json.loads(text)))
 
@@ -174,8 +179,11 @@ def _encode_chunks(
         for start in range(0, len(chunks), _CHUNKS_PER_TEXT)
     ]
     # [SEP] is split off before any other rule is applied, so it marks where a chunk ends.
-    ids, sizes = _encode(tokenizer, [f" {SEP} ".join([*group, ""]) for group in groups], dtype)
-    separators = np.flatnonzero(ids == tokenizer.sep_id)
+    mark = tokenizer.roles.sep
+    if mark is None:
+        return _encode(tokenizer, chunks, dtype)
+    ids, sizes = _encode(tokenizer, [f" {mark} ".join([*group, ""]) for group in groups], dtype)
+    separators = np.flatnonzero(ids == tokenizer.id(mark))
     if separators.size != len(chunks):  # some chunk contains [SEP]
         return _encode(tokenizer, chunks, dtype)
     lengths: NDArray[np.int64] = np.diff(separators, prepend=-1) - 1

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bothways.corpus.unicode_scripts import SCRIPTS
 from bothways.io.files import write_text
 from bothways.io.html import bars, heading, listing, page, paragraph
+from bothways.tokenization.template import Roles
 
 PAGE = "report.html"
 """File name of the page in the corpus folder."""
@@ -133,13 +134,14 @@ def short_report(report: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def write_page(path: Path, report: Mapping[str, Any]) -> None:
+def write_page(path: Path, report: Mapping[str, Any], roles: Roles) -> None:
     """Write a self-contained HTML page, without scripts, that shows a report.
 
     Args:
         path: the HTML file.
         report: of :func:`bothways.corpus.build.build_corpus`. The time it took is not shown, so
             that the same corpus gives the same page.
+        roles: of the tokenizer.
 
     Raises:
         DiskError: the page cannot be written.
@@ -150,10 +152,13 @@ def write_page(path: Path, report: Mapping[str, Any]) -> None:
         f"{train['documents']:,} documents, {train['sentences']:,} sentences and "
         f"{train['tokens']:,} tokens to train on; {heldout['documents']:,} documents and "
         f"{heldout['tokens']:,} tokens held out; {report['text_mb']:,.1f} MB of text; "
-        f"{report['unknown_rate']:.3%} of the tokens are [UNK]."
+        f"{report['unknown_rate']:.3%} of the tokens are {roles.unk or 'unknown'}."
     )
     if special := report["special_tokens"]:
-        head += f" The words [CLS], [SEP], [MASK] and [PAD] occur {special:,} times in the text."
+        first = dict.fromkeys([roles.cls, roles.sep, roles.mask, roles.pad])
+        *words, last = [piece for piece in first if piece is not None]
+        named = f"{', '.join(words)} and {last}" if words else last
+        head += f" The words {named} occur {special:,} times in the text."
     lengths = [
         bars(f"{what.capitalize()} by length in tokens", _bins(rows))
         for what in ("sentences", "documents")

@@ -1,1 +1,104 @@
-"""The families of encoders: their axes, and their files."""
+"""The families of encoders, by the name that config.json gives them.
+
+A family is a module of data: how its files name config keys and weights, which heads it has, what
+its shapes have in common. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from bothways.errors import ConfigError, ModelError
+from bothways.families.albert import ALBERT
+from bothways.families.bert import BERT
+from bothways.families.config import ModelConfig
+from bothways.families.distilbert import DISTILBERT
+from bothways.families.electra import ELECTRA
+from bothways.families.family import REQUIRED, Family, HeadForm, own_type, read_config
+from bothways.families.modernbert import MODERNBERT
+from bothways.families.roberta import ROBERTA
+from bothways.families.xlm_roberta import XLM_ROBERTA
+
+FAMILIES: dict[str, Family] = {
+    family.model_type: family
+    for family in (BERT, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA, DISTILBERT, MODERNBERT)
+}
+LSTM_SUFFIX = "-bilstm"
+"""Of the model type of a network with a BiLSTM under its head."""
+
+__all__ = [
+    "FAMILIES",
+    "LSTM_SUFFIX",
+    "Family",
+    "HeadForm",
+    "ModelConfig",
+    "config_of",
+    "family_of",
+    "new_shape",
+]
+
+
+def family_of(config: ModelConfig) -> Family:
+    """The family of a shape.
+
+    Raises:
+        ModelError: there is none of this name.
+    """
+    if config.family not in FAMILIES:
+        raise ModelError(f"model.family is {config.family!r}; bothways has {', '.join(FAMILIES)}.")
+    return FAMILIES[config.family]
+
+
+def config_of(values: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, list[str]]:
+    """The shape that a config.json describes, and what a user should know, as sentences.
+
+    Args:
+        values: the file's content; without a model type it is taken for the family of its class,
+            or else for the first family, whose early files had none.
+        where: the file, for messages.
+
+    Raises:
+        ModelError: another family, a key that is missing, or a value that would give other results.
+    """
+    named = values.get("model_type", _by_class(values))
+    types = {
+        name: family
+        for own, family in FAMILIES.items()
+        for name in (own, own_type(own), own_type(own, LSTM_SUFFIX))
+    }
+    if not isinstance(named, str) or named not in types:
+        raise ModelError(
+            f"{where}: model_type is {named!r}; bothways computes {', '.join(FAMILIES)}. Take a "
+            "model of one of these families, or use this one in the library that wrote it."
+        )
+    return read_config(types[named], values, where=where)
+
+
+def new_shape(family: str, **fields: Any) -> ModelConfig:
+    """A shape of a family, with transformers' defaults for what is not given.
+
+    Args:
+        family: its name.
+        fields: of :class:`ModelConfig`; at least the sizes that have no default there.
+
+    Raises:
+        ModelError: there is no such family.
+        ConfigError: fields that do not make a shape.
+    """
+    if family not in FAMILIES:
+        raise ModelError(f"model.family is {family!r}; bothways has {', '.join(FAMILIES)}.")
+    found = FAMILIES[family]
+    needed = {key: name for key, (name, default) in found.keys.items() if default is REQUIRED}
+    if missing := [name for name in needed.values() if name not in fields]:
+        raise ConfigError(f"a new {found.title} needs model.{', model.'.join(missing)}.")
+    sizes = {key: fields[name] for key, name in needed.items()}
+    usual, _ = read_config(found, sizes, where=family)
+    return replace(usual, **fields)
+
+
+def _by_class(values: Mapping[str, Any]) -> str:
+    classes = values.get("architectures") or [""]
+    found = (own for own, family in FAMILIES.items() if classes[0] in family.classes)
+    return next(found, BERT.model_type)

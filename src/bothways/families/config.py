@@ -1,13 +1,17 @@
-"""The shape of an encoder."""
+"""The shape of an encoder, as axes: every family is a point in this space."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
 
 from bothways.config.fields import Options
 from bothways.errors import ConfigError
+
+# --------------------------------------------------------------------------------
+# The size of a new encoder.
 
 # Layers, hidden size, heads. tiny to medium: Turc et al. 2019; base, large: Devlin et al. 2019.
 SIZES: dict[str, tuple[int, int, int]] = {
@@ -18,69 +22,6 @@ SIZES: dict[str, tuple[int, int, int]] = {
     "base": (12, 768, 12),
     "large": (24, 1024, 16),
 }
-
-
-DROPOUT = 0.1
-"""Dropout probability of a new encoder (Devlin et al. 2019, appendix A.2)."""
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The architecture of an encoder."""
-
-    vocab_size: int
-    layers: int
-    hidden: int
-    heads: int
-    intermediate: int
-    positions: int = 512
-    segments: int = 2
-    dropout: float = DROPOUT
-    attention_dropout: float = DROPOUT
-    norm_eps: float = 1e-12
-    init_std: float = 0.02
-    left_to_right: bool = False
-    """Causal attention: a token attends to itself and earlier tokens (transformers: is_decoder)."""
-
-    def __post_init__(self) -> None:
-        sizes = "vocab_size", "layers", "hidden", "heads", "intermediate", "positions", "segments"
-        for name in sizes:
-            if getattr(self, name) < 1:
-                raise ConfigError(f"model.{name} is {getattr(self, name)}; it must be at least 1.")
-        if self.hidden % self.heads:
-            raise ConfigError(
-                f"model.hidden {self.hidden} is not divisible by model.heads {self.heads}; "
-                f"choose hidden = heads x head size, for instance {self.heads * 64}."
-            )
-        for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"model.{name} is {getattr(self, name)}; it must be in [0, 1).")
-        for name in ("init_std", "norm_eps"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"model.{name} is {getattr(self, name)}; it must be above 0.")
-
-    @property
-    def head_size(self) -> int:
-        """Size of one attention head."""
-        return self.hidden // self.heads
-
-    @property
-    def padded_vocab(self) -> int:
-        """Rows of the embedding matrix: the vocabulary size rounded up to a multiple of 64."""
-        return math.ceil(self.vocab_size / 64) * 64
-
-    def parameters(self, *, heads: bool = False) -> int:
-        """Number of weights of the encoder with its pooler, without padding rows.
-
-        Args:
-            heads: count the two pre-training heads too (the output embedding is tied).
-        """
-        H, I = self.hidden, self.intermediate  # noqa: E741
-        embeddings = (self.vocab_size + self.positions + self.segments) * H + 2 * H
-        layer = 4 * (H * H + H) + 2 * H + (H * I + I) + (I * H + H) + 2 * H
-        pooler = H * H + H
-        pretraining = (H * H + H + 2 * H + self.vocab_size) + (2 * H + 2)
-        return embeddings + self.layers * layer + pooler + (pretraining if heads else 0)
 
 
 @dataclass(frozen=True)
@@ -140,3 +81,234 @@ class SizeOptions(Options):
                 attention_dropout if self.attention_dropout is None else self.attention_dropout
             ),
         )
+
+
+DROPOUT = 0.1
+"""Dropout probability of a new encoder (Devlin et al. 2019, appendix A.2)."""
+
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
+Place = Literal["learned", "rotary", "none"]
+NormAt = Literal["post", "pre"]
+Pooling = Literal["cls", "mean"]
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "place": get_args(Place),
+    "norm_at": get_args(NormAt),
+    "activation": get_args(Activation),
+    "head_activation": get_args(Activation),
+    "pooling": get_args(Pooling),
+}
+_AT_LEAST_1 = (
+    *("vocab_size", "layers", "hidden", "heads", "intermediate", "positions"),
+    "global_every",
+)
+_AT_LEAST_0 = ("segments", "embedding", "groups", "place_offset", "window")
+_ABOVE_0 = ("init_std", "norm_eps", "rotary_global", "rotary_local")
+_PROBABILITIES = ("dropout", "attention_dropout", "head_dropout")
+# Shapes recorded by 0.1 have these alone.
+_FIRST_AXES = 12
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The architecture of an encoder. The defaults are BERT's."""
+
+    vocab_size: int
+    layers: int
+    hidden: int
+    heads: int
+    intermediate: int
+    positions: int = 512
+    """Tokens of the longest sequence."""
+    segments: int = 2
+    """Segment embeddings; 0: none, and segments are ignored."""
+    dropout: float = DROPOUT
+    attention_dropout: float = DROPOUT
+    norm_eps: float = 1e-12
+    init_std: float = 0.02
+    left_to_right: bool = False
+    """Causal attention: a token attends to itself and earlier tokens (transformers: is_decoder)."""
+    family: str = "bert"
+    """Whose names, heads and sequence template the model has (:mod:`bothways.families`)."""
+    embedding: int = 0
+    """Width of the embeddings; 0: the hidden size."""
+    project: bool = False
+    """A projection from the embeddings to the layers even where both are of the same width."""
+    groups: int = 0
+    """Layers with weights of their own, each computed several times in a row; 0: all of them."""
+    place: Place = "learned"
+    """How a token's position enters: by an embedding, by rotating queries and keys, not at all."""
+    place_offset: int = 0
+    """Rows of the position table before that of a sequence's first token."""
+    rotary_global: float = 10_000.0
+    """Base of the rotary wavelengths in layers that attend to everything."""
+    rotary_local: float = 10_000.0
+    """The same in layers with a window."""
+    norm_at: NormAt = "post"
+    """Normalise after adding a branch, or at the start of it."""
+    embedding_norm: bool = True
+    first_norm: bool = True
+    """With ``norm_at`` pre: normalise before the first layer's attention."""
+    final_norm: bool = False
+    """Normalise the last layer's output."""
+    activation: Activation = "gelu"
+    gated: bool = False
+    """The feed-forward part's activation is multiplied with a second projection."""
+    biases: bool = True
+    """Of the layers' linear maps."""
+    norm_biases: bool = True
+    window: int = 0
+    """Tokens to each side that a token of a local layer attends to; 0: no layer is local."""
+    global_every: int = 1
+    """Every how many layers one attends to everything, the first among them."""
+    pooler: bool = True
+    """Whether the encoder has a dense layer and tanh for heads that read whole sequences."""
+    pooling: Pooling = "cls"
+    """What a head reads of a whole sequence: the first token, or the mean over all."""
+    head_dropout: float | None = None
+    """Dropout probability of task heads; None: ``dropout``."""
+    head_activation: Activation = "gelu"
+    """Of heads that have an activation of their own."""
+    head_biases: bool = True
+    """Of the dense layer in such heads."""
+    output_bias: bool = True
+    """Of the masked-LM output."""
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        for name, whole in (("embedding", self.hidden), ("groups", self.layers)):
+            if getattr(self, name) == whole:  # one way to say it, so that equal shapes are equal
+                object.__setattr__(self, name, 0)
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ConfigError(
+                    f"model.{name} is {getattr(self, name)!r}; it must be one of "
+                    f"{', '.join(choices)}."
+                )
+        if self.hidden % self.heads:
+            raise ConfigError(
+                f"model.hidden {self.hidden} is not divisible by model.heads {self.heads}; "
+                f"choose hidden = heads x head size, for instance {self.heads * 64}."
+            )
+        if self.groups > self.layers:
+            raise ConfigError(
+                f"model.groups is {self.groups}; of {self.layers} layers at most that many can "
+                "have weights of their own."
+            )
+        if self.place == "rotary" and self.head_size % 2:
+            raise ConfigError(
+                f"model.place is rotary, which needs an even head size, not {self.head_size}."
+            )
+
+    def _check_numbers(self) -> None:
+        for least, names in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
+            for name in names:
+                if getattr(self, name) < least:
+                    raise ConfigError(
+                        f"model.{name} is {getattr(self, name)}; it must be at least {least}."
+                    )
+        for name in _PROBABILITIES:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ConfigError(f"model.{name} is {value}; it must be in [0, 1).")
+        for name in _ABOVE_0:
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"model.{name} is {getattr(self, name)}; it must be above 0.")
+
+    @property
+    def head_size(self) -> int:
+        """Size of one attention head."""
+        return self.hidden // self.heads
+
+    @property
+    def padded_vocab(self) -> int:
+        """Rows of the embedding matrix: the vocabulary size rounded up to a multiple of 64."""
+        return math.ceil(self.vocab_size / 64) * 64
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the embeddings, and of the masked-LM output layer's input."""
+        return self.embedding or self.hidden
+
+    @property
+    def projects(self) -> bool:
+        """Whether a linear map leads from the embeddings to the layers."""
+        return self.project or self.embedding_width != self.hidden
+
+    @property
+    def place_rows(self) -> int:
+        """Rows of the position table; 0 without one."""
+        return self.positions + self.place_offset if self.place == "learned" else 0
+
+    @property
+    def distinct_layers(self) -> int:
+        """Layers with weights of their own."""
+        return self.groups or self.layers
+
+    def group_of(self, layer: int) -> int:
+        """Whose weights a layer has: layers are divided into consecutive runs."""
+        return layer * self.distinct_layers // self.layers
+
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer's tokens attend to a window only."""
+        return bool(self.window and layer % self.global_every)
+
+    def at_depth(self, layers: int) -> ModelConfig:
+        """The same shape with another number of layers."""
+        return replace(self, layers=layers, groups=min(self.groups, layers))
+
+    @property
+    def has_local_layers(self) -> bool:
+        """Whether any layer's tokens attend to a window only."""
+        return any(self.is_local(layer) for layer in range(self.layers))
+
+    @property
+    def dropout_of_heads(self) -> float:
+        """Dropout probability of task heads."""
+        return self.dropout if self.head_dropout is None else self.head_dropout
+
+    def parameters(self, *, heads: bool | Collection[str] = False) -> int:
+        """Number of weights of the encoder with its pooler, without padding rows.
+
+        Args:
+            heads: count pre-training heads too, by their names; True for masked LM and next
+                sentence (the output embedding is tied).
+        """
+        H, E = self.hidden, self.embedding_width
+        names = ("masked_lm", "next_sentence") if heads is True else heads or ()
+        counts = {
+            "masked_lm": self._linear(H, E, self.head_biases)
+            + self._norm(E)
+            + self.output_bias * self.vocab_size,
+            "next_sentence": 2 * H + 2,
+            "replaced": self._linear(H, H) + H + 1,
+        }
+        embeddings = (self.vocab_size + self.place_rows + self.segments) * E
+        embeddings += self.embedding_norm * self._norm(E)
+        embeddings += self._linear(E, H) if self.projects else 0
+        layers = self.distinct_layers * self._layer() + self.final_norm * self._norm(H)
+        if self.norm_at == "pre" and not self.first_norm:
+            layers -= self._norm(H)
+        pooler = self._linear(H, H) if self.pooler else 0
+        return embeddings + layers + pooler + sum(counts[name] for name in names)
+
+    def _layer(self) -> int:
+        H, I, bias = self.hidden, self.intermediate, self.biases  # noqa: E741
+        attention = self._linear(H, 3 * H, bias) + self._linear(H, H, bias)
+        expand = self._linear(H, I * (2 if self.gated else 1), bias)
+        return attention + expand + self._linear(I, H, bias) + 2 * self._norm(H)
+
+    def _norm(self, width: int) -> int:
+        return width * (2 if self.norm_biases else 1)
+
+    @staticmethod
+    def _linear(inputs: int, outputs: int, bias: bool = True) -> int:
+        return inputs * outputs + (outputs if bias else 0)
+
+    def recorded(self) -> dict[str, Any]:
+        """The fields by name, for digests: the axes that 0.1 did not have only where they differ
+        from their defaults, so that a shape which it had is recorded as it did."""
+        return {
+            item.name: getattr(self, item.name)
+            for number, item in enumerate(fields(self))
+            if number < _FIRST_AXES or getattr(self, item.name) != item.default
+        }

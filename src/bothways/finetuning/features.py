@@ -26,6 +26,7 @@ from bothways.finetuning.setup import (
     open_run_with_precision,
     recorded_without_effect,
 )
+from bothways.io import arrays
 from bothways.io.files import explain_disk_errors, new_folder, reserve_space, write_json
 from bothways.io.terminal import line_printer, table_text
 from bothways.model.batch import TaskInputs
@@ -128,7 +129,7 @@ def _compute(
             raise ModelError(
                 "a hidden state is not finite in 16 bits; the model's weights are damaged."
             )
-        for n, rows in zip(indices, np.split(features, batch.bounds[1:-1]), strict=True):
+        for n, rows in zip(indices, arrays.split(features, batch.bounds), strict=True):
             array[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
 
 

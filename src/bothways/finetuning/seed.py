@@ -142,7 +142,9 @@ class Checkpoint:
         restored, tensors = read_state(self._path)
         with torch.no_grad():
             for name, tensor in trained_tensors(trainer.model, trainer.optimizer):
-                tensor.copy_(tensors[name])
+                # In 0.1 a head on choices was one on texts.
+                old = name.replace("choice.", "classifier.", 1)
+                tensor.copy_(tensors[name if name in tensors else old])
         if rows is not None:
             rows.set_state(tensors, restored.extra["decayed"])
         self._seconds_before = restored.extra["seconds"]
@@ -407,12 +409,14 @@ def new_model(loaded: LoadedModel, config: FinetuneConfig, task: Task[Any, Any],
     """
     shape = loaded.model.config
     if config.dropout is not None:
-        shape = dataclasses.replace(shape, dropout=config.dropout, attention_dropout=config.dropout)
+        p = config.dropout
+        shape = dataclasses.replace(shape, dropout=p, attention_dropout=p, head_dropout=None)
     model = Bert(
         shape,
         classes=task.outputs if task.head == "classes" else 0,
         tags=task.outputs if task.head == "tags" else 0,
         spans=task.head == "spans",
+        choices=task.head == "choices",
         lstm=config.lstm,
         seed=seed,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections import Counter
@@ -218,7 +217,7 @@ def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
     check_length(loaded.model, config.sequence_length)
     train = kind.read(Path(options.train), options, labelled=True)
     task = kind.define(options, train)
-    check_segments(loaded.model, pair=task.pair)
+    check_segments(loaded, pair=task.pair)
     dev = task.read(Path(options.dev), task.options, labelled=True)
 
     def encode(rows: Any) -> EncodedFile[Any]:
@@ -305,7 +304,7 @@ def model_digest(loaded: LoadedModel, *, weights: bool, head: bool = False) -> s
         head: include the weights of the task head.
     """
     content = hashlib.sha256()
-    shape = dataclasses.asdict(loaded.model.config)
+    shape = loaded.model.config.recorded()
     content.update(json.dumps([shape, loaded.tokenizer.fingerprint]).encode())
     model = loaded.model
     modules = ((model.encoder, weights), (model.lstm, head), (model.task_head, head))

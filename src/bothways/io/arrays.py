@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,3 +23,8 @@ def ranges(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.in
     before = np.cumsum(lengths) - lengths
     indices: NDArray[np.int64] = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
     return indices
+
+
+def split(values: NDArray[Any], edges: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """The rows of an array, [N + 1] bounds -> N parts."""
+    return [values[start:stop] for start, stop in pairwise(edges.tolist())]

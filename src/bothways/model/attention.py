@@ -25,8 +25,8 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig, shared: Shared):
         super().__init__()
-        self.qkv = Linear(config.hidden, 3 * config.hidden)
-        self.output = Linear(config.hidden, config.hidden)
+        self.qkv = Linear(config.hidden, 3 * config.hidden, bias=config.biases)
+        self.output = Linear(config.hidden, config.hidden, bias=config.biases)
         self._heads, self._head_size = config.heads, config.head_size
         self._shared, self._probability = shared, config.attention_dropout
         self._causal = config.left_to_right
@@ -42,6 +42,9 @@ class Attention(nn.Module):
             weights: if given, receives one [b, A, L, L] of probabilities for each tile.
         """
         qkv = self.qkv(x_TH)
+        if layout.rotation is not None:
+            q, k, v = self._split_heads(qkv)
+            qkv = torch.stack([layout.rotation(q), layout.rotation(k), v], 1).flatten(1)
         if isinstance(layout, VarlenLayout):
             context = self._varlen(self._split_heads(qkv), layout)
         else:
@@ -55,10 +58,14 @@ class Attention(nn.Module):
         Args:
             x_NH: hidden states of the selected positions.
             x_TH: hidden states of all tokens.
-            layout: queries at the selected positions; not left to right.
+            layout: queries at the selected positions; not left to right, without a window.
         """
         H = x_TH.shape[-1]
         q, kv = self.qkv.divided([x_NH, x_TH], [H, 2 * H])
+        if layout.rotation is not None and layout.key_rotation is not None:
+            k, v = self._split_heads(kv)
+            q = layout.rotation(*self._split_heads(q)).flatten(1)
+            kv = torch.stack([layout.key_rotation(k), v], 1).flatten(1)
         if isinstance(layout, VarlenLayout):
             context = self._varlen((*self._split_heads(q), *self._split_heads(kv)), layout)
         else:

@@ -1,30 +1,33 @@
-"""BERT: the encoder with the heads of pre-training, or with a task's.
+"""The encoder with the heads of pre-training, or with a task's.
 
-B sequences, T tokens, M masked positions, R rows of a task head, H hidden size, V vocabulary,
-C outputs.
+B sequences, T tokens, M masked positions, R rows of a task head, H hidden size, E width of the
+embeddings, V vocabulary, C outputs.
 Losses are sums: the caller divides by the step's global counts, not by those of a micro-batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from bothways.families import HeadForm, family_of
 from bothways.families.config import ModelConfig
+from bothways.families.refusals import NAMES
 from bothways.model.batch import Inputs, SelectedPositions
 from bothways.model.encoder import Encoder, init_weights
-from bothways.model.heads import ClassifierHead, MaskedLMHead, NextSentenceHead, TokenHead
+from bothways.model.heads import HEADS, ON_LSTM, MaskedLMHead, OutputHead, form_of
 from bothways.model.kernels import compiled
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.recurrent import BiLSTM, final_states
 from bothways.model.shared import Shared
 from bothways.randomness import Purpose
 
-HEADS = ("masked_lm", "next_sentence", "classifier", "tagger", "span")
-"""The attributes of a model that hold its heads; a head's place here keys its new weights."""
+# The order of the parameters decides that of sums over them.
+_BEFORE_LSTM = ("masked_lm", "next_sentence")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,17 +40,31 @@ class Bert(nn.Module):
         config: the encoder's shape.
         masked_lm: with the head that predicts tokens.
         next_sentence: with the head that judges the second segment.
-        classes: outputs of a head on the pooled [CLS] (classes; 1 for a score, or for the score of
-            each choice); 0 for none.
+        classes: outputs of a head on whole sequences (classes; 1 for a score); 0 for none.
         tags: outputs of a head on single tokens; 0 for none.
         spans: with a head for the start and the end of an answer.
+        choices: with a head for the score of each choice.
+        replaced: with a head that tells replaced tokens from original ones.
         lstm: units of each direction of a BiLSTM between the encoder and the task head, instead of
-            the pooler (section 5.1); 0 for none.
+            the family's own layers (section 5.1); 0 for none.
         seed: seed of the initial weights.
+        heads: further heads of :data:`bothways.model.heads.HEADS`, with their numbers of outputs.
+        pooler: whether the encoder has one; by default if its family's files do.
 
     Attributes:
         shared: the dropout and the choice of kernels.
+
+    Raises:
+        ModelError: the family has no such head.
     """
+
+    masked_lm: MaskedLMHead | None
+    next_sentence: OutputHead | None
+    classifier: OutputHead | None
+    tagger: OutputHead | None
+    span: OutputHead | None
+    choice: OutputHead | None
+    replaced: OutputHead | None
 
     def __init__(
         self,
@@ -58,39 +75,89 @@ class Bert(nn.Module):
         classes: int = 0,
         tags: int = 0,
         spans: bool = False,
+        choices: bool = False,
+        replaced: bool = False,
         lstm: int = 0,
         seed: int = 0,
+        heads: Mapping[str, int] = MappingProxyType({}),
+        pooler: bool | None = None,
     ):
         super().__init__()
         self.config = config
         self.shared = Shared()
-        self.encoder = Encoder(config, self.shared)
+        flags = {
+            **{"masked_lm": masked_lm, "next_sentence": next_sentence, "span": spans},
+            **{"choice": choices, "replaced": replaced},
+        }
+        wanted = {name: HEADS[name].outputs for name, flag in flags.items() if flag}
+        wanted |= {n: c for n, c in {"classifier": classes, "tagger": tags, **heads}.items() if c}
+        if pooler is None:
+            pooler = has_pooler(config, wanted, lstm=bool(lstm))
+        self.encoder = Encoder(config, self.shared, pooler=pooler)
         init_weights(self.encoder, config, seed=seed, purpose=Purpose.WEIGHTS)
-        self.masked_lm = MaskedLMHead(config) if masked_lm else None
-        self.next_sentence = NextSentenceHead(config) if next_sentence else None
         H, shared = config.hidden, self.shared
+        for name in _BEFORE_LSTM:
+            self._make_head(name, wanted.get(name, 0), H)
         self.lstm = BiLSTM(H, lstm, 1, dropout=0.0, shared=shared, seed=seed) if lstm else None
-        width, p = 2 * lstm or H, config.dropout
-        self.classifier = ClassifierHead(width, classes, shared, dropout=p) if classes else None
-        self.tagger = TokenHead(width, tags, shared, dropout=p) if tags else None
-        self.span = TokenHead(width, 2, shared, dropout=0.0) if spans else None
+        for name in HEADS.keys() - set(_BEFORE_LSTM):
+            setattr(self, name, None)
         for name in HEADS:
-            if getattr(self, name) is not None:
-                self._init_head(name, seed)
+            if name not in _BEFORE_LSTM:
+                self._make_head(name, wanted.get(name, 0), 2 * lstm or H)
+        for name in self.heads:
+            self._init_head(name, seed)
+
+    def _make_head(self, name: str, outputs: int, width: int) -> None:
+        """Set a head, without initial weights; None without outputs."""
+        head: nn.Module | None = None
+        if outputs and HEADS[name].reads == "masked":
+            head = MaskedLMHead(self.config)
+        elif outputs:
+            on_lstm = HEADS[name].task and self.lstm is not None
+            form = ON_LSTM if on_lstm else form_of(name, self.config)
+            if on_lstm and name == "span":
+                form = HeadForm(form.names)
+            head = OutputHead(form, width, outputs, self.config, self.shared)
+        setattr(self, name, head)
+
+    @property
+    def heads(self) -> dict[str, nn.Module]:
+        """The heads that the model has, by name."""
+        found = {name: getattr(self, name, None) for name in HEADS}
+        return {name: head for name, head in found.items() if head is not None}
 
     def add_masked_lm(self, seed: int) -> None:
         """Give the model a new masked-LM head, as a new model with this seed has it."""
-        self.masked_lm = MaskedLMHead(self.config)
-        self._init_head("masked_lm", seed)
+        self.add_head("masked_lm", seed)
 
     def add_next_sentence(self, seed: int) -> None:
         """Give the model a new next-sentence head, as a new model with this seed has it."""
-        self.next_sentence = NextSentenceHead(self.config)
-        self._init_head("next_sentence", seed)
+        self.add_head("next_sentence", seed)
+
+    def add_head(self, name: str, seed: int, outputs: int = 0) -> None:
+        """Give the model a new head, as a new model with this seed has it.
+
+        Args:
+            name: of :data:`bothways.model.heads.HEADS`.
+            seed: seed of its weights.
+            outputs: how many, where that is not a matter of the head.
+
+        Raises:
+            ModelError: the family has no such head.
+        """
+        self._make_head(name, outputs or HEADS[name].outputs, self.config.hidden)
+        self._init_head(name, seed)
+
+    def drop_task_heads(self) -> None:
+        """Take the task head away, and a BiLSTM under it."""
+        self.lstm = None
+        for name, head in HEADS.items():
+            if head.task:
+                setattr(self, name, None)
 
     def _init_head(self, name: str, seed: int) -> None:
-        index = HEADS.index(name)
-        init_weights(getattr(self, name), self.config, seed=seed, purpose=Purpose.HEAD, index=index)
+        key = HEADS[name].key
+        init_weights(getattr(self, name), self.config, seed=seed, purpose=Purpose.HEAD, index=key)
 
     def forward(
         self, compute: Callable[Concatenate[Bert, P], R], *args: P.args, **kwargs: P.kwargs
@@ -123,9 +190,10 @@ class Bert(nn.Module):
         if not self.shared.fast:
             return masked_lm_loss(self.masked_lm_logits(x_MH), ids)
         if self.shared.compiles(x_MH):
-            x_MH, head = self._masked_lm.transform(x_MH), self._masked_lm
-            weight_VH = self.encoder.embeddings.output_weight(x_MH.dtype)
-            return compiled.cross_entropy(x_MH, weight_VH, head.bias, ids, self.shared.pool)
+            x_ME, head = self._masked_lm.transform(x_MH), self._masked_lm
+            weight_VE = self.encoder.embeddings.output_weight(x_ME.dtype)
+            bias_V = head.bias_V(ids.device)
+            return compiled.cross_entropy(x_ME, weight_VE, bias_V, ids, self.shared.pool)
         return fused_cross_entropy(*self._masked_lm.output(x_MH, self.embedding_VH), ids)
 
     @property
@@ -134,20 +202,30 @@ class Bert(nn.Module):
             raise ValueError("this model has no masked-LM head")
         return self.masked_lm
 
+    def logits(self, name: str, x_RH: Tensor) -> Tensor:
+        """Outputs [R, C] of a head on sequences or tokens, from :meth:`sequence_vectors` or hidden
+        states. Those of next sentences: column 0 = B follows A.
+
+        Raises:
+            ValueError: the model has no such head.
+        """
+        head = self.heads.get(name)
+        if not isinstance(head, OutputHead):
+            raise ValueError(f"this model has no {NAMES.get(name, name)}")
+        logits: Tensor = head(self.encoder.pool(x_RH) if head.form.pooled else x_RH)
+        return logits
+
     def next_sentence_logits(self, x_BH: Tensor) -> Tensor:
         """Logits [B, 2] from the hidden states of each [CLS]; column 0 = B follows A."""
-        if self.next_sentence is None:
-            raise ValueError("this model has no next-sentence head")
-        logits: Tensor = self.next_sentence(self.encoder.pool(x_BH))
-        return logits
+        return self.logits("next_sentence", x_BH)
 
     def class_logits(self, x_BH: Tensor) -> Tensor:
         """Logits [B, C] of the classifier from :meth:`sequence_vectors`."""
-        if self.classifier is None:
-            raise ValueError("this model has no classification head")
-        pooled = self.encoder.pool(x_BH) if self.lstm is None else x_BH
-        logits: Tensor = self.classifier(pooled)
-        return logits
+        return self.logits("classifier", x_BH)
+
+    def replaced_logits(self, x_RH: Tensor) -> Tensor:
+        """One logit per token, [R], from their hidden states; above 0: it was replaced."""
+        return self.logits("replaced", x_RH).squeeze(-1)
 
     def task_vectors(
         self,
@@ -161,18 +239,18 @@ class Bert(nn.Module):
 
         Args:
             inputs: a flat batch.
-            at: int64 [R]; flat positions. For a classifier, the first token of every sequence.
+            at: int64 [R]; flat positions. For a head on whole sequences, the first token of each.
             dtype: arithmetic of the encoder.
             selected: ``at`` alone, if already computed: on a GPU that avoids waiting for ``at``.
 
         Returns:
-            :meth:`sequence_vectors` for a classifier, :meth:`token_vectors` for other heads.
+            :meth:`sequence_vectors` for heads on whole sequences, :meth:`token_vectors` for others.
 
         Raises:
             LengthError, ModelError: as :meth:`Encoder.hidden_states`.
         """
-        if self.classifier is not None:
-            assert len(at) == inputs.sequences, "a classifier takes one vector per sequence"
+        if self.reads_sequences:
+            assert len(at) == inputs.sequences, "such a head takes one vector per sequence"
             return self.sequence_vectors(inputs, dtype=dtype, first_tokens=selected)
         return self.token_vectors(inputs, at, dtype=dtype, selected=selected)
 
@@ -186,14 +264,16 @@ class Bert(nn.Module):
         """One vector per sequence: [B, H], or with a BiLSTM [B, 2 * units] in fp32.
 
         With a BiLSTM it is the final state of both directions. Otherwise it is the first token's
-        hidden state or, left to right, the last token's, because the first token sees no other
-        (as in Radford et al. 2018, 3.2).
+        hidden state, or the mean of all where the shape says so; or, left to right, the last
+        token's, because the first token sees no other (as in Radford et al. 2018, 3.2).
         """
         if self.lstm is not None:
             return final_states(self._lstm_outputs(inputs, dtype), inputs)
         if self.config.left_to_right:
             x_TH: Tensor = self.encoder(inputs, dtype=dtype)
             return x_TH.index_select(0, inputs.lasts)
+        if self.config.pooling == "mean":
+            return _means(self.encoder(inputs, dtype=dtype), inputs)
         first_tokens = first_tokens or SelectedPositions.of(inputs, inputs.starts)
         (x_BH,) = self.encoder.hidden_at(inputs, first_tokens, dtype=dtype)
         return x_BH
@@ -226,10 +306,7 @@ class Bert(nn.Module):
 
     def task_logits(self, x_RH: Tensor) -> Tensor:
         """Outputs [R, C] of the task head, from :meth:`task_vectors`."""
-        if (head := self.tagger or self.span) is None:
-            return self.class_logits(x_RH)
-        logits: Tensor = head(x_RH)
-        return logits
+        return self.logits(self.task_name, x_RH)
 
     @property
     def lstm_units(self) -> int:
@@ -242,6 +319,51 @@ class Bert(nn.Module):
         return 0 if self.task_head is None else self.task_head.output.out_features
 
     @property
-    def task_head(self) -> ClassifierHead | TokenHead | None:
+    def task_name(self) -> str:
+        """Which head is the task's; empty without one."""
+        return next((name for name in self.heads if HEADS[name].task), "")
+
+    @property
+    def task_head(self) -> OutputHead | None:
         """The task head; None without one."""
-        return self.classifier or self.tagger or self.span
+        head: OutputHead | None = self.heads.get(self.task_name)  # type: ignore[assignment]
+        return head
+
+    @property
+    def reads_sequences(self) -> bool:
+        """Whether the task head reads one vector per sequence."""
+        return bool(self.task_name) and HEADS[self.task_name].reads == "sequence"
+
+    def reused_parameters(self) -> list[nn.Parameter]:
+        """The weights of which one backward pass may compute several gradients, to be added: those
+        of layers that are computed several times, and those that several modules hold.
+
+        Lookup and output layer of the token table have one gradient together.
+        """
+        seen: set[int] = set()
+        shared = []
+        for _, parameter in self.named_parameters(remove_duplicate=False):
+            if id(parameter) in seen:
+                shared.append(parameter)
+            seen.add(id(parameter))
+        return [*self.encoder.reused_parameters(), *shared]
+
+
+def has_pooler(config: ModelConfig, heads: Collection[str], *, lstm: bool = False) -> bool:
+    """Whether a model with these heads has a pooler, as files of its family do."""
+    if not config.pooler:
+        return False
+    own = [name for name in heads if not (lstm and HEADS[name].task)]
+    pooled = any(form_of(name, config).pooled for name in own)
+    return family_of(config).keeps_pooler or not heads or pooled
+
+
+def _means(x_TH: Tensor, inputs: Inputs) -> Tensor:
+    """The mean over each sequence's tokens, [T, H] -> [B, H]."""
+    owner = torch.repeat_interleave(
+        torch.arange(inputs.sequences), torch.from_numpy(inputs.lengths)
+    ).to(x_TH.device)
+    sums = x_TH.new_zeros(inputs.sequences, x_TH.shape[1], dtype=compiled.exact(x_TH))
+    sums = sums.index_add(0, owner, x_TH[: len(owner)].to(sums.dtype))
+    counts = torch.from_numpy(inputs.lengths).to(x_TH.device)
+    return sums / counts[:, None]

@@ -12,26 +12,34 @@ from bothways.families.config import ModelConfig
 from bothways.model.batch import Inputs, SelectedPositions, flat_inputs
 from bothways.model.kernels.varlen import VarlenLayout, why_not_varlen
 from bothways.model.layers import Embeddings, Layer
-from bothways.model.shared import Linear, Shared
+from bothways.model.rotary import Rotation
+from bothways.model.shared import LayerNorm, Linear, Shared
 from bothways.model.tiles import Tiles, make_tiles
 from bothways.randomness import Purpose, derived_seed
 
 
 class Encoder(nn.Module):
-    """BERT's encoder (Devlin et al. 2019, section 3).
+    """A stack of layers on embeddings, as its shape says (of BERT, Devlin et al. 2019, section 3).
 
     Args:
         config: the shape.
         shared: the dropout and kernels shared with the heads; new ones if not given.
+        pooler: whether there is one, if the shape has one at all.
     """
 
-    def __init__(self, config: ModelConfig, shared: Shared | None = None):
+    def __init__(self, config: ModelConfig, shared: Shared | None = None, *, pooler: bool = True):
         super().__init__()
+        H = config.hidden
         self.config = config
         self.shared = shared or Shared()
         self.embeddings = Embeddings(config, self.shared)
-        self.layers = nn.ModuleList(Layer(config, self.shared) for _ in range(config.layers))
-        self.pooler = Linear(config.hidden, config.hidden)
+        self.layers = nn.ModuleList(
+            Layer(config, self.shared, number) for number in range(config.distinct_layers)
+        )
+        self.final_norm = (
+            LayerNorm(H, config.norm_eps, bias=config.norm_biases) if config.final_norm else None
+        )
+        self.pooler = Linear(H, H) if pooler and config.pooler else None
 
     def forward(self, inputs: Inputs, *, dtype: torch.dtype = torch.float32) -> Tensor:
         """The last layer's hidden states.
@@ -53,7 +61,8 @@ class Encoder(nn.Module):
         keep_all: bool = True,
         weights: list[list[Tensor]] | None = None,
     ) -> list[Tensor]:
-        """The embeddings and the output of each layer, [T, H] each, or only the last one.
+        """The embeddings and the output of each layer, [T, H] each, or only the last one, which is
+        normalised where the shape has a final norm.
 
         Args:
             inputs: a flat batch.
@@ -66,16 +75,16 @@ class Encoder(nn.Module):
             ModelError: a token or segment id is outside the model's range.
         """
         self._check(inputs)
-        layout = self._layout(inputs, dtype, weights=weights is not None)
+        layouts = self._layouts(inputs, dtype, weights=weights is not None)
         states = [self.embeddings(inputs, dtype)]
-        for layer in self.layers:
+        for layer, layout in zip(self._sequence(), layouts, strict=True):
             if weights is None:
-                hidden = self.shared.run(layer, states[-1], layout)
+                hidden = self._run(layer, states[-1], layout)
             else:
                 weights.append([])
                 hidden = layer(states[-1], layout, weights[-1])
             states = [*states, hidden] if keep_all else [hidden]
-        return states
+        return [*states[:-1], self._finish(states[-1])]
 
     def hidden_at(
         self,
@@ -100,37 +109,78 @@ class Encoder(nn.Module):
         Raises:
             LengthError, ModelError: as :meth:`hidden_states`.
         """
-        # Left to right, the language model needs nearly all positions.
-        if self.config.left_to_right or not self.shared.fast:
+        # Left to right, the language model needs nearly all positions. Windows are masks of tiles
+        # whose queries are all positions.
+        config = self.config
+        windowed = config.is_local(config.layers - 1)
+        if config.left_to_right or windowed or not self.shared.fast:
             x_TH = self.forward(inputs, dtype=dtype)
             return [
                 x_TH.index_select(0, selected.positions.index_select(0, r)) for r in selected.rows
             ]
         self._check(inputs)
-        layout = self._layout(inputs, dtype)
+        *lower_layouts, layout = self._layouts(inputs, dtype)
         x_TH = self.embeddings(inputs, dtype)
-        *lower, last = cast("list[Layer]", list(self.layers))
-        for layer in lower:
-            x_TH = self.shared.run(layer, x_TH, layout)
+        *lower, last = self._sequence()
+        for layer, own in zip(lower, lower_layouts, strict=True):
+            x_TH = self._run(layer, x_TH, own)
         queries = layout.select(inputs, selected)
-        x_NH = self.shared.run(last.forward_at, x_TH, selected.positions, queries)
+        x_NH = self.shared.run(
+            *(last.forward_at, x_TH, selected.positions, queries),
+            compiled=last.compiles(x_TH, queries),
+        )
+        x_NH = self._finish(x_NH)
         return [x_NH.index_select(0, rows) for rows in selected.rows]
 
-    def _layout(
+    def _sequence(self) -> list[Layer]:
+        """The layers in the order in which they are computed; some may be there several times."""
+        own = cast("list[Layer]", list(self.layers))
+        return [own[self.config.group_of(number)] for number in range(self.config.layers)]
+
+    def _run(self, layer: Layer, x_TH: Tensor, layout: Tiles | VarlenLayout) -> Tensor:
+        return self.shared.run(layer, x_TH, layout, compiled=layer.compiles(x_TH, layout))
+
+    def _finish(self, x_TH: Tensor) -> Tensor:
+        return x_TH if self.final_norm is None else self.final_norm(x_TH)
+
+    def reused_parameters(self) -> list[nn.Parameter]:
+        """The weights that one forward pass uses several times, besides the token table."""
+        sequence = self._sequence()
+        reused = {id(layer): layer for layer in sequence if sequence.count(layer) > 1}
+        return [parameter for layer in reused.values() for parameter in layer.parameters()]
+
+    def _layouts(
         self, inputs: Inputs, dtype: torch.dtype, *, weights: bool = False
+    ) -> list[Tiles | VarlenLayout]:
+        """The batch's sequences in the form that each layer's attention takes."""
+        config = self.config
+        local = [config.is_local(number) for number in range(config.layers)]
+        kinds = {kind: self._layout(inputs, dtype, kind, weights=weights) for kind in set(local)}
+        return [kinds[kind] for kind in local]
+
+    def _layout(
+        self, inputs: Inputs, dtype: torch.dtype, local: bool = False, *, weights: bool = False
     ) -> Tiles | VarlenLayout:
-        """The batch's sequences in the form that attention takes.
+        """The batch's sequences in the form that attention takes, of local layers or of others.
 
         A GPU's variable-length kernels work on the flat batch. Padded tiles work on every device
         and in every dtype, and give access to the attention probabilities (``weights``).
         """
-        device, causal = inputs.tokens.device, self.config.left_to_right
-        if self.shared.fast and not weights and why_not_varlen(self.config, dtype, device) is None:
-            return VarlenLayout(inputs.spans, inputs.spans, causal)
-        return make_tiles(inputs, dtype, causal=causal)
+        config = self.config
+        device, causal = inputs.tokens.device, config.left_to_right
+        rotation = None
+        if config.place == "rotary":
+            base = config.rotary_local if local else config.rotary_global
+            rotation = Rotation.of(inputs.positions, config.head_size, base, dtype)
+        kernels = self.shared.fast and not weights and not local
+        if kernels and why_not_varlen(config, dtype, device) is None:
+            return VarlenLayout(inputs.spans, inputs.spans, causal, rotation, rotation)
+        window = config.window if local else 0
+        return make_tiles(inputs, dtype, causal=causal, window=window, rotation=rotation)
 
     def pool(self, x_BH: Tensor) -> Tensor:
         """[B, H] -> [B, H]: a dense layer and tanh over each sequence's [CLS]."""
+        assert self.pooler is not None, "this encoder has no pooler"
         return torch.tanh(self.pooler(x_BH))
 
     def forward_padded(
@@ -157,8 +207,7 @@ class Encoder(nn.Module):
         real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         real = real.bool()
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        # Position ids count along the padded row, as in transformers, so that left padding agrees.
-        positions = torch.arange(input_ids.shape[1]).expand(input_ids.shape)[real.cpu()]
+        positions = self._places_in_rows(input_ids)[real.cpu()]
         if len(positions) and int(positions.max()) >= self.config.positions:
             raise LengthError(
                 f"a token is at position {int(positions.max()) + 1} of its row; this encoder has "
@@ -179,6 +228,18 @@ class Encoder(nn.Module):
         out[real] = flat[: int(bounds[-1])]
         return out
 
+    def _places_in_rows(self, input_ids: Tensor) -> Tensor:
+        """Positions as transformers counts them, so that padding on any side agrees: int64 [B, L]
+        -> [B, L] on the CPU.
+
+        They count along the padded row; or, where the table has rows before the first token's, the
+        tokens that are not padding, whose own row is the last of those.
+        """
+        if not self.config.place_offset:
+            return torch.arange(input_ids.shape[1]).expand(input_ids.shape)
+        real = (input_ids != self.config.place_offset - 1).cpu()
+        return torch.where(real, real.cumsum(1) - 1, -1)
+
     def _check(self, inputs: Inputs) -> None:
         if inputs.longest > self.config.positions:
             raise LengthError(
@@ -193,7 +254,8 @@ class Encoder(nn.Module):
                 f"{self.config.vocab_size} pieces; encode the text with the tokenizer in the "
                 "model's own folder."
             )
-        if (wrong := _outside(inputs.segments, self.config.segments)) is not None:
+        segments = self.config.segments
+        if segments and (wrong := _outside(inputs.segments, segments)) is not None:
             raise ModelError(
                 f"segment id {wrong} is outside this model's {self.config.segments} segments; "
                 "number the texts of a sequence from 0."

@@ -1,6 +1,6 @@
-"""The cost of training a BERT in floating-point operations, from its shape.
+"""The cost of training an encoder in floating-point operations, from its shape.
 
-H hidden size, I feed-forward size, V vocabulary, L sequence length.
+H hidden size, I feed-forward size, E width of the embeddings, V vocabulary, L sequence length.
 """
 
 from __future__ import annotations
@@ -39,16 +39,19 @@ def training_cost(config: ModelConfig, *, length: int, targets: float) -> Traini
         targets: masked tokens per sequence.
     """
     H, I, V = config.hidden, config.intermediate, config.padded_vocab  # noqa: E741
+    E = config.embedding_width
     selected = min(1.0, (targets + 1) / length)  # fraction of positions with a loss; 1 for [CLS]
     key_value, query, full_attention = 4 * H * H, 2 * H * H, 4 * length * H
     attention = 2 * (length + 1) * H if config.left_to_right else full_attention
-    output_and_ffn = 2 * H * H + 4 * H * I
+    output_and_ffn = 2 * H * H + (6 if config.gated else 4) * H * I
     layer = key_value + query + attention + output_and_ffn
     last = key_value + selected * (query + attention + output_and_ffn)
-    head = 2 * H * H + 2 * H * V
-    pooler = 2 * H * H / length
-    forward = (config.layers - 1) * layer + last + targets / length * head + pooler
-    whole = config.layers * (layer + full_attention - attention) + head + pooler
+    head = 2 * H * E + 2 * E * V
+    pooler = 2 * H * H / length if config.pooler else 0
+    projection = 2 * E * H if config.projects else 0
+    once = pooler + projection
+    forward = (config.layers - 1) * layer + last + targets / length * head + once
+    whole = config.layers * (layer + full_attention - attention) + head + once
     return TrainingCost(matrix=3 * forward, whole=3 * whole)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,30 +18,29 @@ import torch
 from torch import Tensor
 
 from bothways.errors import ModelError
+from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig
+from bothways.families.family import own_type, write_config
 from bothways.io.files import explain_disk_errors, new_folder, write_json
-from bothways.model.bert import HEADS, Bert
+from bothways.model.bert import Bert
 from bothways.model.encoder import init_weights
-from bothways.model.hugging_face import (
-    BILSTM,
-    TAGGING,
-    WORDS,
-    config_from_hugging_face,
-    config_to_hugging_face,
-    from_hugging_face,
-    has_lstm,
-    name_table,
-    to_hugging_face,
-    trim_vocabulary,
-)
+from bothways.model.heads import HEADS, POOLER_KEY, OutputHead
 from bothways.model.sentence_modules import read_sentence_modules
 from bothways.model.weight_files import WEIGHTS, read_weights, write_tensors
+from bothways.model.weights import (
+    from_theirs,
+    has_lstm,
+    heads_in,
+    name_table,
+    refuse_other_layers,
+    to_theirs,
+    trim_vocabulary,
+)
 from bothways.randomness import Purpose
 from bothways.shipped import SHIPPED, model_folder
 from bothways.tokenization.tokenizer import Tokenizer
 
 CONFIG, ABOUT = "config.json", "bothways.json"
-_CHOICE = "BertForMultipleChoice"
 _MOST_PADDING = 128  # rows
 _BILSTM = "BiLSTM"  # prefix of an architecture's name
 
@@ -60,6 +58,7 @@ class LoadedModel:
         fresh: names of weights missing in the file and newly initialised (a pooler, for encoders
             saved without one).
         notes: what a user should know about how the folder was read, as sentences.
+        dtype: of the file's weights.
     """
 
     model: Bert
@@ -68,6 +67,7 @@ class LoadedModel:
     unused: list[str] = field(default_factory=list)
     fresh: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    dtype: torch.dtype = torch.float32
 
     @property
     def task_outputs(self) -> int:
@@ -84,16 +84,22 @@ class LoadedModel:
 
 
 def save_model(
-    folder: str | Path, model: Bert, tokenizer: Tokenizer, about: dict[str, Any] | None = None
+    folder: str | Path,
+    model: Bert,
+    tokenizer: Tokenizer,
+    about: dict[str, Any] | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
 ) -> None:
     """Write a model folder that bothways and transformers can load, completely or not at all.
 
     Args:
         folder: where; an existing folder is replaced.
-        model: any dtype or device; saved as fp32.
+        model: any dtype or device.
         tokenizer: with the same vocabulary size.
         about: for bothways.json; ``labels`` (list of str) and ``kind`` describe the task head's
             outputs.
+        dtype: of the weights on disk; in that of a loaded folder they are the same bits.
 
     Raises:
         ModelError: the vocabulary's size is not the model's, or the number of labels is not that
@@ -101,7 +107,7 @@ def save_model(
         DiskError: it could not be written; the old folder is intact.
     """
     with new_folder(Path(folder)) as partial:
-        write_model_files(partial, model, tokenizer, about or {})
+        write_model_files(partial, model, tokenizer, about or {}, dtype=dtype)
 
 
 def write_model_files(
@@ -110,18 +116,25 @@ def write_model_files(
     tokenizer: Tokenizer,
     about: dict[str, Any],
     write: Callable[[dict[str, Tensor], Path, dict[str, str]], None] = write_tensors,
+    dtype: torch.dtype = torch.float32,
 ) -> None:
     """Write the files of :func:`save_model` into an existing folder, the weights by ``write``."""
     _check_sizes(model.config, tokenizer, str(folder))
-    weights = to_hugging_face(model.state_dict(), model.config)
+    weights = to_theirs(model.state_dict(), model.config, dtype=dtype)
     with explain_disk_errors(folder / WEIGHTS):
         write(weights, folder / WEIGHTS, {"format": "pt"})
-    architecture = _architecture(model, about)
-    config = config_to_hugging_face(model.config, architecture, pad_id=tokenizer.pad_id)
-    if model.span is None and architecture != _CHOICE and model.task_outputs:
-        config.update(_label_config(about, model.task_outputs, tagging=architecture == TAGGING))
+    family = family_of(model.config)
+    architecture = family.class_of(model.heads, causal=model.config.left_to_right)
+    precision = str(dtype).removeprefix("torch.")
+    config = write_config(
+        family, model.config, architecture, pad_id=tokenizer.pad_id, dtype=precision
+    )
+    if model.task_head is not None and not HEADS[model.task_name].outputs:
+        tagging = not model.reads_sequences
+        config.update(_label_config(about, model.task_outputs, tagging=tagging))
     if model.lstm is not None:
-        config.update({"model_type": BILSTM, "architectures": [_BILSTM + architecture]})
+        own = own_type(family.model_type, LSTM_SUFFIX)
+        config.update({"model_type": own, "architectures": [_BILSTM + architecture]})
     write_json(folder / CONFIG, config)
     # safetensors makes its files readable by the owner only; give them the other files' mode.
     (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)
@@ -139,27 +152,25 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
         vocabulary: vocab.txt or tokenizer folder to use if the model folder has none.
 
     Raises:
-        ModelError: a file is missing or damaged, the network is not a BERT that bothways can
-            compute, a weight of the encoder or of a head is missing, or the vocabulary's size is
-            not the model's.
+        ModelError: a file is missing or damaged, the network is none that bothways can compute, a
+            weight of the encoder or of a head is missing, or the vocabulary's size is not the
+            model's.
     """
     folder = model_folder(folder)
     if not (folder / CONFIG).exists():
         raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
     values = read_json(folder / CONFIG, "get the folder again from where it came from")
-    config = config_from_hugging_face(values, where=str(folder / CONFIG))
+    config, notes = config_of(values, where=str(folder / CONFIG))
     path, theirs = read_weights(folder)
-    architectures = values.get("architectures") or []
-    state, unused = from_hugging_face(
-        theirs, config, where=str(path), tagging=TAGGING in architectures
-    )
-    _refuse_other_layers(unused, config, path)
+    converted = from_theirs(theirs, config, where=str(path), architectures=_architectures(values))
+    state, unused = converted.state, converted.unused
+    refuse_other_layers(unused, config, str(path))
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
-    notes = []
     if _is_padded(config, tokenizer, folder):
         rows = f"{tokenizer.vocab_size:,} to {config.vocab_size - 1:,}"
         notes.append(f"rows {rows} of the embedding are of no piece, and left out")
-        unused.append(f"{WORDS}[{tokenizer.vocab_size}:{config.vocab_size}], of no piece")
+        words = family_of(config).tokens
+        unused.append(f"{words}[{tokenizer.vocab_size}:{config.vocab_size}], of no piece")
         config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
         trim_vocabulary(state, config)
     _check_sizes(config, tokenizer, str(vocabulary or folder))
@@ -177,7 +188,15 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
         else:  # made elsewhere, perhaps from a pre-trained model of ours
             about = {**theirs_about, **about}
     _check_direction(folder, model, about)
-    return LoadedModel(model.eval(), tokenizer, about, unused, fresh, notes)
+    loaded = (model.eval(), tokenizer, about, unused, fresh, notes)
+    return LoadedModel(*loaded, dtype=converted.dtype)
+
+
+def _architectures(values: dict[str, Any]) -> list[str]:
+    """The classes that config.json names, those of ours without what marks them."""
+    named = values.get("architectures") or []
+    named = named if isinstance(named, list) else []
+    return [name.removeprefix(_BILSTM) for name in named if isinstance(name, str)]
 
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
@@ -223,38 +242,39 @@ def _what_it_is(folder: Path) -> str:
 
 def empty_model(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
     """A model with the heads that a state has weights for, with its weights on the meta device."""
-    has = {head: any(name.startswith(head + ".") for name in state) for head in HEADS}
-    shapes = {
-        name: tuple(state[f"{name}.output.weight"].shape) if has[name] else (0, 0)
-        for name in ("classifier", "tagger", "span")
-    }
-    width = max(width for _, width in shapes.values())
+    names = heads_in(state)
+    outputs = {name: HEADS[name].outputs or _shape(state, name)[0] for name in names}
+    width = max((_shape(state, name)[1] for name in names if HEADS[name].task), default=0)
+    lstm = has_lstm(state)
+    in_file = any(name.startswith("encoder.pooler.") for name in state)
     with torch.device("meta"):  # only shapes: the weights come from the file
         return Bert(
             config,
-            masked_lm=has["masked_lm"],
-            next_sentence=has["next_sentence"],
-            classes=shapes["classifier"][0],
-            tags=shapes["tagger"][0],
-            spans=has["span"],
-            lstm=width // 2 if has_lstm(state) else 0,
+            heads=outputs,
+            lstm=width // 2 if lstm else 0,
+            pooler=True if in_file else None if names or family_of(config).keeps_pooler else False,
         )
+
+
+def _shape(state: dict[str, Tensor], head: str) -> tuple[int, ...]:
+    return tuple(state[f"{head}.output.weight"].shape)
 
 
 def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
     expected = model.state_dict()
-    names = name_table(model.config.layers, lstm=model.lstm is not None)
+    names = name_table(model.config, model.heads, lstm=model.lstm is not None)
     missing = [name for name in expected if name not in state]
     fatal = [name for name in missing if not name.startswith("encoder.pooler.")]
-    pooled = model.next_sentence is not None or (model.classifier and model.lstm is None)
+    pooled = any(head.form.pooled for head in model.heads.values() if isinstance(head, OutputHead))
     if missing and pooled and not fatal:
+        tagging = family_of(model.config).class_of(["tagger"])
         raise ModelError(
             f"{path} has a head for whole texts, which reads the pooler's output, but no weights "
             f"of the pooler; the file is incomplete"
             + (
                 f'. Or the head is one for tokens, and {CONFIG} must say so: "architectures": '
-                f'["{TAGGING}"].'
-                if model.classifier is not None
+                f'["{tagging}"].'
+                if model.task_head is not None
                 else "."
             )
         )
@@ -273,35 +293,25 @@ def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
             )
     model.load_state_dict(state, strict=False, assign=True)
     if missing:
+        assert model.encoder.pooler is not None
         pooler = model.encoder.pooler.to_empty(device="cpu")
-        init_weights(pooler, model.config, seed=0, purpose=Purpose.HEAD, index=len(HEADS))
+        init_weights(pooler, model.config, seed=0, purpose=Purpose.HEAD, index=POOLER_KEY)
     return missing
 
 
 def _refuse_odd_heads(state: dict[str, Tensor], path: Path) -> None:
     """Refuse a task head whose weight does not tell its outputs and the size of its inputs."""
-    for head in ("classifier", "tagger", "span"):
-        if not any(name.startswith(f"{head}.") for name in state):
+    for head in heads_in(state):
+        if HEADS[head].reads == "masked":
             continue
         weight = state.get(f"{head}.output.weight")
         if weight is None or weight.ndim != 2 or not weight.numel():
+            word = "task head" if HEADS[head].task else "head"
             found = "is missing" if weight is None else f"has shape {tuple(weight.shape)}"
             raise ModelError(
-                f"{path}: the weight of the task head ({head}) {found}; its shape should "
+                f"{path}: the weight of the {word} ({head}) {found}; its shape should "
                 "be (outputs, hidden size). The file is damaged or incomplete."
             )
-
-
-def _refuse_other_layers(unused: list[str], config: ModelConfig, path: Path) -> None:
-    """Refuse weights of more layers than config.json has: without the last ones the network would
-    compute something else, without an error."""
-    numbers = {name: re.search(r"(?:^|\.)encoder\.layer\.(\d+)\.", name) for name in unused}
-    extra = [name for name, n in numbers.items() if n and int(n[1]) >= config.layers]
-    if extra:
-        raise ModelError(
-            f"{path} holds weights of layers beyond the {config.layers} that {CONFIG} calls for, "
-            f"such as {extra[0]}; the folder's files do not belong together."
-        )
 
 
 def _is_padded(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -> bool:
@@ -322,29 +332,16 @@ def _check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
         )
 
 
-def _architecture(model: Bert, about: dict[str, Any]) -> str:
-    if model.tagger is not None:
-        return TAGGING
-    if model.span is not None:
-        return "BertForQuestionAnswering"
-    if model.classifier is not None:
-        return _CHOICE if about.get("kind") == "choice" else "BertForSequenceClassification"
-    if model.masked_lm is not None:
-        if model.config.left_to_right:
-            return "BertLMHeadModel"
-        return "BertForPreTraining" if model.next_sentence is not None else "BertForMaskedLM"
-    return "BertForNextSentencePrediction" if model.next_sentence is not None else "BertModel"
-
-
 def _differences_elsewhere(model: Bert) -> dict[str, Any]:
     """Entries of bothways.json for a model that transformers would compute differently."""
     if model.lstm is not None:
         return {
             "lstm": model.lstm_units,
-            "transformers": "has no class for a BiLSTM on top of BERT: its automatic classes "
-            "refuse this folder, those that are named take the encoder alone",
+            "transformers": "has no class for a BiLSTM on top of "
+            f"{family_of(model.config).title}: its automatic classes refuse this folder, those "
+            "that are named take the encoder alone",
         }
-    if model.classifier is not None and model.config.left_to_right:
+    if model.reads_sequences and model.config.left_to_right:
         return {
             "pooled": "last",
             "transformers": "its classes read the first token, which left to right sees no other, "
@@ -356,13 +353,13 @@ def _differences_elsewhere(model: Bert) -> dict[str, Any]:
 def _check_direction(folder: Path, model: Bert, about: dict[str, Any]) -> None:
     """Refuse a model that would be computed differently from how it was trained."""
     causal = model.config.left_to_right
-    pooled = model.classifier is not None and model.lstm is None
-    if causal and pooled and about.get("pooled") != "last":
+    sequences = model.reads_sequences and model.lstm is None
+    if causal and sequences and about.get("pooled") != "last":
         raise ModelError(
             f"{folder}: {CONFIG} has is_decoder, and {ABOUT} does not say that the classifier was "
             "trained on the last token, which bothways uses. transformers uses the first token, "
-            "which sees no other left to right. Save the encoder alone (BertModel) and fine-tune "
-            "that."
+            "which sees no other left to right. Save the encoder alone "
+            f"({family_of(model.config).class_of([])}) and fine-tune that."
         )
     if about.get("masking") == "left_to_right" and not causal:
         raise ModelError(
@@ -416,7 +413,8 @@ def _task_from_config(values: dict[str, Any], model: Bert, where: str) -> dict[s
             "regression with one. Save the model with a head of one output, or use it in "
             "transformers."
         )
+    if model.choice is not None:
+        return {"kind": "choice", "labels": []}
     if outputs == 1:
-        choice = any(name.endswith(_CHOICE) for name in values.get("architectures") or [])
-        return {"kind": "choice" if choice else "regression", "labels": []}
+        return {"kind": "regression", "labels": []}
     return {"kind": "classification", "labels": labels}

@@ -49,7 +49,7 @@ def grow_vocabulary(model: Bert, parts: Sequence[Sequence[int]]) -> Bert:
     config = replace(model.config, vocab_size=old + len(parts))
     state = {name: value.detach().clone() for name, value in model.state_dict().items()}
     rows = _with_means(state[_TOKENS][:old], parts)
-    padding = rows.new_zeros(config.padded_vocab - config.vocab_size, config.hidden)
+    padding = rows.new_zeros(config.padded_vocab - config.vocab_size, rows.shape[1])
     state[_TOKENS] = torch.cat([rows, padding])
     if _BIAS in state:
         state[_BIAS] = _with_means(state[_BIAS], parts)

@@ -1,85 +1,159 @@
-"""The heads on the encoder: masked LM, next sentence, and the output layers of tasks.
+"""The heads on the encoder: one entry each, and the two modules that compute all of them.
 
-B sequences, T tokens, M masked positions, R rows of a task head, H hidden size, V vocabulary,
-C outputs.
+B sequences, T tokens, M masked positions, R rows of a task head, H hidden size, E width of the
+embeddings, V vocabulary, C outputs.
 Losses are sums: the caller divides by the step's global counts, not by those of a micro-batch.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.families.config import ModelConfig
+from bothways.errors import ModelError
+from bothways.families import HeadForm, ModelConfig, family_of
+from bothways.families.refusals import no_such_head
+from bothways.model.activations import activate
 from bothways.model.shared import LayerNorm, Linear, Shared
 
 
+@dataclass(frozen=True)
+class Head:
+    """What all families' forms of a head have in common.
+
+    Attributes:
+        key: keys its new weights, with the seed; never changes, and is no other head's. (A head on
+            choices was one on texts in 0.1, and has its key.)
+        reads: one vector per sequence, single tokens, or masked tokens.
+        outputs: how many; 0: as many as its task has.
+        task: it is a task's: a model has at most one of these.
+        form: of families that have no form of their own; None: these have no such head.
+    """
+
+    key: int
+    reads: Literal["sequence", "tokens", "masked"]
+    outputs: int = 0
+    task: bool = False
+    form: HeadForm | None = None
+
+
+HEADS: dict[str, Head] = {
+    "masked_lm": Head(0, "masked", outputs=1),
+    "next_sentence": Head(1, "sequence", outputs=2),
+    "classifier": Head(2, "sequence", task=True),
+    "tagger": Head(3, "tokens", task=True),
+    "span": Head(4, "tokens", outputs=2, task=True),
+    "choice": Head(2, "sequence", outputs=1, task=True),
+    "replaced": Head(6, "tokens", outputs=1),
+}
+"""The heads by name, which is the model's attribute and the beginning of its weights' names."""
+POOLER_KEY = 5
+"""Keys the weights of a pooler that a file lacks."""
+ON_LSTM = HeadForm({"output": "output"}, dropout="head")
+"""Of every head of a task on a BiLSTM."""
+
+
+def form_of(name: str, config: ModelConfig) -> HeadForm:
+    """How a family computes a head.
+
+    Raises:
+        ModelError: it has no such head.
+    """
+    form = family_of(config).heads.get(name, HEADS[name].form)
+    if form is None:
+        raise ModelError(no_such_head(config.family, name))
+    return form
+
+
+def forms_of(config: ModelConfig) -> Mapping[str, HeadForm]:
+    """All heads that a family has, in the order in which a file's weights are given to them."""
+    own = family_of(config).heads
+    found = {name: own.get(name, head.form) for name, head in HEADS.items()}
+    return {name: form for name, form in found.items() if form is not None}
+
+
 class MaskedLMHead(nn.Module):
-    """Dense, GELU, LayerNorm, then the tied output embedding (Devlin et al. 2019, 3.1, task 1)."""
+    """Dense, activation, LayerNorm, then the tied output embedding (Devlin et al. 2019, 3.1, task
+    1), of its width."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.dense = Linear(config.hidden, config.hidden)
-        self.norm = LayerNorm(config.hidden, config.norm_eps)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        form, E = form_of("masked_lm", config), config.embedding_width
+        self.dense = Linear(config.hidden, E, bias=config.head_biases)
+        self.norm = LayerNorm(E, config.norm_eps, bias=config.norm_biases)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None
+        self._activation, self._vocabulary = _activation(form, config), config.vocab_size
 
-    def forward(self, x_MH: Tensor, embedding_VH: Tensor) -> Tensor:
+    def forward(self, x_MH: Tensor, embedding_VE: Tensor) -> Tensor:
         """Logits over the padded vocabulary, [M, V padded]; padding rows are -inf."""
-        return F.linear(*self.output(x_MH, embedding_VH))
+        return F.linear(*self.output(x_MH, embedding_VE))
 
-    def output(self, x_MH: Tensor, embedding_VH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The output layer's input, weight and bias: [M, H], [V padded, H], [V padded]."""
-        extra = len(embedding_VH) - len(self.bias)
-        bias = F.pad(self.bias, (0, extra), value=-math.inf)
-        return self.transform(x_MH), embedding_VH.to(x_MH.dtype), bias.to(x_MH.dtype)
+    def output(self, x_MH: Tensor, embedding_VE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The output layer's input, weight and bias: [M, E], [V padded, E], [V padded]."""
+        extra = len(embedding_VE) - self._vocabulary
+        bias = F.pad(self.bias_V(x_MH.device), (0, extra), value=-math.inf)
+        return self.transform(x_MH), embedding_VE.to(x_MH.dtype), bias.to(x_MH.dtype)
+
+    def bias_V(self, device: torch.device) -> Tensor:  # noqa: N802
+        """The output's bias, [V]; zeros without one."""
+        return torch.zeros(self._vocabulary, device=device) if self.bias is None else self.bias
 
     def transform(self, x_MH: Tensor) -> Tensor:
-        """The output layer's input, [M, H] -> [M, H]."""
-        transformed: Tensor = self.norm(F.gelu(self.dense(x_MH)))
+        """The output layer's input, [M, H] -> [M, E]."""
+        transformed: Tensor = self.norm(activate(self._activation, self.dense(x_MH)))
         return transformed
 
 
-class NextSentenceHead(nn.Module):
-    """Two classes on the pooled [CLS]: 0 = B follows A, 1 = B is random (section 3.1, task 2)."""
+class OutputHead(nn.Module):
+    """An output layer on vectors of sequences or tokens, with the layers that the family has before
+    it: dropout, a dense layer, its activation and norm, dropout.
 
-    def __init__(self, config: ModelConfig):
+    Args:
+        form: which of them.
+        width: of the vectors.
+        outputs: C.
+        config: of the encoder.
+        shared: provides the dropout.
+
+    Attributes:
+        form: which layers there are.
+    """
+
+    def __init__(
+        self, form: HeadForm, width: int, outputs: int, config: ModelConfig, shared: Shared
+    ):
         super().__init__()
-        self.output = Linear(config.hidden, 2)
-
-    def forward(self, pooled_BH: Tensor) -> Tensor:
-        """[B, H] -> logits [B, 2], in fp32 whatever the dtype of the layers."""
-        logits: Tensor = self.output(pooled_BH.float())
-        return logits
-
-
-class ClassifierHead(nn.Module):
-    """Dropout and one output layer on the pooled [CLS] (section 4.1), or on the final states of a
-    BiLSTM. A single output is a regression."""
-
-    def __init__(self, width: int, classes: int, shared: Shared, *, dropout: float):
-        super().__init__()
-        self.output = Linear(width, classes)
-        self._dropout, self._probability = shared.dropout, dropout
-
-    def forward(self, pooled_BH: Tensor) -> Tensor:
-        """[B, width] -> logits [B, C], in fp32 whatever the dtype of the layers."""
-        logits: Tensor = self.output(self._dropout(pooled_BH.float(), self._probability))
-        return logits
-
-
-class TokenHead(nn.Module):
-    """One output layer on single tokens: tags (with dropout, section 5.3) or the start and end of
-    an answer (without, section 4.2)."""
-
-    def __init__(self, width: int, outputs: int, shared: Shared, *, dropout: float):
-        super().__init__()
+        self.form = form
+        biases = config.head_biases
+        self.dense = Linear(width, width, bias=biases) if form.dense else None
+        self.norm = (
+            LayerNorm(width, config.norm_eps, bias=config.norm_biases) if form.norm else None
+        )
         self.output = Linear(width, outputs)
-        self._dropout, self._probability = shared.dropout, dropout
+        self._activation = _activation(form, config)
+        probabilities = {"head": config.dropout_of_heads, "hidden": config.dropout, "": 0.0}
+        self._dropout, self._probability = shared.dropout, probabilities[form.dropout]
+        self._first_probability = probabilities[form.first_dropout]
 
     def forward(self, x_RH: Tensor) -> Tensor:
-        """[R, width] -> [R, C], in fp32 whatever the dtype of the layers."""
-        logits: Tensor = self.output(self._dropout(x_RH.float(), self._probability))
+        """[R, width] -> [R, C], in fp32 whatever the dtype of the layers (fp64 stays)."""
+        x_RH = x_RH if x_RH.dtype == torch.float64 else x_RH.float()
+        if self.dense is not None:
+            x_RH = self._dropout(x_RH, self._first_probability)
+            x_RH = activate(self._activation, self.dense(x_RH))
+        if self.norm is not None:
+            x_RH = self.norm(x_RH)
+        logits: Tensor = self.output(self._dropout(x_RH, self._probability))
         return logits
+
+
+def _activation(form: HeadForm, config: ModelConfig) -> str:
+    return (
+        config.head_activation if form.activation == "own" else form.activation or config.activation
+    )

@@ -61,12 +61,15 @@ def prime_first_layer(encoder: Encoder) -> None:
     count = width // 2
     frequencies = math.pi * (2 * config.positions) ** (-torch.arange(count) / count)
     angles = torch.arange(config.positions)[:, None] * frequencies
-    positions = encoder.embeddings.positions.weight
+    embeddings = encoder.embeddings
+    assert embeddings.positions is not None, "positions are learned"
+    positions = embeddings.positions.weight
     amplitude = _POSITION_SCALE * config.init_std * math.sqrt(2)
     positions[:, :count] = angles.sin() * amplitude
     positions[:, count : 2 * count] = angles.cos() * amplitude
     positions[:, width:] = 0
-    encoder.embeddings.segments.weight[:, width:] = 0
+    if embeddings.segments is not None:
+        embeddings.segments.weight[:, width:] = 0
     q, k, _ = cast(Layer, encoder.layers[0]).attention.qkv.weight.chunk(3)
     sharpness = (64 / config.head_size) ** 0.25
     for head, offset in enumerate(_offsets(offset_heads, config)):

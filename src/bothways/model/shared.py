@@ -51,12 +51,16 @@ class Shared(nn.Module):
         """Whether layers are to be computed again in the backward pass."""
         return self.recompute and self.training and torch.is_grad_enabled()
 
-    def run(self, layer: Callable[..., Tensor], *inputs: Any) -> Tensor:
+    def run(self, layer: Callable[..., Tensor], *inputs: Any, compiled: bool) -> Tensor:
         """Compute a layer, with gradient checkpointing if ``recompute`` is set.
 
         The recomputation uses the same dropout masks, so results are the same to the bit.
+
+        Args:
+            layer: computes it.
+            inputs: its arguments.
+            compiled: it is the compiled form, which recomputes by itself.
         """
-        compiled = self.compiles(inputs[0], inputs[-1])  # such layers recompute by themselves
         if not self.recomputes or compiled:
             return layer(*inputs)
         out: Tensor = checkpoint(
@@ -84,7 +88,9 @@ class Linear(nn.Linear):
             outputs: how many of each; all of the layer's together.
         """
         # Not slices: the gradient of each would be as large as the whole.
-        weights, biases = (torch.split(p, outputs) for p in (self.weight, self.bias))
+        weights = torch.split(self.weight, outputs)
+        own: Tensor | None = self.bias
+        biases = [None] * len(outputs) if own is None else torch.split(own, outputs)
         return [_linear(*parts) for parts in zip(inputs, weights, biases, strict=True)]
 
 
@@ -97,6 +103,6 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., H] -> [..., H]."""
-        return F.layer_norm(
-            x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps
-        )
+        own: Tensor | None = self.bias
+        bias = None if own is None else own.to(x.dtype)
+        return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), bias, self.eps)

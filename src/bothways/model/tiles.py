@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bothways.model.batch import Inputs, SelectedPositions, move
+from bothways.model.rotary import Rotation
 
 # What a tile costs in itself, in scores of one head: its calls take as long as that many. Measured
 # on fine-tuning (small batches of short texts), where a step has few scores and many calls.
@@ -31,7 +32,8 @@ class Tile:
         sequences: b.
         length: L.
         bias: [b, 1, 1, L] added to the scores: 0 for tokens, -inf for padding; None without
-            padding. Left to right [1, 1, L, L]: -inf for later tokens, and so for padding.
+            padding. Left to right [1, 1, L, L]: -inf for later tokens, and so for padding. With a
+            window [b, 1, L, L]: -inf for tokens outside it too.
         members: int64 [b]; which sequences of the batch, on the CPU.
         rows: int64 [b * L]; the flat row of each of the tile's rows, -1 for padding, on the CPU.
         lengths: int64 [b]; tokens of each sequence, on the CPU.
@@ -102,9 +104,11 @@ class Tiles(RowMap):
 
     Attributes:
         tiles: longest first.
+        rotation: of the queries and keys of all T tokens; None if they are not rotated.
     """
 
     tiles: tuple[Tile, ...]
+    rotation: Rotation | None = None
 
     def select(self, inputs: Inputs, selected: SelectedPositions) -> QueryTiles:
         """Queries at the selected positions only, keys and values at all.
@@ -126,7 +130,8 @@ class Tiles(RowMap):
             queries.append(QueryTile(start, most, rows[-1]))
             start += tile.sequences * most
         row_map = _row_map(rows, len(selected.positions), inputs.tokens.device)
-        return QueryTiles(*row_map, queries=tuple(queries), keys=self)
+        rotation = None if self.rotation is None else self.rotation.at(selected.positions)
+        return QueryTiles(*row_map, queries=tuple(queries), keys=self, rotation=rotation)
 
 
 @dataclass(frozen=True)
@@ -152,20 +157,36 @@ class QueryTiles(RowMap):
 
     Attributes:
         queries: for each tile of ``keys``.
-        keys: the tiles of the whole batch.
+        keys: the tiles of the whole batch; without a window.
+        rotation: of the queries of the N positions; None if they are not rotated.
     """
 
     queries: tuple[QueryTile, ...]
     keys: Tiles
+    rotation: Rotation | None = None
+
+    @property
+    def key_rotation(self) -> Rotation | None:
+        """Of the keys of all tokens; None if they are not rotated."""
+        return self.keys.rotation
 
 
-def make_tiles(inputs: Inputs, dtype: torch.dtype, *, causal: bool = False) -> Tiles:
+def make_tiles(
+    inputs: Inputs,
+    dtype: torch.dtype,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    rotation: Rotation | None = None,
+) -> Tiles:
     """Group the sequences of a batch into padded tiles, for the least work.
 
     Args:
         inputs: the batch.
         dtype: of the biases.
         causal: a token attends to itself and earlier tokens only.
+        window: a token attends to so many tokens before and after itself only; 0: to all.
+        rotation: of queries and keys.
     """
     T, device, lengths = len(inputs.tokens), inputs.tokens.device, inputs.lengths
     order = np.argsort(-lengths, kind="stable")
@@ -176,11 +197,15 @@ def make_tiles(inputs: Inputs, dtype: torch.dtype, *, causal: bool = False) -> T
         real = column < lengths[members, None]
         rows.append(np.where(real, inputs.bounds[members, None] + column, -1).ravel())
         hidden = ~np.tri(longest, dtype=bool)[None] if causal else ~real[:, None]
+        if window:
+            far = np.abs(column - column[:, None]) > window
+            # Rows of padding see all tokens: without any, they would have no probabilities.
+            hidden = hidden | (far & real[:, :, None])
         bias = _bias(hidden, dtype, device)
         tile = (start, len(members), longest, bias, members, rows[-1], lengths[members])
         tiles.append(Tile(*tile))
         start += len(members) * longest
-    return Tiles(*_row_map(rows, T, device), tiles=tuple(tiles))
+    return Tiles(*_row_map(rows, T, device), tiles=tuple(tiles), rotation=rotation)
 
 
 def _cuts(lengths: NDArray[np.int64]) -> list[int]:

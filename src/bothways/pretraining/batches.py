@@ -21,18 +21,19 @@ from bothways.pretraining.instances import (
     Instances,
     check_store,
     create_instances,
-    special_tokens,
+    texts_of,
     training_order,
 )
 from bothways.pretraining.masking import Vocabulary, mask_tokens, max_predictions, next_tokens
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.randomness import Purpose, bits, derived_seed
+from bothways.tokenization.template import WrappedSpans
 from bothways.training.device import CPU
 from bothways.training.options import PairKind, Phase
 from bothways.training.prefetch import run_ahead
 
 # --------------------------------------------------------------------------------
-# Instances as sequences: which tokens of the store, cut to fit, with [CLS] and [SEP].
+# Instances as sequences: which tokens of the store, cut to fit, with their special tokens.
 #
 # B sequences, S spans of text, T tokens. A span is the text between two special tokens: A or B of a
 # pair, or one document's share of a ``full`` sequence.
@@ -42,41 +43,32 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TextSpans:
-    """The text of sequences; a [SEP] follows each span.
+    """The text of sequences; special tokens stand around each span.
 
     Attributes:
         start, stop: int64 [S]; the span's tokens in the store's split, after cutting.
         sequence: int64 [S]; the sequence it belongs to, increasing.
-        segment: int64 [S]; 0 or 1.
+        part: int64 [S]; 0, or 1 for the second text of a pair.
         cut_front, cut_end: int64 [S]; how many tokens were cut.
     """
 
     start: Ints
     stop: Ints
     sequence: Ints
-    segment: Ints
+    part: Ints
     cut_front: Ints
     cut_end: Ints
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the sequences are pairs."""
+        return bool(self.part.any())
 
     def append(self, other: TextSpans) -> TextSpans:
         """These sequences followed by others."""
         shift = self.sequence[-1] + 1 if len(self.sequence) else 0
         first, second = vars(self), {**vars(other), "sequence": other.sequence + shift}
         return TextSpans(**{name: np.concatenate([first[name], second[name]]) for name in first})
-
-
-@dataclass(frozen=True)
-class Sequences:
-    """Sequences laid end to end.
-
-    Attributes:
-        tokens, segments: int64 [T].
-        bounds: int64 [B + 1].
-    """
-
-    tokens: Ints
-    segments: Ints
-    bounds: Ints
 
 
 def find_spans(
@@ -100,7 +92,8 @@ def find_spans(
         seed: of the phase.
         epoch: of the instances.
     """
-    bounds, max_tokens = store.sentence_bounds, length - special_tokens(kind)
+    bounds = store.sentence_bounds
+    max_tokens = store.tokenizer.template.room(length, texts_of(kind))
     a = bounds[instances.a[rows]]
     b = np.zeros_like(a) if instances.b is None else bounds[instances.b[rows]]
     cut = truncation(
@@ -122,9 +115,9 @@ def find_spans(
 
 
 def _cut_spans(
-    first: Ints, end: Ints, sequence: Ints, segment: Ints, cut_front: Ints, cut_end: Ints
+    first: Ints, end: Ints, sequence: Ints, part: Ints, cut_front: Ints, cut_end: Ints
 ) -> TextSpans:
-    return TextSpans(first + cut_front, end - cut_end, sequence, segment, cut_front, cut_end)
+    return TextSpans(first + cut_front, end - cut_end, sequence, part, cut_front, cut_end)
 
 
 def _split_at_documents(store: TokenStore, a: Ints, cut_front: Ints, cut_end: Ints) -> TextSpans:
@@ -149,22 +142,13 @@ def _split_at_documents(store: TokenStore, a: Ints, cut_front: Ints, cut_end: In
     )
 
 
-def join_spans(store: TokenStore, spans: TextSpans) -> Sequences:
-    """[CLS] span [SEP] span [SEP] ... for each sequence; [CLS] counts as part of the first span."""
-    cls, sep = store.tokenizer.cls_id, store.tokenizer.sep_id
-    lengths = spans.stop - spans.start
-    is_first = np.diff(spans.sequence, prepend=-1) > 0
-    ends = np.cumsum(lengths + 1 + is_first)  # after each [SEP]
-    begins = ends - lengths - 1 - is_first
-    cls_at, sep_at = begins[is_first], ends - 1
-    tokens = np.empty(ends[-1], dtype=np.int64)
-    is_text = np.ones(len(tokens), dtype=bool)
-    is_text[cls_at] = is_text[sep_at] = False
+def join_spans(store: TokenStore, spans: TextSpans) -> WrappedSpans:
+    """The spans as sequences, with special tokens: for BERT [CLS] span [SEP] span [SEP] ..."""
     edges = zip(spans.start.tolist(), spans.stop.tolist(), strict=True)
-    tokens[is_text] = np.concatenate([store.tokens_between(*edge) for edge in edges])
-    tokens[cls_at], tokens[sep_at] = cls, sep
-    segments = np.repeat(spans.segment, ends - begins)
-    return Sequences(tokens, segments, bounds=np.append(cls_at, len(tokens)))
+    text = np.concatenate([store.tokens_between(*edge) for edge in edges])
+    return store.tokenizer.template.wrap_spans(
+        text, spans.stop - spans.start, spans.sequence, pairs=spans.pairs
+    )
 
 
 def truncation(
@@ -232,6 +216,7 @@ class PhaseBatches:
 
     Raises:
         StoreError: the corpus cannot give such sequences; later, an id beyond its vocabulary.
+        ModelError: its tokenizer has no form for pairs, or no piece that hides tokens.
     """
 
     def __init__(
@@ -250,7 +235,9 @@ class PhaseBatches:
         self.epoch_sizes = list(epoch_sizes or [])
         self._store, self._pairs, self._masking = store, pairs, masking
         self._seed = derived_seed(seed, Purpose.PHASE, number)
-        self._vocabulary = Vocabulary.of(store.tokenizer, segmented=masking.segmented)
+        self._vocabulary = Vocabulary.of(
+            store.tokenizer, segmented=masking.segmented, hides=not masking.left_to_right
+        )
         self._budget = max_predictions(phase.length, masking.rate)
         self._instances: dict[int, Instances] = {}
         self._orders: dict[int, Ints] = {}

@@ -81,7 +81,7 @@ def create_instances(
         StoreError: the store gives no instance of this kind.
     """
     check_store(store, options.kind)
-    max_tokens = length - special_tokens(options.kind)
+    max_tokens = store.tokenizer.template.room(length, texts_of(options.kind))
     context = _Context(store, max_tokens, options, seed, epoch)
     candidates_at = _CANDIDATES[options.kind]
     tables, start = [], 0
@@ -101,9 +101,10 @@ def training_order(size: int, *, seed: int, epoch: int) -> Ints:
     return permutation(size, seed, Purpose.SHUFFLE, epoch)
 
 
-def special_tokens(kind: PairKind) -> int:
-    """How many [CLS] and [SEP] a sequence has; ``full`` adds a [SEP] at each document border."""
-    return 3 if kind in ("next", "order") else 2
+def texts_of(kind: PairKind) -> int:
+    """How many texts a sequence has by its template. Those of ``full`` have one, with a separator
+    at each document border in it."""
+    return 2 if kind in ("next", "order") else 1
 
 
 def check_store(store: TokenStore, kind: PairKind) -> None:
@@ -250,13 +251,15 @@ def _sentence_order_candidates(context: _Context, start: Ints) -> _Candidates:
 
 def _full_candidates(context: _Context, start: Ints) -> _Candidates:
     bounds = context.store.sentence_bounds
+    border = context.store.tokenizer.template.border_cost
     # A sentence has at least one token, so no candidate reaches beyond these.
     last = min(int(start[-1]) + context.max_tokens + 1, context.store.sentences)
     reach = np.arange(start[0], last)
     document, _ = _documents(context.store, reach)
-    used = bounds[reach + 1] + document  # the first sentence of a document costs a separator
+    # The first sentence of a document costs a separator.
+    used = bounds[reach + 1] + border * document
     document = document[: len(start)]
-    limit = bounds[start] + document + context.max_tokens
+    limit = bounds[start] + border * document + context.max_tokens
     stop = start[0] + np.searchsorted(used, limit, side="right")
     return _one_segment(context, start, document, np.maximum(stop, start + 1))
 

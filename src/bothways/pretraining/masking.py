@@ -45,26 +45,36 @@ class Vocabulary:
     """What masking needs to know of a vocabulary.
 
     Attributes:
-        mask_id: id of [MASK].
+        mask_id: id of [MASK]; None if nothing is hidden.
         special: bool [V]; ids that are never masked, and never used as random words.
         ordinary: int64; the other ids.
         starts_word: bool [V]; pieces that begin a word.
     """
 
-    mask_id: int
+    mask_id: int | None
     special: Flags
     ordinary: Ints
     starts_word: Flags
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, *, segmented: bool = False) -> Vocabulary:
-        """That of a tokenizer; ``segmented``: text has spaces between words in every script."""
+    def of(cls, tokenizer: Tokenizer, *, segmented: bool = False, hides: bool = True) -> Vocabulary:
+        """That of a tokenizer.
+
+        Args:
+            tokenizer: of the corpus.
+            segmented: text has spaces between words in every script.
+            hides: tokens are hidden, not predicted from left to right.
+
+        Raises:
+            ModelError: tokens are to be hidden, and the tokenizer has no piece for that.
+        """
         special = np.zeros(tokenizer.vocab_size, dtype=bool)
         special[tokenizer.special_ids] = True
         starts_word = tokenizer.starts_word.copy()
         if not segmented:
             starts_word |= unspaced([tokenizer.text_of(i) for i in range(tokenizer.vocab_size)])
-        return cls(tokenizer.mask_id, special, np.flatnonzero(~special), starts_word)
+        mask_id = tokenizer.mask_id if hides else None
+        return cls(mask_id, special, np.flatnonzero(~special), starts_word)
 
 
 def unspaced(pieces: list[str]) -> Flags:
@@ -263,6 +273,7 @@ def _hide(
     """The tokens to show: each target becomes [MASK] or a random word, or stays."""
     draw = uniform(seed, Purpose.REPLACE, *key)
     word = below(len(vocabulary.ordinary), seed, Purpose.RANDOM_WORD, *key)
+    assert vocabulary.mask_id is not None
     as_mask = draw < options.mask
     as_random = ~as_mask & (draw < options.mask + options.random)
     shown = tokens.copy()

@@ -389,10 +389,11 @@ class _Pretraining:
     def _describe(self, watch: Monitor, notes: list[str]) -> None:
         """Log the model, the corpus, and how the run computes."""
         shape, resolved = self.model.config, self.run.resolved
+        with_heads = shape.parameters(heads=list(self.model.heads))
         watch.say(
             f"{shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads, vocabulary "
             f"{shape.vocab_size:,}: {shape.parameters() / 1e6:.1f} M parameters "
-            f"({shape.parameters(heads=True) / 1e6:.1f} M with the pre-training heads)"
+            f"({with_heads / 1e6:.1f} M with the pre-training heads)"
         )
         if self.config.start:
             watch.say(

@@ -55,16 +55,15 @@ def show_instances(config: ShowConfig) -> Iterator[Text]:
 
 def _segment_lines(store: TokenStore, tokens: list[Text], spans: TextSpans) -> Iterator[Text]:
     """One line per span: segment, document, what was cut, tokens."""
-    position = 0
-    for number, (start, stop) in enumerate(zip(spans.start, spans.stop, strict=True)):
-        size = int(stop - start) + 1 + (number == 0)  # [SEP] after it, [CLS] before the first
-        name = "AB"[int(spans.segment[number])]
+    lengths = (spans.stop - spans.start).tolist()
+    places = store.tokenizer.template.span_places(lengths, pairs=spans.pairs)
+    for number, start in enumerate(spans.start):
+        name = "AB"[int(spans.part[number])]
         sentence = int(np.searchsorted(store.sentence_bounds, start, side="right")) - 1
         document = int(np.searchsorted(store.document_bounds, sentence, side="right")) - 1
         line = Text().append(f"  {name} ", style=_LABEL)
         line.append(f"(document {document:,}{_cut(spans, number)}) ", style=_SPECIAL)
-        yield line + Text(" ").join(tokens[position : position + size])
-        position += size
+        yield line + Text(" ").join(tokens[places[number]])
 
 
 def _cut(spans: TextSpans, number: int) -> str:

@@ -53,7 +53,8 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
             prime_first_layer(new.encoder)
         return new
     model = load_start(config, store)
-    model.classifier = model.tagger = model.span = model.lstm = None
+    model.drop_task_heads()
+    model.replaced = None
     if model.masked_lm is None:
         model.add_masked_lm(config.seed)
     if config.pairs.kind not in PAIR_TASKS:
@@ -90,11 +91,13 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
             f"phases: length {longest} is over the {shape.positions} positions of "
             f"{config.start}; shorten the phase."
         )
-    if shape.segments < 2 and config.pairs.kind in PAIR_TASKS:
-        raise ConfigError(
-            f"{config.start} distinguishes no segments (type_vocab_size 1), and pairs.kind "
-            f"{config.pairs.kind} makes sequences of two; choose --pairs.kind full or single."
-        )
+    if config.pairs.kind in PAIR_TASKS:
+        needed = loaded.tokenizer.template.pair_segments
+        if 0 < shape.segments < needed:
+            raise ConfigError(
+                f"{config.start} distinguishes no segments (type_vocab_size 1), and pairs.kind "
+                f"{config.pairs.kind} makes sequences of two; choose --pairs.kind full or single."
+            )
     asked: dict[str, Any] = {name: getattr(config.model, name) for name in _DROPOUTS}
     given = {name: value for name, value in asked.items() if value is not None}
     return _with_shape(loaded.model, replace(shape, **given))

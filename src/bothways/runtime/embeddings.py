@@ -37,6 +37,7 @@ from bothways.tasks.examples import (
 )
 from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.normalization import check_texts
+from bothways.tokenization.template import Template
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 
 Vector = NDArray[np.float32]
@@ -49,7 +50,7 @@ FORMATS = (".npz", ".arrow", ".jsonl")
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """The tokens of a text, without [CLS] and [SEP].
+    """The tokens of a text, without special tokens around them.
 
     Attributes:
         tokens: the pieces, as in the vocabulary.
@@ -84,8 +85,10 @@ class _Windows:
     """The windows in which texts are read.
 
     Attributes:
-        examples: one item per window. Its rows are [CLS], the pieces that have their best context
-            in this window, and [SEP] if it is the text's last window.
+        template: how windows are built; for BERT [CLS] window [SEP].
+        examples: one item per window. Its rows are the special tokens that open it, the pieces that
+            have their best context in this window, and the special tokens that close it if it is
+            the text's last window.
         encodings: one per text, cut to the length limit if texts are not read in windows; empty
             unless each token has its own vector, because they take ten times the room of the ids.
         sizes: int64 [N]; tokens of each text, those that are cut not counted.
@@ -93,6 +96,7 @@ class _Windows:
         counts: int64 [N]; how many windows each text has.
     """
 
+    template: Template
     examples: Examples
     encodings: list[Encoding]
     sizes: NDArray[np.int64]
@@ -113,10 +117,17 @@ class _Windows:
     def piece_bounds(self) -> NDArray[np.int64]:
         """int64 [windows + 1]; counting over all texts, window w embeds the pieces
         ``piece_bounds[w]`` to ``piece_bounds[w + 1] - 1``."""
-        special_tokens = 1 + self.is_last
-        return np.cumsum(
-            [0, *(np.diff(self.examples.output_bounds) - special_tokens)], dtype=np.int64
-        )
+        specials = self.template.opening() + self.template.closing() * self.is_last
+        return np.cumsum([0, *(np.diff(self.examples.output_bounds) - specials)], dtype=np.int64)
+
+    def pieces_of(self, w: int, states: Tensor) -> Tensor:
+        """Without the special tokens: the rows of window ``w``, [rows, D] -> [pieces, D]."""
+        first = self.template.opening()
+        return states[first : first + int(np.diff(self.piece_bounds[w : w + 2])[0])]
+
+    def without_opening(self, states: Tensor) -> Tensor:
+        """The rows of a window after the special tokens that open it."""
+        return states[self.template.opening() :]
 
 
 def embed_texts(
@@ -138,7 +149,7 @@ def embed_texts(
         texts: any texts.
         layers: 0 is the embedding layer, 1 the first layer; negative numbers count from the last.
         combine: how several layers are combined: their mean, their sum, or concatenated.
-        pooling: mean over all tokens including [CLS] and [SEP]; [CLS]; or a vector per token. By
+        pooling: mean over all tokens including special ones; [CLS]; or a vector per token. By
             default as a folder of sentence-transformers says, otherwise the mean.
         normalize: scale vectors to length 1; by default as a folder of sentence-transformers says,
             otherwise not.
@@ -165,15 +176,12 @@ def embed_texts(
         require_choice(name, value, get_args(choices))
     model = loaded.model
     pooling = pooling or _own_pooling(loaded)
-    if pooling == "cls" and model.config.left_to_right:
-        raise ConfigError(
-            "pooling is cls, but this model reads left to right: its [CLS] sees no other token and "
-            "has the same vector in every text; set pooling to mean."
-        )
+    if pooling == "cls":
+        _check_first_token(loaded)
     chosen = _layer_numbers(layers, model.config.layers)
     length = model.config.positions if length is None else length
     check_length(model, length)
-    check_room(length, pair=False)
+    check_room(loaded.tokenizer, length, pair=False)
     windows = _encode_windows(loaded.tokenizer, texts, length, long, keep=pooling == "tokens")
     vectors = _embed_windows(model, windows, chosen, combine, pooling, progress)
     _check_finite(vectors, windows, pooling)
@@ -186,6 +194,21 @@ def embed_texts(
         return TextVectors(vectors, (), windows.cut, several)
     by_text = _split_by_text(loaded.tokenizer, windows.encodings, vectors)
     return TextVectors(None, by_text, windows.cut, several)
+
+
+def _check_first_token(loaded: LoadedModel) -> None:
+    """Refuse ``cls`` where the first token knows nothing of its text, or is a part of it."""
+    tokenizer = loaded.tokenizer
+    if loaded.model.config.left_to_right:
+        raise ConfigError(
+            f"pooling is cls, but this model reads left to right: its {tokenizer.roles.cls} sees "
+            "no other token and has the same vector in every text; set pooling to mean."
+        )
+    if not tokenizer.template.opens:
+        raise ConfigError(
+            "pooling is cls, but this tokenizer puts no special token before a text; set pooling "
+            "to mean."
+        )
 
 
 def _own_pooling(loaded: LoadedModel) -> Pooling:
@@ -231,27 +254,28 @@ def _encode_windows(
     sequences = SequenceBuilder(tokenizer)
     read_positions = [np.zeros(0, np.int64)]
     sizes, counts = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
-    kept, cut, room = [], 0, length - 2
+    template = tokenizer.template
+    kept, cut, room = [], 0, template.room(length)
     for n, encoding in enumerate(encodings):
         if keep:
             kept.append(encoding)
         sizes[n] = len(encoding.tokens)
         cut += encoding.cut > 0
-        pieces = encoding.tokens[1:-1]
+        pieces = encoding.tokens[encoding.parts[0]]
         windows = cut_windows(len(pieces), room, max(1, room // 2))
         best = best_window(windows, len(pieces))
         counts[n] = len(windows)
         for number, (first, end) in enumerate(windows):
-            cls = sequences.add(pieces[first:end])
-            read = [0, *(np.flatnonzero(best[first:end] == number) + 1)]
+            (text,) = sequences.add(pieces[first:end])
+            read = [*range(-template.opening(), 0), *np.flatnonzero(best[first:end] == number)]
             if number == len(windows) - 1:
-                read.append(end - first + 1)
-            read_positions.append(cls + np.array(read, dtype=np.int64))
+                read += range(end - first, end - first + template.closing())
+            read_positions.append(text + np.array(read, dtype=np.int64))
     examples = sequences.examples(
         read_positions=np.concatenate(read_positions),
         owners=np.repeat(np.arange(len(texts)), counts),
     )
-    return _Windows(examples, kept, sizes, cut, counts)
+    return _Windows(template, examples, kept, sizes, cut, counts)
 
 
 @torch.inference_mode()
@@ -279,13 +303,13 @@ def _embed_windows(
         for w, window_states in zip(indices.tolist(), by_window, strict=True):
             text = examples.owners[w]
             if pooling == "tokens":
-                pieces = window_states[1:-1] if windows.is_last[w] else window_states[1:]
                 first, end = windows.piece_bounds[w : w + 2]
-                vectors[first:end] = pieces.numpy()
+                vectors[first:end] = windows.pieces_of(w, window_states).numpy()
             elif pooling == "cls":
                 vectors[text] += window_states[0].numpy() / windows.counts[text]
             else:
-                averaged = window_states if windows.is_first[w] else window_states[1:]
+                later = not windows.is_first[w]
+                averaged = windows.without_opening(window_states) if later else window_states
                 share = np.float32(len(averaged) / windows.sizes[text])
                 vectors[text] += averaged.mean(0).numpy() * share
         done += len(indices)
@@ -325,8 +349,9 @@ def _split_by_text(
     """The vectors of all texts' pieces, text by text."""
     by_text, start = [], 0
     for encoding in encodings:
-        pieces = encoding.tokens[1:-1]
-        offsets = np.array(encoding.offsets[1:-1], dtype=np.int64).reshape(-1, 2)
+        (text,) = encoding.parts
+        pieces = encoding.tokens[text]
+        offsets = np.array(encoding.offsets[text], dtype=np.int64).reshape(-1, 2)
         own = vectors[start : start + len(pieces)]
         by_text.append(TokenVectors(tuple(map(tokenizer.piece, pieces)), offsets, own))
         start += len(pieces)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
-from bothways.shipped import DEFAULT
+from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.training.options import DeviceName, Precision
 
 # --------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ class FillMaskConfig(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         require("top", self.top, 1)
-        if "[MASK]" in self.model or self.model == "-":  # no model was named: this is a text
+        if DEFAULT_MASK in self.model or self.model == "-":  # no model was named: this is a text
             object.__setattr__(self, "texts", (self.model, *self.texts))
             object.__setattr__(self, "model", DEFAULT)
 

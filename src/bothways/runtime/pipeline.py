@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
+from bothways.io import arrays
 from bothways.io.terminal import ShowProgress
 from bothways.io.text import COMPRESSED
 from bothways.model.bert import Bert
@@ -141,7 +142,7 @@ def predict_choices(
         check_texts(options)
         if len(options) < 2:
             raise InputError(f"text {number} has fewer than two choices; give two or more.")
-    check_segments(loaded.model, pair=True)
+    check_segments(loaded, pair=True)
     length = choose_length(loaded, length)
     examples = encode_choices(loaded.tokenizer, contexts, choices, length=length)
     outputs = outputs_of(loaded, task, examples, dtype=dtype)
@@ -179,7 +180,7 @@ def answer_question(
             f"this model's task is of the kind {task.options.kind!r}; answers need a model that "
             "was fine-tuned on questions (task.kind spans)."
         )
-    check_segments(loaded.model, pair=True)
+    check_segments(loaded, pair=True)
     rows = Questions(Path("question"), [passage], ["1"], [question], [0])
     file = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
     predictions = task.decode(file, outputs_of(loaded, task, file.examples, dtype=dtype))
@@ -255,7 +256,7 @@ def predict_outputs(
     done = 0
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
         batch = examples.batch(indices, max_positions=model.config.positions)
-        by_item = np.split(engine.task_outputs(batch), batch.bounds[1:-1])
+        by_item = arrays.split(engine.task_outputs(batch), batch.bounds)
         for n, rows in zip(indices, by_item, strict=True):
             outputs[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
         done += len(indices)
@@ -320,7 +321,10 @@ def encode_file(
 
 def unknown_notes(tokenizer: Tokenizer, examples: Examples, rows: Labelled) -> tuple[str, ...]:
     """A note if much of a file is [UNK], and whether that is because its text is decomposed."""
-    unknown = float((examples.tokens == tokenizer.unk_id).mean()) if len(examples.tokens) else 0.0
+    unk_id = tokenizer.unk_id
+    if unk_id is None:
+        return ()
+    unknown = float((examples.tokens == unk_id).mean()) if len(examples.tokens) else 0.0
     if unknown <= _MANY_UNKNOWN:
         return ()
     reason = "the model's vocabulary does not suit this text"
@@ -329,12 +333,12 @@ def unknown_notes(tokenizer: Tokenizer, examples: Examples, rows: Labelled) -> t
             beginning = file.read(2**16).decode("utf-8", errors="ignore")
         composed = unicodedata.normalize("NFC", beginning)
         decomposed, other = tokenizer.encode_plain([beginning, composed])
-        if other.count(tokenizer.unk_id) < 0.75 * decomposed.count(tokenizer.unk_id):
+        if other.count(unk_id) < 0.75 * decomposed.count(unk_id):
             reason = (
                 "its characters are decomposed (Unicode NFD), and the vocabulary's are not; "
                 "convert the file to NFC"
             )
-    return (f"{rows.path.name}: {unknown:.0%} of the tokens are [UNK]: {reason}",)
+    return (f"{rows.path.name}: {unknown:.0%} of the tokens are {tokenizer.roles.unk}: {reason}",)
 
 
 def task_for_file(
@@ -425,19 +429,22 @@ def check_pairs(loaded: LoadedModel, *, pair: bool) -> None:
             if trained
             else "this model was fine-tuned on single texts; leave the second text (text_b) out."
         )
-    check_segments(loaded.model, pair=pair)
+    check_segments(loaded, pair=pair)
 
 
-def check_segments(model: Bert, *, pair: bool) -> None:
-    """Refuse pairs for an encoder without a second segment embedding.
+def check_segments(loaded: LoadedModel, *, pair: bool) -> None:
+    """Refuse pairs that the tokenizer or the encoder has no form for.
 
     Raises:
-        ModelError: pairs, but the encoder has only one segment.
+        ModelError: pairs, but the encoder has fewer segments than the tokenizer's pairs.
     """
-    if pair and model.config.segments < 2:
+    needed = loaded.tokenizer.template.pair_segments if pair else 1
+    has = loaded.model.config.segments
+    if 0 < has < needed:  # without segment embeddings, nothing reads them
         raise ModelError(
-            f"this encoder has {model.config.segments} segment embedding (type_vocab_size in its "
-            "config.json); pairs of texts need 2. Use another encoder, or give single texts."
+            f"this encoder has {has} segment embedding (type_vocab_size in its "
+            f"config.json); pairs of texts need {needed}. Use another encoder, or give single "
+            "texts."
         )
 
 

@@ -8,6 +8,8 @@ SHIPPED = ("mini-en",)
 """Names of the bundled models; each is a model folder with a model card, README.md."""
 DEFAULT = "mini-en"
 """The model used if none is given."""
+DEFAULT_MASK = "[MASK]"
+"""Its mask piece."""
 _HERE = Path(__file__).parent
 _MARKERS = ("config.json", "tokenizer.json", "vocab.txt", "run.json", "corpus.json")
 """Files that identify a folder as a model, vocabulary, run or corpus."""

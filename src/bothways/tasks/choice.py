@@ -1,8 +1,8 @@
 """Multiple choice: which of several texts continues a context (Devlin et al. 2019, 4.4).
 
-Each choice is a sequence of its own, [CLS] context [SEP] choice [SEP]. The head scores it with a
-single vector, and the loss is on a softmax over the scores of an example's choices. Examples may
-have different numbers of choices.
+Each choice is a sequence of its own, for BERT [CLS] context [SEP] choice [SEP]. The head scores it
+with a single vector, and the loss is on a softmax over the scores of an example's choices. Examples
+may have different numbers of choices.
 
 In SWAG all choices share a beginning: ``sent1`` is the context, and ``sent2`` followed by an ending
 is a choice. The paper leaves that open and its code for this task was not released; this is how it
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.errors import ConfigError, InputError
-from bothways.io.arrays import bounds
+from bothways.io.arrays import bounds, split
 from bothways.io.json_files import json_text
 from bothways.io.lines import broken_line_handler, broken_note, listed
 from bothways.io.tables import read_table
@@ -69,7 +69,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
     """One of several texts for each context."""
 
     loss = "place"
-    head = "classes"
+    head = "choices"
 
     @property
     def outputs(self) -> int:
@@ -224,7 +224,7 @@ def _most_probable(predictions: Probabilities) -> NDArray[np.int64]:
 
 def choice_probabilities(examples: Examples, outputs: Outputs) -> Probabilities:
     """A softmax over the outputs [R, 1] of each example's choices."""
-    scores = np.split(outputs[:, 0].astype(np.float64), examples.output_bounds[1:-1])
+    scores = split(outputs[:, 0].astype(np.float64), examples.output_bounds)
     return [softmax(row) for row in scores]
 
 

@@ -4,7 +4,8 @@ N items, Q sequences, S tokens of all sequences, R tokens that the task head rea
 
 An item is the unit that batches are made of: one sequence, or the sequences of one example's
 choices. The head reads some tokens of each sequence and has one row of outputs per token read:
-[CLS] for a class or score, the first piece of each word for tags, every token for an answer.
+the first ([CLS]) for a class or score, the first piece of each word for tags, every token for an
+answer.
 
 All texts are encoded once, up front. An optimizer step is a random batch, never one chosen by
 length, so the gradient is unbiased; a flat batch has no padding between its sequences and attention
@@ -20,7 +21,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bothways.batch import IGNORE, Batch, TaskBatch, flat_batch
 from bothways.errors import LengthError
@@ -179,7 +180,7 @@ def encode_examples(
         tokenizer: the model's.
         a: the (first) texts.
         b: the second texts, as many; None for single texts.
-        length: limit in tokens, [CLS] and [SEP] included.
+        length: limit in tokens, special tokens included.
         items: int64 [N + 1]; item n is the texts ``items[n]:items[n + 1]``. If not given, each text
             is an item.
 
@@ -189,7 +190,7 @@ def encode_examples(
             numbers of first and second texts.
     """
     check_texts(a, b)
-    check_room(length, pair=b is not None)
+    check_room(tokenizer, length, pair=b is not None)
     tokens = [np.zeros(0, np.int32)]
     segments = [np.zeros(0, np.int8)]
     lengths: list[int] = []
@@ -217,33 +218,30 @@ def encode_examples(
 
 
 class SequenceBuilder:
-    """Token sequences laid end to end: [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+    """Token sequences of a text or a pair each, laid end to end.
 
     Args:
-        tokenizer: knows the ids of [CLS] and [SEP].
+        tokenizer: knows how texts become sequences.
     """
 
     def __init__(self, tokenizer: Tokenizer):
-        self._cls = np.array([tokenizer.cls_id], np.int32)
-        self._sep = np.array([tokenizer.sep_id], np.int32)
+        self._template = tokenizer.template
         self._tokens = [np.zeros(0, np.int32)]
         self._segments = [np.zeros(0, np.int8)]
         self._bounds = [0]
 
-    def add(self, *texts: ArrayLike) -> int:
+    def add(self, *texts: Sequence[int] | NDArray[np.int32]) -> tuple[int, ...]:
         """Append a sequence of one text or two, given as ids of pieces.
 
         Returns:
-            The place of its [CLS] among all tokens.
+            The place of each text's first piece among all tokens.
         """
-        start, size = self._bounds[-1], 0
-        for segment, text in enumerate(texts):
-            tokens = [*([] if segment else [self._cls]), np.asarray(text, np.int32), self._sep]
-            self._tokens += tokens
-            self._segments.append(np.full(sum(map(len, tokens)), segment, np.int8))
-            size += len(self._segments[-1])
-        self._bounds.append(start + size)
-        return start
+        start = self._bounds[-1]
+        tokens, segments = self._template.wrap(*texts)
+        self._tokens.append(tokens)
+        self._segments.append(segments)
+        self._bounds.append(start + len(tokens))
+        return tuple(start + text.start for text in self._template.content(*map(len, texts)))
 
     def examples(
         self,
@@ -263,17 +261,18 @@ class SequenceBuilder:
         )
 
 
-def check_room(length: int, *, pair: bool) -> None:
-    """Refuse a length that [CLS] and [SEP] fill up.
+def check_room(tokenizer: Tokenizer, length: int, *, pair: bool) -> None:
+    """Refuse a length that special tokens fill up.
 
     Raises:
         LengthError: no token of a text, or of one of a pair, would fit.
     """
-    minimum = 5 if pair else 3
-    if length < minimum:
+    template = tokenizer.template
+    shortest = template.shortest(2 if pair else 1)
+    if length < shortest:
         raise LengthError(
-            f"a length of {length} tokens leaves no room for text between [CLS] and [SEP]; it must "
-            f"be at least {minimum}."
+            f"a length of {length} tokens leaves no room for text between {template.names}; it "
+            f"must be at least {shortest}."
         )
 
 

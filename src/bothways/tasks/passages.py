@@ -1,4 +1,4 @@
-"""Questions on passages as the encoder reads them: [CLS] question [SEP] window [SEP].
+"""Questions on passages as the encoder reads them: for BERT [CLS] question [SEP] window [SEP].
 
 Q questions, N windows of all questions, R tokens of all windows (every token is read).
 """
@@ -18,7 +18,7 @@ from bothways.tasks.options import SpanOptions
 from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tasks.task import EncodedFile
 from bothways.tasks.windows import best_window, cut_windows
-from bothways.tokenization.offsets import include_trailing_marks
+from bothways.tokenization.offsets import fit_to_characters
 from bothways.tokenization.tokenizer import Tokenizer
 
 # Texts tokenized at once: an encoding holds words and offsets as Python lists.
@@ -31,7 +31,7 @@ AnswerPlace = tuple[int, int] | int | None
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """A text's pieces, without [CLS] and [SEP].
+    """A text's pieces, without special tokens around them.
 
     Attributes:
         ids: int32.
@@ -84,7 +84,7 @@ def encode_questions(
     whole = []
     for q, passage in enumerate(rows.passage_of):
         query = queries[q].ids[: options.query_length]
-        room = length - len(query) - 3
+        room = tokenizer.template.room(length, 2) - len(query)
         if room < 1:
             raise LengthError(
                 f"{rows.path}: question {rows.ids[q]!r} has {len(query)} tokens, which leave no "
@@ -93,7 +93,7 @@ def encode_questions(
             )
         answer = located.places[q] if located else None
         windows.add(q, query, passages[passage], room, options.stride, answer)
-        whole.append(len(query) + len(passages[passage]) + 3)
+        whole.append(len(query) + len(passages[passage]) + tokenizer.template.cost(2))
     examples = windows.examples(cut).with_whole_lengths(whole)
     if located is not None:
         examples = examples.with_targets(np.array(windows.targets, np.int64))
@@ -209,6 +209,7 @@ class _WindowBuilder:
     """Windows of all questions, laid end to end, with the arrays that go with them."""
 
     def __init__(self, tokenizer: Tokenizer):
+        self._template = tokenizer.template
         self._sequences = SequenceBuilder(tokenizer)
         self._owners: list[int] = []
         self.passage_bounds: list[tuple[int, int]] = []
@@ -229,8 +230,9 @@ class _WindowBuilder:
         """Append the windows of a question."""
         windows = cut_windows(len(passage), room, stride)
         best = best_window(windows, len(passage))
-        # [CLS] question [SEP] before the passage's window, [SEP] after it.
-        before, after = np.zeros(len(query) + 2, np.int32), np.zeros(1, np.int32)
+        place = self._template.content(len(query), 0)[1]  # of the passage's window
+        before = np.zeros(place.start, np.int32)
+        after = np.zeros(self._template.closing(2), np.int32)
         for number, (start, end) in enumerate(windows):
             window = slice(start, end)
             self._sequences.add(query, passage.ids[window])
@@ -263,10 +265,11 @@ def _tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> list[TokenizedText]
     tokenized: list[TokenizedText] = []
     for chunk in range(0, len(texts), _CHUNK):
         for encoding in tokenizer.encode_batch(texts[chunk : chunk + _CHUNK]):
-            offsets = np.array(encoding.offsets[1:-1], np.int32).reshape(-1, 2)
+            (text,) = encoding.parts
+            offsets = np.array(encoding.offsets[text], np.int32).reshape(-1, 2)
             starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
-            include_trailing_marks(texts[len(tokenized)], starts, ends)
-            ids = np.array(encoding.tokens[1:-1], np.int32)
+            fit_to_characters(texts[len(tokenized)], starts, ends)
+            ids = np.array(encoding.tokens[text], np.int32)
             tokenized.append(TokenizedText(ids, starts, ends))
     return tokenized
 

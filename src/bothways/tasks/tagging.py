@@ -41,7 +41,7 @@ from bothways.tasks.schemes import (
 )
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.windows import best_window, cut_windows
-from bothways.tokenization.offsets import include_trailing_marks
+from bothways.tokenization.offsets import fit_to_characters
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 
 # --------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def encode_sentences(
         sentences: the words of each, at least one.
         documents: the number of each sentence's document, which fills both sides of its window;
             None if sentences are read without their documents.
-        length: of a window in tokens, [CLS] and [SEP] included.
+        length: of a window in tokens, special tokens included.
         spaces: words are separated by spaces. If not, they are joined without spaces, and a word
             that begins inside a piece of another is not read.
 
@@ -144,11 +144,12 @@ def encode_sentences(
         LengthError: no room for a piece.
         InputError: something that is not a text.
     """
-    check_room(length, pair=False)
+    check_room(tokenizer, length, pair=False)
     encode = _encode_words if spaces else _encode_characters
     encoded, unreadable = encode(tokenizer, sentences)
     document_of = range(len(sentences)) if documents is None else documents
     sequences = SequenceBuilder(tokenizer)
+    room = tokenizer.template.room(length)
     read_positions: list[Indices] = []
     owners: list[int] = []
     long = 0
@@ -157,10 +158,10 @@ def encode_sentences(
         document = np.concatenate([encoded[s].ids for s in numbers])
         starts = accumulate((len(encoded[s].ids) for s in numbers), initial=0)
         for s, start in zip(numbers, starts, strict=False):
-            windows = [*_windows(encoded[s], start, len(document), length - 2)]
+            windows = [*_windows(encoded[s], start, len(document), room)]
             for window in windows:
-                cls = sequences.add(document[window.first : window.end])
-                read_positions.append(cls + 1 + window.read - window.first)
+                (text,) = sequences.add(document[window.first : window.end])
+                read_positions.append(text + window.read - window.first)
                 owners.append(s)
             long += len(windows) > 1
     return EncodedSentences(
@@ -216,7 +217,7 @@ def _encode_words(
     encoded, unreadable = [], 0
     for words in sentences:
         unreadable += sum(not ids_of[word] for word in words)
-        word_ids = [ids_of[word] or [tokenizer.unk_id] for word in words]
+        word_ids = [ids_of[word] or [tokenizer.blank_id] for word in words]
         first_piece = np.array([0, *accumulate(map(len, word_ids))], dtype=np.int64)[:-1]
         word = np.arange(len(words))
         ids = np.fromiter((id for ids in word_ids for id in ids), np.int32)
@@ -237,20 +238,21 @@ def _encode_characters(
         chunk = sentences[start : start + CHUNK]
         encodings = tokenizer.encode_batch(["".join(words) for words in chunk])
         for words, encoding in zip(chunk, encodings, strict=True):
-            unreadable += len(encoding.tokens) == 2
-            encoded.append(_locate_words(words, encoding, tokenizer.unk_id))
+            unreadable += not encoding.tokens[encoding.parts[0]]
+            encoded.append(_locate_words(words, encoding, tokenizer.blank_id))
     return encoded, unreadable
 
 
-def _locate_words(words: Sequence[str], encoding: Encoding, unk_id: int) -> WordPieces:
+def _locate_words(words: Sequence[str], encoding: Encoding, blank_id: int) -> WordPieces:
     """The words of a joined sentence, found by the character offsets of its pieces."""
     word_starts = np.array([0, *accumulate(map(len, words))])[:-1]
-    ids = np.array(encoding.tokens[1:-1], dtype=np.int32)
-    offsets = np.array(encoding.offsets[1:-1], dtype=np.int64).reshape(-1, 2)
+    (text,) = encoding.parts
+    ids = np.array(encoding.tokens[text], dtype=np.int32)
+    offsets = np.array(encoding.offsets[text], dtype=np.int64).reshape(-1, 2)
     if not len(ids):  # normalisation left nothing, but the sentence still needs a tag
-        ids, offsets = np.array([unk_id], np.int32), np.array([[0, 1]])
+        ids, offsets = np.array([blank_id], np.int32), np.array([[0, 1]])
     starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
-    include_trailing_marks("".join(words), starts, ends)
+    fit_to_characters("".join(words), starts, ends)
     # The words that each piece's first and last character belong to.
     first_word = np.searchsorted(word_starts, starts, side="right") - 1
     last_word = np.searchsorted(word_starts, ends - 1, side="right") - 1
@@ -344,7 +346,7 @@ class TaggingTask(Task[Sentences, Tags]):
         examples = encoded.examples
         if rows.tags is not None:
             examples = examples.with_targets(self._targets(rows, encoded))
-        notes = self._notes(rows, encoded, length)
+        notes = self._notes(tokenizer, rows, encoded, length)
         return TaggedFile(rows, examples, notes, encoded=encoded)
 
     def _targets(self, rows: Sentences, encoded: EncodedSentences) -> NDArray[np.int64]:
@@ -390,7 +392,9 @@ class TaggingTask(Task[Sentences, Tags]):
                         line=line,
                     )
 
-    def _notes(self, rows: Sentences, encoded: EncodedSentences, length: int) -> tuple[str, ...]:
+    def _notes(
+        self, tokenizer: Tokenizer, rows: Sentences, encoded: EncodedSentences, length: int
+    ) -> tuple[str, ...]:
         name, words = rows.path.name, sum(map(len, rows.words))
         notes = []
         if rows.scheme is not None and self.options.tagging.scheme == "auto":
@@ -417,7 +421,7 @@ class TaggingTask(Task[Sentences, Tags]):
         if encoded.unreadable:
             notes.append(
                 f"{name}: normalisation leaves nothing of {encoded.unreadable:,} of {words:,} "
-                "words; they are read as [UNK]"
+                f"words; they are read as {tokenizer.piece(tokenizer.blank_id)}"
             )
         if encoded.skipped:
             notes.append(

@@ -27,7 +27,7 @@ from bothways.tokenization.tokenizer import Tokenizer
 
 Outputs = NDArray[np.float32]
 LossKind = Literal["class", "score", "place"]
-HeadKind = Literal["classes", "tags", "spans"]
+HeadKind = Literal["classes", "tags", "spans", "choices"]
 
 
 class Labelled(Protocol):

@@ -62,7 +62,7 @@ class TextTask(Task[Rows, Outputs]):
         notes = []
         if self.options.long == "windows":
             pooling = self.options.windows.pooling
-            notes = windows_note(rows.path.name, examples, length, pooling)
+            notes = windows_note(tokenizer, rows.path.name, examples, length, pooling)
         elif examples.cut:
             notes.append(
                 f"{rows.path.name}: {examples.cut:,} of {len(rows):,} examples were cut to "

@@ -81,7 +81,7 @@ def best_window(windows: Sequence[Window], pieces: int) -> NDArray[np.int64]:
 # N texts, W windows of all of them, C outputs of the head.
 
 Segments = tuple[list[int], ...]
-"""Ids of the pieces of A, or of A and B, without [CLS] and [SEP]."""
+"""Ids of the pieces of A, or of A and B, without special tokens."""
 
 
 def encode_windows(
@@ -102,7 +102,7 @@ def encode_windows(
         tokenizer: the model's.
         a: the (first) texts.
         b: the second texts, as many; None for single texts.
-        length: limit of a window in tokens, [CLS] and [SEP] included.
+        length: limit of a window in tokens, special tokens included.
         stride: pieces from the start of a window to the start of the next; half of the window's
             room if not given.
 
@@ -112,7 +112,9 @@ def encode_windows(
             numbers of first and second texts.
     """
     check_texts(a, b)
-    check_room(length, pair=b is not None)
+    check_room(tokenizer, length, pair=b is not None)
+    template, parts = tokenizer.template, 1 if b is None else 2
+    room = template.room(length, parts)
     sequences = SequenceBuilder(tokenizer)
     owners: list[int] = []
     whole: list[int] = []
@@ -121,9 +123,9 @@ def encode_windows(
         chunk = slice(start, start + CHUNK)
         texts = [tokenizer.encode_plain(column[chunk]) for column in (a, b) if column is not None]
         for n, segments in enumerate(zip(*texts, strict=True), start):
-            windows, complete = _windows(segments, length, stride)
+            windows, complete = _windows(segments, room, stride)
             cut += not complete
-            whole.append(sum(map(len, segments)) + len(segments) + 1)
+            whole.append(sum(map(len, segments)) + template.cost(parts))
             for window in windows:
                 sequences.add(*window)
                 owners.append(n)
@@ -131,9 +133,8 @@ def encode_windows(
     return examples.with_whole_lengths(whole)
 
 
-def _windows(text: Segments, length: int, stride: int | None) -> tuple[list[Segments], bool]:
+def _windows(text: Segments, room: int, stride: int | None) -> tuple[list[Segments], bool]:
     """The windows of a text or pair, and whether they show all of it."""
-    room = length - len(text) - 1
     if sum(map(len, text)) <= room:
         return [text], True
     if len(text) == 1:
@@ -177,7 +178,9 @@ def pool_windows(
     return mean
 
 
-def windows_note(name: str, examples: Examples, length: int, pooling: str) -> list[str]:
+def windows_note(
+    tokenizer: Tokenizer, name: str, examples: Examples, length: int, pooling: str
+) -> list[str]:
     """Notes on texts read in several windows, and on pairs that were cut nevertheless."""
     texts = len(examples.first_items)
     several = examples.windowed
@@ -196,6 +199,6 @@ def windows_note(name: str, examples: Examples, length: int, pooling: str) -> li
     if examples.cut:
         notes.append(
             f"{name}: in {examples.cut:,} of {texts:,} pairs both texts are long; the shorter one "
-            f"was cut to {(length - 3) // 2} tokens"
+            f"was cut to {tokenizer.template.room(length, 2) // 2} tokens"
         )
     return notes

@@ -14,7 +14,7 @@ from tokenizers import normalizers
 from bothways.tokenization.normalization import ACCENTS, Normalization, normalizer
 from bothways.tokenization.pieces import BYTE_SPACE, META_SPACE
 
-Kind = Literal["wordpiece", "bpe", "byte-bpe", "other"]
+Kind = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "other"]
 
 # Classes of transformers that rebuild a BertNormalizer from tokenizer_config.json; where none is
 # named, it takes the one for BERT.
@@ -101,7 +101,8 @@ def model_kind(settings: dict[str, Any]) -> Kind:
     model = settings["model"].get("type")
     if model == "BPE":
         return "byte-bpe" if "ByteLevel" in json.dumps(settings["pre_tokenizer"]) else "bpe"
-    return "wordpiece" if model == "WordPiece" else "other"
+    kinds: dict[str, Kind] = {"WordPiece": "wordpiece", "Unigram": "unigram"}
+    return kinds.get(str(model), "other")
 
 
 def word_starts(pieces: list[str], settings: dict[str, Any]) -> NDArray[np.bool_]:
@@ -113,12 +114,19 @@ def word_starts(pieces: list[str], settings: dict[str, Any]) -> NDArray[np.bool_
     added = {token["content"] for token in settings["added_tokens"]}
     if model_kind(settings) == "byte-bpe":
         starts = [p.startswith(BYTE_SPACE) or p in added or _is_unused(p) for p in pieces]
-    elif "Metaspace" in json.dumps(settings["pre_tokenizer"]):
+    elif _marks_spaces(settings):
         starts = [p.startswith(META_SPACE) or p in added for p in pieces]
     else:
         mark = settings["model"].get("continuing_subword_prefix") or ""
         starts = [not mark or p == mark or not p.startswith(mark) for p in pieces]
     return np.array(starts, dtype=np.bool_)
+
+
+def _marks_spaces(settings: dict[str, Any]) -> bool:
+    """Whether pieces carry the space before them, as SentencePiece's do."""
+    if "Metaspace" in json.dumps(settings["pre_tokenizer"]):
+        return True
+    return bool(settings["model"].get("type") == "Unigram")
 
 
 def _is_unused(piece: str) -> bool:

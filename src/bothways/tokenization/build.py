@@ -15,12 +15,8 @@ from bothways.io.text import explain_read_errors, list_files
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.options import VocabularyConfig
-from bothways.tokenization.tokenizer import (
-    SETTINGS_FILE,
-    TOKENIZER_FILE,
-    VOCABULARY_FILE,
-    Tokenizer,
-)
+from bothways.tokenization.reading import SETTINGS_FILE, TOKENIZER_FILE, VOCABULARY_FILE
+from bothways.tokenization.tokenizer import Tokenizer
 
 REPORT_FILE = "vocabulary-report.json"
 

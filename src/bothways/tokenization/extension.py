@@ -10,7 +10,8 @@ import tokenizers
 
 from bothways.errors import InputError, ModelError
 from bothways.tokenization.normalization import word_splitter
-from bothways.tokenization.tokenizer import LONGEST_WORD, Tokenizer
+from bothways.tokenization.reading import LONGEST_WORD
+from bothways.tokenization.tokenizer import Tokenizer
 
 _ENCODED_AT_ONCE = 1 << 14  # words
 
@@ -58,7 +59,7 @@ def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> ExtendedVoc
     # All of them: pieces that `add_tokens` appended are not among the model's own.
     settings["model"]["vocab"] = {p: i for i, p in enumerate([*tokenizer.pieces, *added])}
     library = tokenizers.Tokenizer.from_str(json.dumps(settings))
-    return ExtendedVocabulary(Tokenizer(library), added, parts)
+    return ExtendedVocabulary(Tokenizer(library, declared=tokenizer.roles.items()), added, parts)
 
 
 def choose_words(

@@ -33,7 +33,8 @@ from bothways.tokenization.merging import Score, SegmentedWords, merge_pairs
 from bothways.tokenization.normalization import LetterCounts, Rules, code_points, count_letters
 from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.pieces import CONTINUES, SPECIAL_PIECES
-from bothways.tokenization.tokenizer import LONGEST_WORD, Tokenizer
+from bothways.tokenization.reading import LONGEST_WORD
+from bothways.tokenization.tokenizer import Tokenizer
 
 Progress = Callable[[int, int], None]
 

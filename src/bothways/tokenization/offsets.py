@@ -10,22 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def whole_characters(
-    offsets: Sequence[tuple[int, int]], segments: Sequence[int], texts: Sequence[str]
-) -> list[tuple[int, int]]:
+def whole_characters(offsets: Sequence[tuple[int, int]], text: str) -> list[tuple[int, int]]:
     """Extend offsets to the end of decomposed characters.
 
     Where the library composed characters, a token ends after the first code point of each.
 
     Args:
-        offsets: of an encoding's tokens, start and end in the text of their segment.
-        segments: of the tokens.
-        texts: of the segments.
+        offsets: of the tokens of a text, start and end.
+        text: the text.
     """
     following = [*offsets[1:], (0, 0)]
     extended = []
-    for (start, end), (limit, _), segment in zip(offsets, following, segments, strict=True):
-        text = texts[segment]
+    for (start, end), (limit, _) in zip(offsets, following, strict=False):
         limit = limit if limit >= end else len(text)
         while start < end < limit and _continues(text, end):
             end += 1
@@ -44,6 +40,17 @@ def _continues(text: str, at: int) -> bool:
             break
         at += 1
     return False
+
+
+def fit_to_characters(text: str, starts: NDArray[Any], ends: NDArray[Any]) -> None:
+    """Make offsets, in place, those of whole visible characters: without the space before a word
+    that some tokenizers count as its piece's, and with the marks after its last character."""
+    while len(inside := np.flatnonzero(starts + 1 < ends)):
+        spaces = inside[[text[start].isspace() for start in starts[inside].tolist()]]
+        if not len(spaces):
+            break
+        starts[spaces] += 1
+    include_trailing_marks(text, starts, ends)
 
 
 def include_trailing_marks(text: str, starts: NDArray[Any], ends: NDArray[Any]) -> None:

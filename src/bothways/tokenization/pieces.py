@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bothways.errors import ModelError
+from bothways.tokenization.template import Roles
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+BERT_ROLES = Roles(pad=PAD, unk=UNK, cls=CLS, sep=SEP, mask=MASK)
+"""The special pieces of vocabularies learned here, and of BERT's."""
 CONTINUES = "##"
 """Prefix of pieces that continue a word."""
 BYTE_SPACE = "\u0120"
@@ -16,7 +19,7 @@ META_SPACE = "\u2581"
 """The same in vocabularies of SentencePiece."""
 
 
-def ids_of(pieces: Sequence[str], source: str | Path) -> dict[str, int]:
+def ids_of(pieces: Sequence[str], source: str | Path, roles: Roles = BERT_ROLES) -> dict[str, int]:
     """The id of each piece, its index.
 
     Raises:
@@ -38,7 +41,7 @@ def ids_of(pieces: Sequence[str], source: str | Path) -> dict[str, int]:
                 "for instance to [unused1]: the ids of the others must not change."
             )
         ids[piece] = i
-    check_special_pieces(ids, source)
+    check_special_pieces(ids, source, roles)
     return ids
 
 
@@ -58,12 +61,15 @@ def pieces_by_id(ids: dict[str, int], source: str | Path) -> list[str]:
     return pieces
 
 
-def check_special_pieces(ids: dict[str, int], source: str | Path) -> None:
+def check_special_pieces(
+    ids: Mapping[str, int], source: str | Path, roles: Roles = BERT_ROLES
+) -> None:
     """Raise :class:`ModelError` if a special piece is missing."""
-    missing = [piece for piece in SPECIAL_PIECES if piece not in ids]
+    missing = [piece for piece in roles.pieces if piece not in ids]
     if missing:
+        whose = "A BERT vocabulary" if roles == BERT_ROLES else "By its settings it"
         raise ModelError(
-            f"{source}: {', '.join(missing)} not among the {len(ids)} pieces. A BERT vocabulary "
-            f"has {', '.join(SPECIAL_PIECES)}, spelled exactly so; this may be the vocabulary of "
+            f"{source}: {', '.join(missing)} not among the {len(ids)} pieces. {whose} "
+            f"has {', '.join(roles.pieces)}, spelled exactly so; this may be the vocabulary of "
             "another kind of model."
         )

@@ -1,16 +1,17 @@
 """The tokenizer: text to ids and back, built on the ``tokenizers`` library.
 
-Ids, offsets and truncation are those of Hugging Face's BERT tokenizer. A tokenizer is immutable
+Ids, offsets and truncation are those of Hugging Face's fast tokenizers. A tokenizer is immutable
 (the library's truncation and padding are not used because they are settings of a shared object), so
 one object can serve several threads, and it can be pickled.
 """
 
 from __future__ import annotations
 
+import copy
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,14 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
-from tokenizers.processors import TemplateProcessing
 
 from bothways.errors import ConfigError, LengthError, ModelError
-from bothways.io.files import write_json, write_text
-from bothways.shipped import model_folder
+from bothways.io.files import write_bytes, write_json, write_text
 from bothways.tokenization.bert_settings import (
     bert_settings,
     model_kind,
     normalization_preset,
     takes_characters_apart,
-    with_settings,
     word_starts,
 )
 from bothways.tokenization.normalization import (
@@ -42,160 +40,213 @@ from bothways.tokenization.normalization import (
 )
 from bothways.tokenization.offsets import whole_characters
 from bothways.tokenization.pieces import (
+    BERT_ROLES,
     CLS,
     CONTINUES,
     META_SPACE,
     SEP,
-    SPECIAL_PIECES,
     UNK,
-    check_special_pieces,
     ids_of,
     pieces_by_id,
 )
-from bothways.tokenization.tokenizer_files import (
-    STRIPS_LATIN_AND_GREEK,
-    read_added_tokens,
-    read_library_file,
-    read_settings,
-    read_vocabulary,
-    refuse_other_tokenizers,
-    refuse_undeclared,
-    with_added_tokens,
+from bothways.tokenization.post_processing import post_processor, trims_offsets
+from bothways.tokenization.reading import (
+    SETTINGS_FILE,
+    TOKENIZER_FILE,
+    VOCABULARY_FILE,
+    read_tokenizer,
+    word_pieces,
 )
+from bothways.tokenization.roles import WHAT, Declared, find_roles
+from bothways.tokenization.template import Special, Template
+from bothways.tokenization.tokenizer_classes import TokenizerClass
+from bothways.tokenization.tokenizer_files import STRIPS_LATIN_AND_GREEK
 from bothways.tokenization.truncation import Truncation, truncated_lengths
-
-LONGEST_WORD = 100
-"""Characters; a longer word becomes [UNK], as in Hugging Face's BERT tokenizer."""
-
-VOCABULARY_FILE = "vocab.txt"
-TOKENIZER_FILE = "tokenizer.json"
-SETTINGS_FILE = "tokenizer_config.json"
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]; all lists have one entry per token."""
+    """A text or pair as a sequence, such as [CLS] A [SEP] B [SEP]; all lists have one entry per
+    token."""
 
     tokens: list[int]
     """Ids."""
     segments: list[int]
-    """0 for [CLS] A [SEP], 1 for B [SEP]."""
+    """By the tokenizer's template: for BERT 0 for [CLS] A [SEP], 1 for B [SEP]."""
     offsets: list[tuple[int, int]]
-    """Start and end in characters of the token's segment as passed in; (0, 0) for [CLS], [SEP]."""
+    """Start and end in characters of the token's text as passed in; (0, 0) for the template's
+    special tokens."""
     words: list[int | None]
-    """Number of the word within the segment, where words are split at white space and around every
-    punctuation mark; None for [CLS], [SEP]."""
+    """Number of the word within its text, where words are split by the tokenizer's rules (BERT's:
+    at white space and around every punctuation mark); None for the template's special tokens."""
     cut: int
     """Tokens that truncation removed."""
+    parts: tuple[slice, ...]
+    """Where A, and B if there is one, lie among the tokens."""
 
 
 class Tokenizer:
-    """A BERT tokenizer: normalisation, WordPiece and the special tokens.
+    """A tokenizer: how text becomes ids, what its special pieces are for, and how sequences are
+    built from texts.
 
     Attributes:
         pieces: the vocabulary; the index of a piece is its id.
         vocab_size: number of pieces.
+        roles: which piece opens a sequence, closes a text, hides a token ...
+        template: how texts become sequences: all that concerns special tokens in them.
         lowercase: whether text is lower-cased.
         normalization: the preset applied to text, ``bert`` or ``composed``; ``other`` for files
             with other rules.
-        kind: ``wordpiece``, ``bpe`` or ``byte-bpe``; ``other`` for files of another model.
-        pad_id, unk_id, cls_id, sep_id, mask_id: the special tokens.
-        special_ids: int64 [5], those five, sorted.
+        kind: ``wordpiece``, ``bpe``, ``byte-bpe`` or ``unigram``; ``other`` for files of another
+            model.
+        special_ids: int64; the ids that have a role or a place in the template, sorted.
         starts_word: bool [V]; True for pieces that start a word (special tokens are words of their
             own), False for pieces that continue one. Words are those of the normalised text, split
-            at white space and around every punctuation mark. (In BPE on characters, [UNK] may
-            replace a part of a word; it counts as a start here.)
+            at white space and, by BERT's rules, around every punctuation mark. (In BPE on
+            characters, [UNK] may replace a part of a word; it counts as a start here.)
         fingerprint: digest of the pieces and of all settings that change ids.
     """
 
-    def __init__(self, library: tokenizers.Tokenizer, *, source: str | Path = "vocabulary"):
+    def __init__(
+        self,
+        library: tokenizers.Tokenizer,
+        *,
+        source: str | Path = "vocabulary",
+        declared: Declared | None = None,
+        usual: TokenizerClass | None = None,
+        originals: Mapping[str, bytes] | None = None,
+    ):
         """Wrap a tokenizer of the library; use the ``from_`` constructors instead.
 
+        Args:
+            library: it belongs to this object from now on.
+            source: named in messages.
+            declared: the roles that are known, if the object alone does not tell.
+            usual: its class, which decides what is not declared.
+            originals: files of the vocabulary that are saved with it.
+
         Raises:
-            ModelError: a special token is missing or the ids have gaps.
+            ModelError: the ids have gaps; or it is not known which pieces open and close sequences.
         """
         self.pieces = pieces_by_id(library.get_vocab(with_added_tokens=True), source)
         self.vocab_size = len(self.pieces)
         self._ids = {piece: i for i, piece in enumerate(self.pieces)}
-        check_special_pieces(self._ids, source)
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
-            self._ids[piece] for piece in SPECIAL_PIECES
-        )
-        self.special_ids: NDArray[np.int64] = np.sort(
-            np.array([self._ids[piece] for piece in SPECIAL_PIECES], dtype=np.int64)
-        )
+        self._originals = dict(originals or {})
         self._library = library
         library.no_truncation()
         library.no_padding()
-        known = {token.content for token in library.get_added_tokens_decoder().values()}
-        library.add_special_tokens(
-            [AddedToken(p, normalized=False) for p in SPECIAL_PIECES if p not in known]
-        )
-        library.post_processor = TemplateProcessing(
-            single=f"{CLS}:0 $A:0 {SEP}:0",
-            pair=f"{CLS}:0 $A:0 {SEP}:0 $B:1 {SEP}:1",
-            special_tokens=[(CLS, self.cls_id), (SEP, self.sep_id)],
-        )
         self._settings: dict[str, Any] = json.loads(library.to_str())
-        del self._settings["model"]["vocab"]
+        self.roles, self.template = find_roles(
+            self._settings, self._ids, declared or {}, usual, source
+        )
+        known = {token["content"] for token in self._settings["added_tokens"]}
+        if plain := [p for p in self.roles.pieces if p not in known]:
+            library.add_special_tokens([AddedToken(p, normalized=False) for p in plain])
+            self._settings = json.loads(library.to_str())
+        if not trims_offsets(self._settings["post_processor"]):
+            library.post_processor = post_processor(self.template)
+        vocabulary = self._settings["model"].pop("vocab")
         self._bert_settings = bert_settings(self._settings["normalizer"])
         self.lowercase = self._bert_settings["do_lower_case"]
         self.normalization = normalization_preset(library.normalizer, self._bert_settings)
         self.kind = model_kind(self._settings)
+        self._scores = [score for _, score in vocabulary] if self.kind == "unigram" else []
+        self._set_special()
         self.starts_word: NDArray[np.bool_] = word_starts(self.pieces, self._settings)
         self.fingerprint = self._digest()
+
+    def _set_special(self) -> None:
+        ids = {self._ids[piece] for piece in self.roles.pieces} | self.template.ids
+        self.special_ids: NDArray[np.int64] = np.sort(np.array([*ids], dtype=np.int64))
+
+    # ------------------------------------------------------------------------------------- roles
+
+    @property
+    def unk_id(self) -> int | None:
+        """The id for what the vocabulary cannot spell; None if it can spell everything."""
+        return None if self.roles.unk is None else self._ids[self.roles.unk]
+
+    @property
+    def pad_id(self) -> int:
+        """The id that fills up rows of a batch."""
+        return self._role_id("pad", "give it one in tokenizer_config.json (pad_token)")
+
+    @property
+    def cls_id(self) -> int:
+        """The id that opens a sequence."""
+        return self._role_id("cls", "use a tokenizer that has one")
+
+    @property
+    def sep_id(self) -> int:
+        """The id that closes a text."""
+        return self._role_id("sep", "use a tokenizer that has one")
+
+    @property
+    def mask_id(self) -> int:
+        """The id that hides a token.
+
+        Raises:
+            ModelError: there is none, so the tokenizer cannot be used for masked language models.
+        """
+        return self._role_id(
+            "mask",
+            "masked language models and fill-mask need one. Use a vocabulary that has one (name it "
+            "in tokenizer_config.json as mask_token), or pre-train with masking.kind left_to_right",
+        )
+
+    @property
+    def blank_id(self) -> int:
+        """The id for a word of which nothing is left: unknown, or what comes nearest to it."""
+        roles = self.roles
+        piece = roles.unk or roles.mask or roles.pad or roles.sep
+        return 0 if piece is None else self._ids[piece]
+
+    def _role_id(self, role: str, remedy: str) -> int:
+        piece = self.roles.items()[role]
+        if piece is None:
+            raise ModelError(f"this tokenizer has no {role} role, {WHAT[role]}; {remedy}.")
+        return self._ids[piece]
+
+    def in_one_segment(self) -> Tokenizer:
+        """The same tokenizer for an encoder that has a single segment embedding."""
+        if self.template.segments == 1:
+            return self
+        other = copy.copy(self)
+        other._library = tokenizers.Tokenizer.from_str(self._library.to_str())
+        other.template = self.template.in_one_segment()
+        trims = trims_offsets(self._settings["post_processor"])
+        other._library.post_processor = post_processor(other.template, trims=trims)
+        return other  # with the same fingerprint: the ids of texts are the same
 
     # ------------------------------------------------------------------------------------- files
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> Tokenizer:
-        """Read a folder's tokenizer.json, or its vocab.txt and tokenizer_config.json.
+        """Read the tokenizer of a folder.
 
-        ``folder`` may also be the path of a tokenizer.json, the path of any other file, which is
-        read as a vocab.txt, or the name of a shipped model. A vocab.txt is uncased unless the
-        tokenizer_config.json next to it says otherwise; tokens that were added to it in
-        transformers, which stand in files next to it, are read too.
+        That is its tokenizer.json; or a vocab.txt (WordPiece), a vocab.json with merges.txt
+        (byte-level BPE as RoBERTa's), a spiece.model (ALBERT's) or a sentencepiece.bpe.model
+        (XLM-R's), with the tokenizer_config.json, special_tokens_map.json and added_tokens.json
+        next to it. ``folder`` may also be the path of one of these files (any other is read as a
+        vocab.txt), or the name of a shipped model.
 
-        If the tokenizer_config.json next to a tokenizer.json names the class BertTokenizer, its
-        settings for case, accents and Chinese characters take precedence, as in transformers.
-        Settings that it lacks come, unlike there, from the tokenizer.json.
+        A vocab.txt is uncased unless the tokenizer_config.json next to it says otherwise. If the
+        tokenizer_config.json next to a tokenizer.json names the class BertTokenizer, its settings
+        for case, accents and Chinese characters take precedence, as in transformers. Settings that
+        it lacks come, unlike there, from the tokenizer.json.
 
         Raises:
-            ModelError: there is no vocabulary, it is not usable for a BERT, or a vocab.txt belongs
-                to a tokenizer that splits text by other rules.
+            ModelError: there is no vocabulary, it is not known how sequences are built from its
+                pieces, or it belongs to a tokenizer that splits text by other rules.
         """
-        path = model_folder(folder)
-        if path.is_dir():
-            candidates = [path / TOKENIZER_FILE, path / VOCABULARY_FILE]
-            file = next((file for file in candidates if file.is_file()), None)
-            if file is None:
-                raise ModelError(
-                    f"{path}: neither {TOKENIZER_FILE} nor {VOCABULARY_FILE} is in this folder. "
-                    "Name a folder that has one of them, or learn a vocabulary with "
-                    "`bothways vocab`."
-                )
-            path = file
-        if not path.is_file():
-            raise ModelError(f"{path}: no such file or folder, so there is no vocabulary to read.")
-        if path.suffix == ".json":
-            library = read_library_file(path)
-            settings = read_settings(path.with_name(SETTINGS_FILE))
-            return cls(with_settings(library, settings), source=path)
-        settings = read_settings(path.with_name(SETTINGS_FILE))
-        pieces = read_vocabulary(path)
-        refuse_other_tokenizers(path, pieces)
-        if not {"do_lower_case", "normalization"} & settings.keys():
-            refuse_undeclared(path, pieces, settings)
-        library = _word_pieces(
-            ids_of(pieces, path),
-            lowercase=settings.get("do_lower_case", True),
-            # Folders of 0.1 have one setting for both; it is null if nothing is said.
-            strip_accents=settings.get(STRIPS_LATIN_AND_GREEK, settings.get("strip_accents")),
-            split_cjk=settings.get("tokenize_chinese_chars", True),
-            normalization=settings.get("normalization", "bert"),
+        read = read_tokenizer(folder)
+        return cls(
+            read.library,
+            source=read.source,
+            declared=read.declared,
+            usual=read.usual,
+            originals=read.originals,
         )
-        added = read_added_tokens(path, settings)
-        return cls(with_added_tokens(library, added, path), source=path)
 
     @classmethod
     def from_pieces(
@@ -212,7 +263,7 @@ class Tokenizer:
                 missing.
         """
         ids = ids_of(pieces, "vocabulary")
-        return cls(_word_pieces(ids, lowercase=lowercase, normalization=normalization))
+        return cls(word_pieces(ids, lowercase=lowercase, normalization=normalization))
 
     @classmethod
     def from_merges(
@@ -258,7 +309,8 @@ class Tokenizer:
         return cls(library)
 
     def save(self, folder: str | Path, *, max_length: int | None = None) -> None:
-        """Write vocab.txt, tokenizer_config.json and tokenizer.json, each atomically.
+        """Write tokenizer.json, tokenizer_config.json and the vocabulary's own files (vocab.txt, or
+        those it was read from), each atomically.
 
         ``max_length``, in tokens, is stored for Hugging Face's ``truncation=True``; it is not used
         here.
@@ -267,31 +319,48 @@ class Tokenizer:
             DiskError: a file could not be written.
         """
         folder = Path(folder)
+        settings = {
+            # This class makes AutoTokenizer use tokenizer.json unchanged. Others would rebuild
+            # parts of it from settings; BertTokenizer would lower-case by default.
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **self._rules_settings(),
+            **{f"{role}_token": piece for role, piece in self.roles.items().items()},
+            "model_input_names": [
+                "input_ids",
+                *(["token_type_ids"] if self.template.segments > 1 else []),
+                "attention_mask",
+            ],
+        }
+        if max_length is not None:
+            settings["model_max_length"] = max_length
+        if self.kind == "wordpiece":
+            write_text(folder / VOCABULARY_FILE, "".join(piece + "\n" for piece in self.pieces))
+        for name, content in self._originals.items():
+            write_bytes(folder / name, content)
+        write_json(folder / SETTINGS_FILE, settings)
+        write_text(folder / TOKENIZER_FILE, self.to_json() + "\n")
+
+    def _rules_settings(self) -> dict[str, Any]:
+        """How text is normalised, in the settings of the classes for BERT."""
+        if not self._is_berts and self.kind != "wordpiece":
+            return {}
         composed = {
             "normalization": "composed",
             STRIPS_LATIN_AND_GREEK: self._bert_settings["strip_accents"],
         }
-        settings = {
-            # This class makes AutoTokenizer use tokenizer.json unchanged. BertTokenizer would
-            # rebuild the normaliser from the three settings below, and lower-case by default.
-            "tokenizer_class": "PreTrainedTokenizerFast",
+        return {
             **self._bert_settings,
             "strip_accents": takes_characters_apart(self._library.normalizer),
             **(composed if self.normalization == "composed" else {}),
-            **{
-                f"{name}_token": piece
-                for name, piece in zip(
-                    ("pad", "unk", "cls", "sep", "mask"), SPECIAL_PIECES, strict=True
-                )
-            },
-            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         }
-        if max_length is not None:
-            settings["model_max_length"] = max_length
-        if self._settings["model"].get("type") == "WordPiece":
-            write_text(folder / VOCABULARY_FILE, "".join(piece + "\n" for piece in self.pieces))
-        write_json(folder / SETTINGS_FILE, settings)
-        write_text(folder / TOKENIZER_FILE, self.to_json() + "\n")
+
+    @property
+    def _is_berts(self) -> bool:
+        """Whether special pieces and sequences are those of BERT."""
+        if self.roles != BERT_ROLES:
+            return False
+        ends = [Special(piece, self._ids[piece]) for piece in (CLS, SEP)]
+        return self.template == Template.segmented(*ends)
 
     # ---------------------------------------------------------------------------------- encoding
 
@@ -320,7 +389,7 @@ class Tokenizer:
         Args:
             a: the texts, or first segments.
             b: the second segments, one for each of ``a``.
-            max_length: limit in tokens, [CLS] and [SEP] included; None for no limit.
+            max_length: limit in tokens, special tokens included; None for no limit.
             truncation: how longer inputs are handled. ``longest_first`` shortens the longer segment
                 until both are equally long, then both; ``only_second`` shortens B; ``refuse``
                 raises.
@@ -336,21 +405,22 @@ class Tokenizer:
             parts = [encoded[number]] if b is None else [encoded[number], encoded[len(a) + number]]
             sizes = [len(part) for part in parts]
             try:
-                keep = truncated_lengths(sizes, max_length, truncation)
+                keep = truncated_lengths(sizes, max_length, truncation, self.template)
             except LengthError as error:
                 where = "" if len(a) == 1 else f"text {number + 1} of {len(a)}: "
                 raise LengthError(where + str(error)) from None
             result = self._assemble(parts, keep, cut=sum(sizes) - sum(keep))
-            if self.normalization != "bert":  # rules that may compose characters
+            if self._extends_offsets:
                 texts = [a[number]] if b is None else [a[number], b[number]]
-                result = replace(
-                    result, offsets=whole_characters(result.offsets, result.segments, texts)
-                )
+                offsets = [*result.offsets]
+                for text, place in zip(texts, result.parts, strict=True):
+                    offsets[place] = whole_characters(offsets[place], text)
+                result = replace(result, offsets=offsets)
             results.append(result)
         return results
 
     def encode_plain(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids only, without [CLS] and [SEP], at the full speed of the library.
+        """Ids only, without special tokens around them, at the full speed of the library.
 
         Raises:
             InputError: an input is not text, or a single text is given instead of a list.
@@ -369,19 +439,31 @@ class Tokenizer:
         except (TypeError, UnicodeEncodeError) as error:
             raise not_text_error(texts) from error
 
+    @property
+    def _extends_offsets(self) -> bool:
+        """Whether tokens are extended to whole characters: where words are BERT's and rules may
+        compose characters. Byte-level and Unigram files made elsewhere keep the library's."""
+        if self.normalization == "other":
+            return self.kind not in ("byte-bpe", "unigram")
+        return self.normalization == "composed"
+
     def _assemble(self, parts: list[tokenizers.Encoding], keep: list[int], *, cut: int) -> Encoding:
-        result = Encoding(
-            tokens=[self.cls_id], segments=[0], offsets=[(0, 0)], words=[None], cut=cut
+        template = self.template
+        tokens, segments = template.wrap_lists(
+            [part.ids[:kept] for part, kept in zip(parts, keep, strict=True)]
         )
-        for segment, (part, kept) in enumerate(zip(parts, keep, strict=True)):
-            result.tokens.extend(part.ids[:kept])
-            result.offsets.extend(part.offsets[:kept])
-            result.words.extend(part.word_ids[:kept])
-            result.tokens.append(self.sep_id)
-            result.offsets.append((0, 0))
-            result.words.append(None)
-            result.segments.extend([segment] * (kept + 1))
-        return result
+        return Encoding(
+            tokens=tokens,
+            segments=segments,
+            offsets=template.surround(
+                [part.offsets[:kept] for part, kept in zip(parts, keep, strict=True)], (0, 0)
+            ),
+            words=template.surround(
+                [part.word_ids[:kept] for part, kept in zip(parts, keep, strict=True)], None
+            ),
+            cut=cut,
+            parts=template.content(*keep),
+        )
 
     # ---------------------------------------------------------------------------------- decoding
 
@@ -432,7 +514,9 @@ class Tokenizer:
             return piece
         if self.kind == "byte-bpe":
             return str(decoders.ByteLevel().decode([piece])).removeprefix(" ")
-        return piece.removeprefix(META_SPACE if self.starts_word[id] else CONTINUES)
+        if self.kind == "unigram" or self.starts_word[id]:
+            return piece.removeprefix(META_SPACE)
+        return piece.removeprefix(CONTINUES)
 
     def normalize(self, text: str) -> str:
         """The normalised text, before it is split into words.
@@ -476,27 +560,13 @@ class Tokenizer:
             strips = self._bert_settings["strip_accents"]
             settings["normalizer"] = {**settings["normalizer"], "strip_accents": strips}
         added = sorted(token["content"] for token in self._settings["added_tokens"])
-        text = json.dumps([self.pieces, added, settings], sort_keys=True)
+        described: list[Any] = [self.pieces, added, settings]
+        if self._scores:
+            # The library writes more digits than it reads back.
+            described.append([float(score) for score in np.array(self._scores, np.float32)])
+        if not self._is_berts:
+            layouts = (self.template.single, self.template.pair)
+            described += [layout.spelled if layout else None for layout in layouts]
+            described += [self.roles.items(), self._settings["added_tokens"]]
+        text = json.dumps(described, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _word_pieces(
-    ids: dict[str, int],
-    *,
-    lowercase: bool,
-    strip_accents: bool | None = None,
-    split_cjk: bool = True,
-    normalization: Normalization = "bert",
-) -> tokenizers.Tokenizer:
-    library = tokenizers.Tokenizer(
-        models.WordPiece(ids, unk_token=UNK, max_input_chars_per_word=LONGEST_WORD)
-    )
-    library.normalizer = normalizer(
-        lowercase=lowercase,
-        strip_accents=strip_accents,
-        split_cjk=split_cjk,
-        normalization=normalization,
-    )
-    library.pre_tokenizer = word_splitter()
-    library.decoder = decoders.WordPiece(prefix=CONTINUES)
-    return library

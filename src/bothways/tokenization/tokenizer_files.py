@@ -13,26 +13,15 @@ from tokenizers import AddedToken
 
 from bothways.errors import ModelError
 from bothways.tokenization.normalization import normalizer
-from bothways.tokenization.pieces import CONTINUES
+from bothways.tokenization.pieces import CONTINUES, META_SPACE
+from bothways.tokenization.tokenizer_classes import ANY_CLASS, CLASSES, WORDPIECE, plain_name
 
 STRIPS_LATIN_AND_GREEK = "strip_latin_and_greek"
 """The setting in a tokenizer_config.json for the accents that ``composed`` strips. Its
 ``strip_accents`` is read by transformers, which would take Hangul apart too."""
 
 _CONFIGS = ("tokenizer_config.json", "config.json")
-_ADDED, _SPECIAL = "added_tokens.json", "special_tokens_map.json"
-# Classes of transformers that split text into words as BERT does, and words into WordPieces.
-_WORDPIECE_CLASSES = (
-    "BertTokenizer",
-    "ConvBertTokenizer",
-    "DistilBertTokenizer",
-    "ElectraTokenizer",
-    "MobileBertTokenizer",
-    "PreTrainedTokenizer",
-    "SqueezeBertTokenizer",
-    "Tokenizers",
-)
-_SENTENCEPIECE_SPACE = "\u2581"
+_ADDED, SPECIAL_FILE = "added_tokens.json", "special_tokens_map.json"
 
 
 def read_library_file(path: Path) -> tokenizers.Tokenizer:
@@ -98,14 +87,14 @@ def read_vocabulary(path: Path) -> list[str]:
 
 
 def read_added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[int, AddedToken]:
-    """The tokens that were added to a vocab.txt in transformers, by id.
+    """The tokens that were added to a vocabulary in transformers, by id.
 
     Its later releases list them in the tokenizer_config.json, with how they are matched; earlier
     ones in an added_tokens.json, where those that the settings or the special_tokens_map.json name
     are special.
 
     Args:
-        path: the vocab.txt.
+        path: the vocabulary's file.
         settings: those of the tokenizer_config.json next to it.
 
     Raises:
@@ -116,9 +105,9 @@ def read_added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[int, Adde
     try:
         if listed is not None:
             return {int(id): AddedToken(**token) for id, token in listed.items()}
-        if not (ids := _read_object(source)):
+        if not (ids := read_object(source)):
             return {}
-        special = _token_names({**_read_object(path.with_name(_SPECIAL)), **settings})
+        special = _token_names({**read_object(path.with_name(SPECIAL_FILE)), **settings})
         return {
             int(id): AddedToken(text, normalized=text not in special, special=text in special)
             for text, id in ids.items()
@@ -152,7 +141,7 @@ def with_added_tokens(
     return library
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """The content of a JSON file; empty if there is none."""
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
@@ -214,10 +203,10 @@ def refuse_other_tokenizers(path: Path, pieces: Sequence[str]) -> None:
                 f"the ids of {path.name} would be wrong ones. Save the tokenizer as a "
                 "tokenizer.json, or remove the entry if text is split by BERT's rules after all."
             )
-    spaces = sum(piece.startswith(_SENTENCEPIECE_SPACE) for piece in pieces)
+    spaces = sum(piece.startswith(META_SPACE) for piece in pieces)
     if spaces > 1 and not any(piece.startswith("##") for piece in pieces):
         raise ModelError(
-            f"{path}: {spaces:,} pieces begin with {_SENTENCEPIECE_SPACE!r} and none with '##': "
+            f"{path}: {spaces:,} pieces begin with {META_SPACE!r} and none with '##': "
             "this is the vocabulary of SentencePiece, not of WordPiece. Save the tokenizer as a "
             "tokenizer.json."
         )
@@ -231,8 +220,8 @@ def _other_tokenizer(config: Path) -> str:
         return ""
     if not isinstance(settings, dict):
         return ""
-    name = str(settings.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Backend")
-    if name and name not in _WORDPIECE_CLASSES:
+    name = plain_name(str(settings.get("tokenizer_class") or ""))
+    if name and name not in ANY_CLASS and CLASSES.get(name) is not WORDPIECE:
         return f"tokenizer_class is {settings['tokenizer_class']}"
     for key, usual in (("word_tokenizer_type", "basic"), ("subword_tokenizer_type", "wordpiece")):
         if settings.get(key, usual) not in (usual, None):

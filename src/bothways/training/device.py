@@ -26,6 +26,7 @@ from bothways.model.kernels.compiled import (
     set_compiled_threads,
     transpose,
     why_not_compiled,
+    why_not_covered,
 )
 from bothways.model.kernels.varlen import why_not_varlen
 from bothways.training.options import DeviceName
@@ -135,7 +136,7 @@ def describe_kernels(
     they have yet to be compiled.
     """
     if device.type == "cpu":
-        return _describe_loops() if fast else ""
+        return _describe_loops(config) if fast else ""
     why = why_not_varlen(config, dtype, device) if fast else "plain kernels were requested"
     if why is None:
         return "attention: FlashAttention on flat batches, dropout within the kernel"
@@ -145,8 +146,8 @@ def describe_kernels(
     )
 
 
-def _describe_loops() -> str:
-    if why := why_not_compiled():
+def _describe_loops(config: ModelConfig) -> str:
+    if why := why_not_compiled() or why_not_covered(config):
         return f"kernels: plain, which are slower ({why})"
     if is_first_use():
         return "kernels: to be compiled for this processor, once; the first steps take longer"

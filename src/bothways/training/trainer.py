@@ -68,6 +68,7 @@ class Trainer(Generic[M]):
         self._frozen_rows = FrozenRows(model, frozen_rows or {})
         self._seed = seed
         self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._reused = {id(p) for p in model.reused_parameters()}
         # Its kernel can also clip while it updates, and skip an update on the device.
         self._fused = isinstance(self.optimizer, torch.optim.AdamW) and not self._sharded
         self._checks_every_step = model.device.type == "cpu" or not self._fused
@@ -152,11 +153,12 @@ class Trainer(Generic[M]):
 
     def _choose_gradient_dtype(self, micro_batches: int) -> None:
         """Let gradients stay in the dtype in which they are computed if they are not summed over
-        micro-batches or processes, and the optimizer reads them so."""
+        micro-batches, processes or several uses, and the optimizer reads them so."""
         compiled = isinstance(self.optimizer, CompiledAdam)
         stay = compiled and micro_batches == 1 and self.ranks.size == 1
         for parameter in self._parameters:
-            parameter.grad_dtype = None if stay else parameter.dtype
+            once = stay and id(parameter) not in self._reused
+            parameter.grad_dtype = None if once else parameter.dtype
 
     def _clear_gradients(self) -> None:
         """Forget the gradients; those that are not in the parameter's dtype are the pool's."""

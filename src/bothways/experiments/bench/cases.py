@@ -87,7 +87,7 @@ def full_batches(
     for _ in range(count):
         tokens = rng.integers(_FIRST_WORD, vocab_size, batch * length)
         positions = [
-            np.arange(length - 1) if causal else 1 + rng.permutation(length - 2)[:targets]
+            np.arange(length - 1) if causal else rng.permutation(np.arange(1, length - 1))[:targets]
             for _ in range(batch)
         ]
         at = (np.sort(positions, axis=1) + starts).ravel()

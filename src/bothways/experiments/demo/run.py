@@ -30,7 +30,7 @@ from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import write_json, write_text
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
-from bothways.shipped import DEFAULT
+from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.tasks.options import TaskOptions
 from bothways.tokenization.learning import learn_vocabulary
 from bothways.training.device import borrowed_process
@@ -39,13 +39,13 @@ from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 VOCABULARY = 8192
 STARTS = ("pretrained", "random", "shipped")
 FILL_MASK = (
-    "Return the [MASK] of the array.",
-    "If the file does not [MASK], an error is raised.",
-    "The default [MASK] is None.",
+    f"Return the {DEFAULT_MASK} of the array.",
+    f"If the file does not {DEFAULT_MASK}, an error is raised.",
+    f"The default {DEFAULT_MASK} is None.",
 )
 FILL_MASK_SHIPPED = (
-    "She opened the [MASK] and looked out.",
-    "The doctor came to see the [MASK] man.",
+    f"She opened the {DEFAULT_MASK} and looked out.",
+    f"The doctor came to see the {DEFAULT_MASK} man.",
 )
 # Share of the time left after preparing the text that is reserved for fine-tuning.
 _FINETUNING_SHARE = 0.4
@@ -224,8 +224,8 @@ def _report(out: Path, run: PretrainResult, gains: Sequence[Gain]) -> str:
         f"folder:   {out}",
         "",
         "What to run next:",
-        f"  {_program()} fill-mask 'He went to the [MASK] and sat down.'",
-        f"  {_program()} fill-mask {run.model} 'A list of [MASK].'",
+        f"  {_program()} fill-mask 'He went to the {DEFAULT_MASK} and sat down.'",
+        f"  {_program()} fill-mask {run.model} 'A list of {DEFAULT_MASK}.'",
         f"  {_program()} next-sentence {run.model} 'The file is opened.' 'It is then closed.'",
         f"  {_program()} vocab --files 'your/*.txt' --out vocabulary",
     ]

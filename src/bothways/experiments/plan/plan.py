@@ -217,7 +217,7 @@ def _sizes(config: PlanConfig, shape: ModelConfig, process: int) -> _Sizes:
     """Weights, memory and disk, which need no measuring."""
     with torch.device("meta"):
         model = new_model(config, shape)
-    padding = (shape.padded_vocab - shape.vocab_size) * shape.hidden
+    padding = (shape.padded_vocab - shape.vocab_size) * shape.embedding_width
     modules: dict[str, nn.Module | None] = {
         "embeddings": model.encoder.embeddings,
         "layers": model.encoder.layers,

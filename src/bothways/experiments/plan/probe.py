@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -67,7 +67,7 @@ def probe(
         precision: arithmetic of the layers.
     """
     depths = (shape.layers,) if shape.layers <= _FEW else _DEPTHS
-    networks = [_Network(config, replace(shape, layers=depth), precision) for depth in depths]
+    networks = [_Network(config, shape.at_depth(depth), precision) for depth in depths]
 
     def at_depth(values: Sequence[float]) -> float:
         """Extrapolate from a value per measured network."""
@@ -100,7 +100,7 @@ def probe(
 
 def probe_sequences(shape: ModelConfig, *, length: float, targets: float, most: int) -> int:
     """The sequences for a step of about a second on a small machine, at most ``most``."""
-    deepest = replace(shape, layers=shape.layers if shape.layers <= _FEW else _DEPTHS[-1])
+    deepest = shape.at_depth(shape.layers if shape.layers <= _FEW else _DEPTHS[-1])
     cost = training_cost(deepest, length=max(1, round(length)), targets=targets).matrix * length
     return max(1, min(most, round(_OPERATIONS / cost)))
 

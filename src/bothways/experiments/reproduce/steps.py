@@ -25,13 +25,13 @@ from bothways.errors import DivergenceError
 from bothways.experiments.demo.harvest import STDLIB, Document, harvest, name_draw, write_corpus
 from bothways.experiments.demo.labelled import follows_task, package_task, split_documents
 from bothways.experiments.reproduce.heldout import HeldOutOptions, measure_heldout
+from bothways.families import config_of
 from bothways.finetuning.features import chosen_layers, tag_by_features
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import LAYER_CHOICES, FeaturesConfig, FinetuneConfig, LayerChoice
 from bothways.finetuning.seed import SCORES
 from bothways.io.files import new_folder, write_text
 from bothways.model.folder import CONFIG, read_json
-from bothways.model.hugging_face import config_from_hugging_face
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.pretrain import CHECKPOINTS, MODEL, pretrain
 from bothways.pretraining.snapshots import SNAPSHOTS, snapshot_folder
@@ -323,7 +323,7 @@ def _depth(model: str) -> int:
     """How many layers the encoder in a model folder has."""
     path = model_folder(model) / CONFIG
     values = read_json(path, "a model folder holds it")
-    return config_from_hugging_face(values, where=str(path)).layers
+    return config_of(values, where=str(path))[0].layers
 
 
 _COMPUTE: dict[Kind, Callable[..., dict[str, Any]]] = {

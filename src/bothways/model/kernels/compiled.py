@@ -27,10 +27,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bothways.families.config import ModelConfig
 from bothways.model.dropout import KEEP_ALL, Draw
 from bothways.model.kernels.memory import Frame, Pool
 
 _DTYPES = (torch.bfloat16, torch.float32, torch.float64)
+GELU_LOOPS = {"gelu": "gelu", "gelu_tanh": "gelu_tanh"}
+"""The activations that loops compute, and the loops."""
 # One of Numba's thread pools ends the process if two threads use it at once.
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -50,6 +53,24 @@ def why_not_compiled() -> str | None:
     except ImportError as error:  # Numba follows a new Python some months later
         return f"Numba cannot be imported ({error})"
     return "NUMBA_DISABLE_JIT is set" if numba.config.DISABLE_JIT else None  # type: ignore[attr-defined]
+
+
+def why_not_covered(config: ModelConfig) -> str | None:
+    """Why compiled layers do not compute an encoder of this shape, in words; None if they do.
+
+    The loops of embeddings and of the softmax over the vocabulary serve every shape.
+    """
+    reasons = {
+        "norms before the branches": config.norm_at != "post",
+        "rotary positions": config.place == "rotary",
+        "attention in windows": config.has_local_layers,
+        "gated layers": config.gated,
+        "linear maps without biases": not config.biases,
+        "norms without biases": not config.norm_biases,
+        f"{config.activation} as activation": config.activation not in GELU_LOOPS,
+    }
+    found = [words for words, applies in reasons.items() if applies]
+    return f"there are no compiled layers with {', '.join(found)}" if found else None
 
 
 def is_first_use() -> bool:
@@ -118,9 +139,14 @@ def _array(x: Tensor) -> NDArray[Any]:
     return array
 
 
-def add_gelu(z: Tensor, bias: Tensor, out: Tensor) -> None:
-    """``out = gelu(z + bias)``, [R, H]; ``z`` becomes the derivative there."""
-    run("gelu", z, bias, out)
+def add_gelu(z: Tensor, bias: Tensor, out: Tensor, activation: str = "gelu") -> None:
+    """``out = gelu(z + bias)``, [R, H]; ``z`` becomes the derivative there.
+
+    Args:
+        z, bias, out: [R, H], [H], [R, H].
+        activation: which of :data:`GELU_LOOPS`.
+    """
+    run(GELU_LOOPS[activation], z, bias, out)
 
 
 def gelu_backward(d: Tensor, slope: Tensor) -> Tensor:

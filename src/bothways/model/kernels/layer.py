@@ -48,6 +48,7 @@ class LayerRun:
         eps: of both LayerNorms.
         draws: of the dropout after attention and after the feed-forward part.
         recompute: keep only the input, and compute the layer again in the backward pass.
+        activation: of the feed-forward part, one that a loop computes.
     """
 
     pool: Pool
@@ -58,6 +59,7 @@ class LayerRun:
     eps: float
     draws: tuple[Draw, ...]
     recompute: bool
+    activation: str = "gelu"
 
 
 def compiled_layer(run: LayerRun, x_TH: Tensor, parameters: Sequence[Tensor]) -> Tensor:
@@ -108,7 +110,7 @@ class _Pass:
     def __init__(self, run: LayerRun, frame: Frame, x: Tensor, parameters: Sequence[Tensor]):
         self.x, self.pool, self.frame, self.plan, self.at = x, run.pool, frame, run.plan, run.at
         pairs = list(zip(parameters[::2], parameters[1::2], strict=True))
-        self.transposes = run.transposes
+        self.transposes, self.activation = run.transposes, run.activation
         self.weights = [weight for weight, _ in pairs[:4]]
         self.rounded = [run.rounded.of(weight, x.dtype) for weight in self.weights]
         b_qkv, b_output, b_expand, b_contract = (bias for _, bias in pairs[:4])
@@ -137,7 +139,7 @@ class _Pass:
         pool.give(mixed)
         z, h = (frame.take(x.dtype, len(x_1), len(w_expand)) for _ in range(2))
         torch.mm(x_1, w_expand.t(), out=z)
-        add_gelu(z, self.b_expand, h)  # z is its derivative from here on
+        add_gelu(z, self.b_expand, h, self.activation)  # z is its derivative from here on
         y = self._mm(h, w_contract.t())
         out = torch.empty_like(x_1)
         norm_2 = add_norm(frame, x_1, y, self.norms[1], out)

@@ -183,6 +183,39 @@ def _normal_curve(x):
     return normal_curve32
 
 
+def logistic_curve(x):
+    """What GELU's tanh form has in place of the normal distribution: an area up to x, and its
+    slope."""
+    raise NotImplementedError  # the overload below is what compiled code calls
+
+
+@overload(logistic_curve)
+def _logistic_curve(x):
+    # (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x**3) is 1 / (1 + exp(-2 u)).
+    if x == types.float64:
+
+        def logistic_curve64(x):
+            e = math.exp(-abs(1.5957691216057308 * x * (1.0 + 0.044715 * x * x)))
+            area = (e if x < 0.0 else 1.0) / (1.0 + e)
+            rise = 1.5957691216057308 * (1.0 + 0.134145 * x * x)
+            return area, rise * e / ((1.0 + e) * (1.0 + e))
+
+        return logistic_curve64
+
+    def logistic_curve32(x):
+        square = x * x
+        u = F(1.5957691216) * x * fma(F(0.044715), square, F(1.0))
+        e = exp(-abs(u))
+        t = F(1.0) / (F(1.0) + e)
+        area = e * t if x < F(0.0) else t
+        rise = fma(F(0.2140644488), square, F(1.5957691216))
+        # exp has a least value, so that far out the rise must not outgrow it.
+        slope = rise * (e * t * t) if abs(u) < F(87.0) else F(0.0)
+        return area, slope
+
+    return logistic_curve32
+
+
 @intrinsic
 def _float_of_bits64(_context, bits):
     def generate(_, builder, __, arguments):
@@ -507,6 +540,20 @@ def gelu(z, bias, out):
                 area, density = normal_curve(x)
                 store(out, i, j, x * area)
                 store(z, i, j, fma(x, density, area))
+
+
+@parallel
+def gelu_tanh(z, bias, out):
+    """:func:`gelu` in its tanh form (Hendrycks and Gimpel 2016)."""
+    R, H = z.shape
+    for block in prange(_blocks(R, BLOCK)):
+        full_registers()
+        for i in range(block * BLOCK, min(R, block * BLOCK + BLOCK)):
+            for j in range(H):
+                x = load(z, i, j) + bias[j]
+                area, slope = logistic_curve(x)
+                store(out, i, j, x * area)
+                store(z, i, j, fma(x, slope, area))
 
 
 @parallel

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from bothways.families.config import ModelConfig
 from bothways.model.batch import Inputs, SelectedPositions, VarlenBounds
+from bothways.model.rotary import Rotation
 
 _LARGEST_HEAD = 128
 _MIN_CAPABILITY = (8, 0)
@@ -35,15 +36,20 @@ class VarlenLayout:
         queries: the sequences, and the tail; or the selected positions of each.
         keys: the sequences, and the tail.
         causal: a token attends to itself and earlier tokens only; needs queries equal to keys.
+        rotation: of the queries; None if they are not rotated.
+        key_rotation: the same of the keys.
     """
 
     queries: VarlenBounds
     keys: VarlenBounds
     causal: bool
+    rotation: Rotation | None = None
+    key_rotation: Rotation | None = None
 
     def select(self, inputs: Inputs, selected: SelectedPositions) -> VarlenLayout:  # noqa: ARG002
         """Queries at the selected positions only, keys and values at all."""
-        return replace(self, queries=selected.spans)
+        rotation = None if self.rotation is None else self.rotation.at(selected.positions)
+        return replace(self, queries=selected.spans, rotation=rotation)
 
 
 def why_not_varlen(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> str | None:

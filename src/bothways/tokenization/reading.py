@@ -1,0 +1,472 @@
+"""A folder's tokenizer files as a tokenizer of the library, whatever kind they are.
+
+A tokenizer.json is used as it is. Where there is none, the class that the folder names, or else
+the files that are there, say how the vocabulary is read. What comes out is what transformers makes
+of the same files; what it would make of them only by accident (a class that it rebuilds without
+the settings of the file) is not repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+
+from bothways.errors import ModelError
+from bothways.shipped import model_folder
+from bothways.tokenization.bert_settings import with_settings
+from bothways.tokenization.normalization import Normalization, normalizer, word_splitter
+from bothways.tokenization.pieces import BERT_ROLES, CONTINUES, META_SPACE, ids_of, pieces_by_id
+from bothways.tokenization.roles import Declared, declared_roles, token_text
+from bothways.tokenization.sentencepiece_model import (
+    PieceType,
+    SentencePieceModel,
+    read_sentencepiece,
+)
+from bothways.tokenization.template import Roles
+from bothways.tokenization.tokenizer_classes import (
+    ANY_CLASS,
+    BY_FILES,
+    BYTE_PAIRS,
+    CLASSES,
+    WORDPIECE,
+    Reader,
+    TokenizerClass,
+    plain_name,
+    usual_class,
+)
+from bothways.tokenization.tokenizer_files import (
+    SPECIAL_FILE,
+    STRIPS_LATIN_AND_GREEK,
+    read_added_tokens,
+    read_library_file,
+    read_object,
+    read_settings,
+    read_vocabulary,
+    refuse_other_tokenizers,
+    refuse_undeclared,
+    with_added_tokens,
+)
+
+LONGEST_WORD = 100
+"""Characters; a longer word becomes [UNK], as in Hugging Face's BERT tokenizer."""
+
+VOCABULARY_FILE = "vocab.txt"
+TOKENIZER_FILE = "tokenizer.json"
+SETTINGS_FILE = "tokenizer_config.json"
+ORIGINAL_FILES = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model")
+"""Vocabularies of other kinds than WordPiece, which are kept beside a tokenizer.json."""
+
+_MODEL_CONFIG = "config.json"
+_FAIRSEQ_FIRST = ("<unk>", "<s>", "</s>")  # in the .model; fairseq has four other pieces instead
+# Of a piece such as "9,": so low that the number and the comma are always two pieces.
+_NEVER = -100.0
+
+
+@dataclass(frozen=True)
+class ReadTokenizer:
+    """What the files of a tokenizer say.
+
+    Attributes:
+        library: the tokenizer.
+        source: the file that it was read from.
+        declared: the roles that the files name.
+        usual: the class of the tokenizer, if it is known.
+        originals: the vocabulary's files by name, if it is not a WordPiece vocabulary.
+    """
+
+    library: tokenizers.Tokenizer
+    source: Path
+    declared: Declared
+    usual: TokenizerClass | None
+    originals: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def read_tokenizer(folder: str | Path) -> ReadTokenizer:
+    """Read a folder's tokenizer, or one named by its file.
+
+    Args:
+        folder: a folder; the path of a tokenizer.json, vocab.json, merges.txt, .model file or, of
+            any other name, vocab.txt; or the name of a shipped model.
+
+    Raises:
+        ModelError: no file that is a vocabulary, or one that cannot be read as such.
+    """
+    path = model_folder(folder)
+    if path.is_dir():
+        path = _vocabulary_in(path)
+    if not path.is_file():
+        raise ModelError(f"{path}: no such file or folder, so there is no vocabulary to read.")
+    settings = read_settings(path.with_name(SETTINGS_FILE))
+    declared = declared_roles(settings, _special_tokens(path))
+    named = _named_class(path)
+    if path.suffix == ".json" and path.name not in ORIGINAL_FILES:
+        library = with_settings(read_library_file(path), settings)
+        return ReadTokenizer(_with_spaces(library, settings), path, declared, named)
+    usual = _class_of_file(path, named)
+    library = _READERS[usual.reader](path, settings, usual, declared)
+    library = with_added_tokens(library, read_added_tokens(path, settings), path)
+    _add_mask(library, settings, declared, usual, path)
+    originals = {}
+    if usual is not WORDPIECE:
+        files = [path.with_name(name) for name in usual.files]
+        originals = {file.name: file.read_bytes() for file in files}
+    return ReadTokenizer(library, path, declared, usual, originals)
+
+
+# ------------------------------------------------------------------------------ which file, and how
+
+
+def _vocabulary_in(folder: Path) -> Path:
+    """The file that a folder's tokenizer is read from.
+
+    Raises:
+        ModelError: there is none; or those that its class needs are not there.
+    """
+    if (folder / TOKENIZER_FILE).is_file():
+        return folder / TOKENIZER_FILE
+    known = _named_class(folder / TOKENIZER_FILE)
+    there = [kind for kind in BY_FILES if all((folder / name).is_file() for name in kind.files)]
+    if known is not None and known in there:
+        return folder / known.files[0]
+    if not there:
+        raise ModelError(
+            f"{folder}: neither {TOKENIZER_FILE} nor {VOCABULARY_FILE} is in this folder, nor "
+            "vocab.json with merges.txt, spiece.model or sentencepiece.bpe.model. Name a folder "
+            "that has one of them, or learn a vocabulary with `bothways vocab`."
+        )
+    return folder / there[0].files[0]
+
+
+def _config_value(path: Path, key: str) -> str:
+    """A text in tokenizer_config.json or config.json next to a file; empty if there is none."""
+    for name in (SETTINGS_FILE, _MODEL_CONFIG):
+        try:
+            settings = json.loads(path.with_name(name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # reported where the file is needed
+            continue
+        if isinstance(settings, dict) and (value := settings.get(key)):
+            return str(value)
+    return ""
+
+
+def _named_class(path: Path) -> TokenizerClass | None:
+    """The class that the files next to a vocabulary name, by itself or by the type of the model."""
+    name = plain_name(_config_value(path, "tokenizer_class"))
+    if name and name not in ANY_CLASS:
+        return CLASSES.get(name)
+    return None if name else usual_class(_config_value(path, "model_type"))
+
+
+def _class_of_file(path: Path, named: TokenizerClass | None) -> TokenizerClass:
+    """How a file that is no tokenizer.json is read.
+
+    Raises:
+        ModelError: the class or the model's type is another one than the file is of; or a file that
+            belongs to it is missing.
+    """
+    usual = next((kind for kind in BY_FILES if path.name in kind.files), WORDPIECE)
+    if usual is WORDPIECE:  # refused by what the vocabulary and its settings say
+        return usual
+    name = plain_name(_config_value(path, "tokenizer_class"))
+    kind = _config_value(path, "model_type")
+    if named is not usual and (name not in ("", *ANY_CLASS) or (not name and kind)):
+        what = f"tokenizer_class is {name}" if name else f"model_type is {kind}"
+        raise ModelError(
+            f"{path}: {what}, which is not a tokenizer that bothways reads from "
+            f"{' and '.join(usual.files)}. Save the tokenizer as a tokenizer.json. The classes it "
+            f"reads: {', '.join(CLASSES)}."
+        )
+    for other in usual.files:
+        if not path.with_name(other).is_file():
+            raise ModelError(
+                f"{path.with_name(other)}: no such file; {' and '.join(usual.files)} are one "
+                "vocabulary. Complete the download."
+            )
+    return usual
+
+
+def _special_tokens(path: Path) -> dict[str, Any]:
+    """The special_tokens_map.json next to a file.
+
+    Raises:
+        ModelError: it is damaged.
+    """
+    try:
+        return read_object(path.with_name(SPECIAL_FILE))
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"{path.with_name(SPECIAL_FILE)}: not an object of settings ({error}). Repair it or "
+            "remove it."
+        ) from error
+
+
+def _with_spaces(
+    library: tokenizers.Tokenizer, settings: Mapping[str, Any]
+) -> tokenizers.Tokenizer:
+    """Apply a tokenizer_config.json's ``add_prefix_space`` to a tokenizer.json of its class."""
+    given = settings.get("add_prefix_space")
+    kind = CLASSES.get(plain_name(str(settings.get("tokenizer_class") or "")))
+    step = library.pre_tokenizer
+    if given is not None and kind is BYTE_PAIRS and isinstance(step, pre_tokenizers.ByteLevel):
+        step.add_prefix_space = bool(given)
+        library.pre_tokenizer = step
+    return library
+
+
+def _add_mask(
+    library: tokenizers.Tokenizer,
+    settings: Mapping[str, Any],
+    declared: Declared,
+    usual: TokenizerClass,
+    path: Path,
+) -> None:
+    """Make the mask piece special, as the settings say or else as is usual for the class."""
+    piece = declared.get("mask", usual.roles.mask)
+    known = {token.content for token in library.get_added_tokens_decoder().values()}
+    if piece is None or piece in known or library.token_to_id(piece) is None:
+        return
+    for value in (settings.get("mask_token"), _special_tokens(path).get("mask_token")):
+        if isinstance(value, Mapping) and token_text(value) == piece:
+            flags = {key: bool(value.get(key)) for key in _FLAGS}
+            library.add_special_tokens([AddedToken(piece, **flags)])
+            return
+    library.add_special_tokens([AddedToken(piece, lstrip=usual.mask_takes_space, normalized=False)])
+
+
+_FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
+
+
+# --------------------------------------------------------------------------------------- WordPiece
+
+
+def word_pieces(
+    ids: dict[str, int],
+    *,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    split_cjk: bool = True,
+    normalization: Normalization = "bert",
+    unknown: str | None = BERT_ROLES.unk,
+) -> tokenizers.Tokenizer:
+    """A WordPiece tokenizer, with BERT's words."""
+    model = models.WordPiece(ids, unk_token=unknown, max_input_chars_per_word=LONGEST_WORD)
+    library = tokenizers.Tokenizer(model)
+    library.normalizer = normalizer(
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        split_cjk=split_cjk,
+        normalization=normalization,
+    )
+    library.pre_tokenizer = word_splitter()
+    library.decoder = decoders.WordPiece(prefix=CONTINUES)
+    return library
+
+
+def _read_word_pieces(
+    path: Path, settings: dict[str, Any], usual: TokenizerClass, declared: Declared
+) -> tokenizers.Tokenizer:
+    pieces = read_vocabulary(path)
+    refuse_other_tokenizers(path, pieces)
+    if not {"do_lower_case", "normalization"} & settings.keys():
+        refuse_undeclared(path, pieces, settings)
+    roles = Roles(**{**usual.roles.items(), **declared})
+    return word_pieces(
+        ids_of(pieces, path, roles),
+        lowercase=settings.get("do_lower_case", True),
+        # Folders of 0.1 have one setting for both; it is null if nothing is said.
+        strip_accents=settings.get(STRIPS_LATIN_AND_GREEK, settings.get("strip_accents")),
+        split_cjk=settings.get("tokenize_chinese_chars", True),
+        normalization=settings.get("normalization", "bert"),
+        unknown=roles.unk or usual.roles.unk,
+    )
+
+
+# --------------------------------------------------------------------------------- byte-level pairs
+
+
+def _read_byte_pairs(
+    path: Path, settings: dict[str, Any], usual: TokenizerClass, declared: Declared
+) -> tokenizers.Tokenizer:
+    vocabulary, merges = (path.with_name(name) for name in BYTE_PAIRS.files)
+    ids = _read_ids(vocabulary)
+    try:
+        model = models.BPE(
+            ids,
+            _read_merges(merges),
+            continuing_subword_prefix="",
+            end_of_word_suffix="",
+            fuse_unk=False,
+        )
+    except Exception as error:  # the library raises bare Exception for a piece that is missing
+        raise ModelError(
+            f"{merges}: does not belong to {vocabulary.name}: {error}. Complete the download."
+        ) from error
+    library = tokenizers.Tokenizer(model)
+    space = bool(settings.get("add_prefix_space", False))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+    library.decoder = decoders.ByteLevel()
+    roles = {**usual.roles.items(), **declared}
+    sep, cls = roles["sep"] or "", roles["cls"] or ""
+    if sep in ids and cls in ids:  # this one also takes spaces off the offsets
+        trim = bool(settings.get("trim_offsets", True))
+        library.post_processor = processors.RobertaProcessing(
+            (sep, ids[sep]), (cls, ids[cls]), trim, space
+        )
+    return library
+
+
+def _read_ids(path: Path) -> dict[str, int]:
+    """The ids of a vocab.json.
+
+    Raises:
+        ModelError: it is damaged, or the ids have gaps or duplicates.
+    """
+    try:
+        ids = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(ids, dict) or not all(isinstance(id, int) for id in ids.values()):
+            raise TypeError("pieces with their ids are expected")
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"{path}: cannot be read as a vocabulary ({error}); complete the download."
+        ) from error
+    pieces_by_id(ids, path)
+    return ids
+
+
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    """The pairs of a merges.txt, in order.
+
+    Raises:
+        ModelError: a line is not a pair.
+    """
+    merges = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+        if line.startswith("#version") or not line.strip():
+            continue
+        pair = line.rstrip("\r").split(" ")
+        if len(pair) != 2:
+            raise ModelError(
+                f"{path}: line {number} is {line[:40]!r}; a line has two pieces with one space "
+                "between them. Complete the download."
+            )
+        merges.append((pair[0], pair[1]))
+    return merges
+
+
+# ----------------------------------------------------------------------------------- SentencePiece
+
+
+def _read_unigram(
+    path: Path,
+    settings: dict[str, Any],
+    usual: TokenizerClass,
+    declared: Declared,  # noqa: ARG001
+) -> tokenizers.Tokenizer:
+    """ALBERT's: text is cleaned before SentencePiece sees it, and "9," is two pieces."""
+    model = read_sentencepiece(path)
+    pieces = [
+        # In 32 bits, like all scores: digits beyond that are not kept by a tokenizer.json.
+        (piece, float(np.float32(score + _NEVER)) if _ends_in_number(piece) else score)
+        for piece, score in model.pieces
+    ]
+    before: list[normalizers.Normalizer] = [
+        normalizers.Replace("``", '"'),
+        normalizers.Replace("''", '"'),
+    ]
+    if not settings.get("keep_accents", False):
+        before += [normalizers.NFKD(), normalizers.StripAccents()]
+        if model.character_map:
+            # SentencePiece's map composes Hangul again, the library's copy of it does not.
+            before.append(normalizers.NFC())
+    if settings.get("do_lower_case", True):
+        before.append(normalizers.Lowercase())
+    library = _unigram(model, pieces, model.unk_id, before)
+    added = [
+        AddedToken(piece, normalized=False, special=kind == PieceType.CONTROL)
+        for (piece, _), kind in zip(model.pieces, model.types, strict=True)
+        if kind in (PieceType.CONTROL, PieceType.USER_DEFINED) and piece != usual.roles.mask
+    ]
+    library.add_tokens(added)
+    return library
+
+
+def _ends_in_number(piece: str) -> bool:
+    """Whether a piece ends in a digit and a comma."""
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def _read_fairseq(
+    path: Path,
+    settings: dict[str, Any],  # noqa: ARG001
+    usual: TokenizerClass,
+    declared: Declared,  # noqa: ARG001
+) -> tokenizers.Tokenizer:
+    """XLM-R's: the model's three special pieces give way to fairseq's four, and the hidden token
+    comes last, so that the id of every other piece is one more than in the file."""
+    model = read_sentencepiece(path)
+    first = tuple(piece for piece, _ in model.pieces[: len(_FAIRSEQ_FIRST)])
+    if first != _FAIRSEQ_FIRST:
+        raise ModelError(
+            f"{path}: begins with {', '.join(first)}, and a vocabulary of this kind begins with "
+            f"{', '.join(_FAIRSEQ_FIRST)}; its ids would be wrong. Save the tokenizer as a "
+            "tokenizer.json."
+        )
+    own = (usual.roles.cls, usual.roles.pad, usual.roles.sep, usual.roles.unk)
+    special = [(str(piece), 0.0) for piece in own]
+    pieces = [*special, *model.pieces[len(first) :], (str(usual.roles.mask), 0.0)]
+    library = _unigram(model, pieces, own.index(usual.roles.unk), [])
+    user = [
+        AddedToken(piece, normalized=False, special=False)
+        for (piece, _), kind in zip(model.pieces, model.types, strict=True)
+        if kind == PieceType.USER_DEFINED
+    ]
+    library.add_tokens(user)
+    return library
+
+
+def _unigram(
+    model: SentencePieceModel,
+    pieces: list[tuple[str, float]],
+    unk_id: int,
+    before: list[normalizers.Normalizer],
+) -> tokenizers.Tokenizer:
+    """SentencePiece's way from text to pieces, after some rules of a family.
+
+    Text is split at white space first, so that the offsets of pieces are without it. That gives
+    SentencePiece's pieces unless these may hold several words, or spaces count.
+    """
+    library = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, model.byte_fallback))
+    rules = [*before]
+    if model.character_map:
+        rules.append(normalizers.Precompiled(model.character_map))
+    scheme: Literal["always", "never"] = "always" if model.space_before else "never"
+    mark = pre_tokenizers.Metaspace(META_SPACE, prepend_scheme=scheme)
+    if model.single_spaces and not any(META_SPACE in piece[1:] for piece, _ in pieces):
+        library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), mark])
+    else:
+        mark.split = False
+        library.pre_tokenizer = mark
+        if model.single_spaces:
+            rules.append(normalizers.Strip(left=False, right=True))
+            rules.append(normalizers.Replace(Regex(" {2,}"), " "))
+    library.normalizer = normalizers.Sequence(rules)
+    library.decoder = decoders.Metaspace(META_SPACE, prepend_scheme=scheme)
+    return library
+
+
+_READERS: dict[
+    Reader,
+    Callable[[Path, dict[str, Any], TokenizerClass, Declared], tokenizers.Tokenizer],
+] = {
+    "wordpiece": _read_word_pieces,
+    "byte pairs": _read_byte_pairs,
+    "unigram": _read_unigram,
+    "fairseq": _read_fairseq,
+}
