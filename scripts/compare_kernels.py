@@ -122,7 +122,7 @@ def _train(options: argparse.Namespace, kernels: str, dropout: float, key: int) 
         losses.append(stats["mlm_loss"] + stats["nsp_loss"])
     cpu = time.process_time() - cpu
     heldout = batches(TokenStore.open(options.corpus, "heldout")).first(HELD_OUT)
-    loss = measure(model, heldout, dtype).mlm_loss
+    loss = measure(model, heldout, dtype, MaskedLM()).words.loss
     return {"loss": losses, "heldout_loss": loss, "cpu_seconds": cpu, "settings": vars(options)}
 
 

@@ -15,10 +15,14 @@ from bothways.corpus.store import TokenStore
 from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
+from bothways.objectives.masked import MaskedLM
+from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.tokenization.tokenizer import Tokenizer
-from bothways.training.options import Phase
+from bothways.training.options import PairKind, Phase
+from bothways.training.ranks import SINGLE_PROCESS, Ranks
+from bothways.training.trainer import Loss
 from model_examples import BOTH_HEADS
 
 Documents = Sequence[Sequence[int]]  # tokens of each sentence of each document
@@ -109,3 +113,12 @@ def small_disk(folder: Path, kib: int) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+def bert_loss(
+    micro_batches: Sequence[PretrainingBatch],
+    pairs: PairKind = "next",
+    ranks: Ranks = SINGLE_PROCESS,
+) -> Loss[PretrainingBatch]:
+    """The loss of BERT's pre-training on sequences of a kind."""
+    return pretraining_loss(micro_batches, MaskedLM(pairs), ranks)

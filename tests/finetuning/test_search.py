@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from filelock import FileLock
 
 from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, DivergenceError, RunError
@@ -27,7 +27,6 @@ from bothways.model.folder import load_model
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import GridOptions
-from bothways.training import runfolder
 from bothways.training.trainer import Trainer
 from finetuning_examples import FAST, start_model, word_config, word_files
 
@@ -215,19 +214,15 @@ def test_search_and_single_run_do_not_share_a_folder(
 
 
 def test_a_search_keeps_other_commands_out_until_its_result_is_collected(
-    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: FinetuneConfig, tmp_path: Path
 ) -> None:
-    def lock_of_another_process(path: Path, **options: Any) -> FileLock:
-        return FileLock(path, **{**options, "is_singleton": False})
-
     one = at(config, tmp_path / "run", search=SearchOptions(lr=(3e-3,)))
     other_values = dataclasses.replace(one, search=SearchOptions(lr=(1e-3,)))
     with jobs.SeedRunner(1) as runner:
         prepared = prepare(one, runner)
-        with monkeypatch.context() as patch:
-            patch.setattr(runfolder, "FileLock", lock_of_another_process)
-            with pytest.raises(RunError, match=r"another process is using .*run; two would"):
-                prepare(other_values, runner)
+        other = ThreadPoolExecutor(1)  # a thread is kept out as a process is
+        with other, pytest.raises(RunError, match=r"another thread .*is using .*run; two would"):
+            other.submit(prepare, other_values, runner).result()
         assert prepared.result().scores
         del prepared
         prepare(other_values, runner)
@@ -351,12 +346,12 @@ def test_the_grid_of_a_task(config: FinetuneConfig) -> None:
     """The one it declares; the paper's if it declares none."""
     search = SearchOptions(default=True, epochs=(1, 2))
     found = dataclasses.replace(config, search=search)
-    assert found.search == SearchOptions(lr=(5e-5, 3e-5, 2e-5), batch=(16, 32), epochs=(1, 2))
+    assert found.searched == SearchOptions(lr=(5e-5, 3e-5, 2e-5), batch=(16, 32), epochs=(1, 2))
     own = dataclasses.replace(config.task, grid=GridOptions(lr=(1e-3, 1e-4)))
     found = dataclasses.replace(config, task=own, search=SearchOptions(default=True))
     settings = [(c.optimizer.lr, c.batch, c.epochs) for c in found.settings()]
     assert settings == [(1e-3, config.batch, config.epochs), (1e-4, config.batch, config.epochs)]
-    assert task_recipe("sst2", **{"search.default": True}).search.values == {
+    assert task_recipe("sst2", **{"search.default": True}).searched.values == {
         "lr": (5e-5, 4e-5, 3e-5, 2e-5),
         "batch": (),
         "epochs": (),

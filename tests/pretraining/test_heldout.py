@@ -19,6 +19,8 @@ from bothways.experiments.reproduce.heldout import (
 )
 from bothways.model.bert import Bert
 from bothways.model.folder import save_model
+from bothways.objectives.masked import WORDS
+from bothways.pretraining.evaluation import Score
 from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
@@ -44,9 +46,8 @@ def test_what_is_measured_and_how_it_is_called(
     def measure(_: Bert, own: TokenStore, recipe: PretrainConfig, **asked: int) -> Any:
         seen.update(asked, store=own, masking=recipe.masking, pairs=recipe.pairs)
         return SimpleNamespace(
-            mlm_loss=1.0, perplexity=2.0, mlm_accuracy=0.25, mlm_baseline=0.05, targets=3,
-            sequences=4, pairs=None,
-        )  # fmt: skip
+            words=Score(WORDS, 1.0, 0.25, 0.05, 3), perplexity=2.0, sequences=4, second=None
+        )
 
     monkeypatch.setattr(heldout, "measure_store", measure)
     masking, pairs = MaskOptions(rate=0.3), PairOptions(kind="full")

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bothways.pretraining.objective import pretraining_loss
 
 from bothways.batch import IGNORE
 from bothways.model.batch import PretrainingBatch
 from bothways.model.bert import Bert
-from bothways.pretraining.evaluation import HeldOut, PairScores, measure
+from bothways.objectives.masked import PAIRS, WORDS, MaskedLM
+from bothways.pretraining.evaluation import HeldOut, Score, measure
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.training.options import PairKind
 from model_examples import BOTH_HEADS
 from pretraining_examples import (
+    bert_loss,
     memory_store,
     pair_batches,
     random_documents,
@@ -38,7 +39,7 @@ def parts_of(batch: int, micro_batch: int, **kinds: Any) -> list[PretrainingBatc
 def gradients(
     model: Bert, parts: list[PretrainingBatch]
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    loss = pretraining_loss(parts)
+    loss = bert_loss(parts)
     sums: dict[str, float] = {}
     model.zero_grad()
     for part in parts:
@@ -84,33 +85,33 @@ def test_equals_the_definition() -> None:
     assert stats["mlm_accuracy"] == pytest.approx(mlm_right / targets)
     assert stats["nsp_loss"] == pytest.approx(nsp / 12, rel=1e-5)
     assert stats["nsp_accuracy"] == pytest.approx(nsp_right / 12)
-    shares = [pretraining_loss(parts)(small_model(), p, torch.float32)[0] for p in parts]
+    shares = [bert_loss(parts)(small_model(), p, torch.float32)[0] for p in parts]
     value = sum(float(share.detach()) for share in shares)
     assert value == pytest.approx(mlm / targets + nsp / 12, rel=1e-5)
 
-    result = measure(small_model(), parts, torch.float32)
+    result = measure(small_model(), parts, torch.float32, MaskedLM())
     ids = torch.cat([p.masked.ids[: p.masked.count] for p in parts])
-    assert result.mlm_loss == pytest.approx(mlm / targets, rel=1e-5)
+    assert result.words.loss == pytest.approx(mlm / targets, rel=1e-5)
     assert result.perplexity == pytest.approx(math.exp(mlm / targets), rel=1e-4)
-    assert result.mlm_accuracy == pytest.approx(mlm_right / targets)
-    assert result.pairs is not None
-    assert result.pairs.loss == pytest.approx(nsp / 12, rel=1e-5)
-    assert result.pairs.accuracy == pytest.approx(nsp_right / 12)
-    assert result.mlm_baseline == pytest.approx(int(ids.bincount().max()) / targets)
+    assert result.words.accuracy == pytest.approx(mlm_right / targets)
+    assert result.second is not None
+    assert result.second.loss == pytest.approx(nsp / 12, rel=1e-5)
+    assert result.second.accuracy == pytest.approx(nsp_right / 12)
+    assert result.words.baseline == pytest.approx(int(ids.bincount().max()) / targets)
     random = sum(int(p.random_next.sum()) for p in parts if p.random_next is not None)
-    assert result.pairs.baseline == pytest.approx(max(random, 12 - random) / 12)
-    assert (result.targets, result.sequences) == (targets, 12)
+    assert result.second.baseline == pytest.approx(max(random, 12 - random) / 12)
+    assert (result.words.targets, result.sequences) == (targets, 12)
 
 
 def test_measuring_does_not_depend_on_the_cut_and_disturbs_nothing() -> None:
     model = small_model(dropout=0.5).train()
-    one = measure(model, parts_of(12, 12), torch.float32)
-    several = measure(model, parts_of(12, 3), torch.float32)
+    one = measure(model, parts_of(12, 12), torch.float32, MaskedLM())
+    several = measure(model, parts_of(12, 3), torch.float32, MaskedLM())
     assert model.training
     assert several.record() == pytest.approx(one.record(), rel=1e-5)
     assert all(p.grad is None for p in model.parameters())
     model.eval()
-    measure(model, parts_of(12, 12), torch.float32)
+    measure(model, parts_of(12, 12), torch.float32, MaskedLM())
     assert not model.training
 
 
@@ -138,7 +139,7 @@ def test_only_masked_positions_count() -> None:
     model.shared.fast = False  # the fast form never has the logits as a tensor of the graph
     assert model.masked_lm is not None
     model.masked_lm.register_forward_hook(remember)
-    value, _ = pretraining_loss([batch])(model, batch, torch.float32)
+    value, _ = bert_loss([batch])(model, batch, torch.float32)
     value.backward()
     (logits,) = seen
     assert logits.grad is not None
@@ -158,7 +159,7 @@ def test_text_of_unknown_words_alone_gives_no_nan() -> None:
     grads, stats = gradients(model, [empty])
     assert stats["mlm_loss"] == 0
     assert all(g.isfinite().all() for g in grads.values())
-    assert measure(model, [empty], torch.float32).mlm_accuracy == 0
+    assert measure(model, [empty], torch.float32, MaskedLM()).words.accuracy == 0
 
 
 @pytest.mark.parametrize("kind", ["order", "full", "single"])
@@ -167,7 +168,7 @@ def test_other_kinds(kind: PairKind) -> None:
     model = small_model()
     if kind != "order":
         model.next_sentence = None
-    loss = pretraining_loss(parts, kind)
+    loss = bert_loss(parts, kind)
     shares = [loss(model, part, torch.float32) for part in parts]
     names = {"mlm_loss", "mlm_accuracy"}
     if kind == "order":
@@ -176,7 +177,7 @@ def test_other_kinds(kind: PairKind) -> None:
     for value, stats in shares:
         expected = sum(stat for name, stat in stats.items() if name.endswith("loss"))
         assert float(value.detach()) == pytest.approx(float(expected))
-    result = measure(model, parts, torch.float32, kind)
+    result = measure(model, parts, torch.float32, MaskedLM(kind))
     assert set(result.record()) == {
         *(f"heldout_{name}" for name in names),
         "heldout_perplexity",
@@ -192,19 +193,15 @@ def test_left_to_right_learns_from_every_place() -> None:
         12, 4, pairs=PairOptions(kind="single"), masking=MaskOptions(kind="left_to_right")
     )
     model = Bert(replace(small_shape(), left_to_right=True), **BOTH_HEADS, seed=3)
-    result = measure(model, parts, torch.float32, "single")
-    assert result.targets == sum(int(p.inputs.bounds[-1]) for p in parts) - 12
+    result = measure(model, parts, torch.float32, MaskedLM("single"))
+    assert result.words.targets == sum(int(p.inputs.bounds[-1]) for p in parts) - 12
     assert result.sentence().startswith("held-out left-to-right perplexity ")
 
 
 def test_what_a_reader_sees() -> None:
     result = HeldOut(
-        mlm_loss=2.0,
-        mlm_accuracy=0.25,
-        mlm_baseline=0.05,
-        targets=10,
+        (Score(WORDS, 2.0, 0.25, 0.05, targets=10), Score(PAIRS["next"], 0.6, 0.75, 0.5, 4)),
         sequences=4,
-        pairs=PairScores("next", loss=0.6, accuracy=0.75, baseline=0.5),
     )
     assert "perplexity 7.4, accuracy 25.0%" in result.sentence()
     assert "most frequent token 5.0%" in result.sentence()

@@ -21,6 +21,7 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, RunError, StoreError
 from bothways.model.batch import PretrainingBatch
 from bothways.model.folder import load_model
+from bothways.objectives.masked import MaskedLM
 from bothways.pretraining import clock
 from bothways.pretraining import pretrain as module
 from bothways.pretraining import record as recording
@@ -239,7 +240,7 @@ def test_other_kinds_of_sequences(
         *([second] if second else []),
     }
     assert result.heldout is not None
-    assert (result.heldout.pairs is not None) == (kind == "order")
+    assert (result.heldout.second is not None) == (kind == "order")
     shown: dict[str, Any] = {}
     monkeypatch.setattr(recording, "plot_panels", lambda _, panels: shown.update(panels))
     draw_curves(result.run)
@@ -348,7 +349,7 @@ def test_speed_is_real_tokens_in_the_time_that_was_not_paused(
     batches = pair_batches(store, batch=10, micro_batch=2).micro_batches(0)
     tokens = sum(int(batch.inputs.bounds[-1]) for batch in batches)
     assert tokens < sum(len(batch.inputs.tokens) for batch in batches), "there is padding"
-    window = Window(Utilization(small_model(), torch.float32))
+    window = Window(Utilization(small_model(), torch.float32), MaskedLM())
     for _ in range(2):
         now += 3
         window.add({"mlm_loss": torch.tensor(2.0)}, batches)
@@ -377,7 +378,7 @@ def test_a_clock_in_tokens(make: Make, tmp_path: Path) -> None:
     for number, phase in enumerate(config.phases):
         options = {"pairs": config.pairs, "masking": config.masking, "number": number}
         source = PhaseBatches(store, phase, **options, seed=config.seed)  # type: ignore[arg-type]
-        tokens.append(sum(int(batch.inputs.bounds[-1]) for batch in source.micro_batches(0)))
+        tokens.append(phase.batch * clock.sequence_tokens(source))
     assert pretrain(config).steps == int(4000 / (0.75 * tokens[0] + 0.25 * tokens[1]))
     with pytest.raises(ConfigError, match="less than one step"):
         pretrain(make(tmp_path / "short", clock=ClockOptions(tokens=10)))
@@ -431,10 +432,12 @@ def test_a_step_has_many_micro_batches_and_one_update(
     """A clock that ticks when it is read: a micro-batch takes one tick, and so does an update."""
     ticks = count()
     monkeypatch.setattr(clock, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
-    store = memory_store(random_documents(np.random.default_rng(0), 30))
-    source = pair_batches(store, batch=10, micro_batch=2)
+    store = memory_store([[9, 9]] * 30)  # of which each two are a full sequence
+    pairs = PairOptions(kind="full")
+    source = pair_batches(store, length=22, batch=10, micro_batch=2, pairs=pairs)
     model, config = small_model(), make(tmp_path / "run")
-    assert clock._probe(config, model, source, torch.float32, Ranks()) == 5 + 1
+    mean = clock.sequence_tokens(source)
+    assert clock._probe(config, model, source, torch.float32, Ranks(), mean) == 5 + 1
 
 
 def test_the_probe_leaves_no_trace(make: Make, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bothways.pretraining.objective import pretraining_loss
 from torch.distributed import TCPStore
 from torch.distributed.fsdp import fully_shard  # noqa: F401  (imported before the fork)
 
@@ -39,7 +38,7 @@ from bothways.training.options import OptimizerOptions
 from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
 from bothways.training.trainer import Trainer
 from model_examples import BOTH_HEADS
-from pretraining_examples import memory_store, pair_batches
+from pretraining_examples import bert_loss, memory_store, pair_batches
 
 Hook = Callable[[int, int], None]
 """Called after a step with the rank and the number of steps done."""
@@ -182,7 +181,7 @@ def gradients(notes: Path) -> None:
             parallel=parallel,
         )
         parts = source.micro_batches(0, ranks.micro_batch_slice)
-        trainer._accumulate_gradients(0, parts, pretraining_loss(parts, "next", ranks))
+        trainer._accumulate_gradients(0, parts, bert_loss(parts, "next", ranks))
         return trainer
 
     alone = dict(trained(SINGLE_PROCESS, "ddp").model.named_parameters())

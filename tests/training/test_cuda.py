@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bothways.pretraining.objective import pretraining_loss
 from torch import Tensor
 
 from bothways.api.model import load
@@ -28,6 +27,7 @@ from bothways.model.batch import Inputs, PretrainingBatch, SelectedPositions, Va
 from bothways.model.bert import Bert
 from bothways.model.kernels.varlen import VarlenLayout, attend_varlen, why_not_varlen
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
+from bothways.objectives.masked import MaskedLM
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain
@@ -37,7 +37,13 @@ from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 from bothways.training.trainer import Trainer
 from finetuning_examples import start_model, word_config, word_files
 from model_examples import BOTH_HEADS, random_inputs, randomise, small_bert, small_config
-from pretraining_examples import memory_store, pair_batches, random_documents, small_model
+from pretraining_examples import (
+    bert_loss,
+    memory_store,
+    pair_batches,
+    random_documents,
+    small_model,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("several_tiles"),
@@ -218,7 +224,7 @@ def train(steps: int, dtype: torch.dtype, *, dropout: float, on: torch.device = 
     stats: dict[str, Any] = {}
     for step in range(steps):
         parts = [part.to(on) for part in BATCHES.micro_batches(step)]
-        stats = trainer.step(step, parts, pretraining_loss(parts))
+        stats = trainer.step(step, parts, bert_loss(parts))
     trainer.check()
     return model, trainer, {name: float(value) for name, value in stats.items()}
 
@@ -244,7 +250,7 @@ def test_a_step_waits_for_nothing() -> None:
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        trainer.step(2, parts, pretraining_loss(parts))
+        trainer.step(2, parts, bert_loss(parts))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert model.device == GPU
@@ -257,7 +263,7 @@ def test_a_bad_gradient_updates_nothing_and_is_told() -> None:
     parts = [part.to(GPU) for part in BATCHES.micro_batches(2)]
 
     def broken(model: Bert, part: PretrainingBatch, dtype: torch.dtype) -> Any:
-        value, stats = pretraining_loss(parts)(model, part, dtype)
+        value, stats = bert_loss(parts)(model, part, dtype)
         return value * float("inf"), stats
 
     trainer.step(2, parts, broken)
@@ -270,9 +276,9 @@ def test_a_bad_gradient_updates_nothing_and_is_told() -> None:
 def test_held_out_measurements_are_the_cpus() -> None:
     model = small_model()
     batches = BATCHES.first(6)
-    wanted = measure(model, batches, torch.float32)
-    found = measure(model.to(GPU), batches, torch.float32)
-    assert found.mlm_loss == pytest.approx(wanted.mlm_loss, rel=1e-4)
+    wanted = measure(model, batches, torch.float32, MaskedLM())
+    found = measure(model.to(GPU), batches, torch.float32, MaskedLM())
+    assert found.words.loss == pytest.approx(wanted.words.loss, rel=1e-4)
     assert found.targets == wanted.targets
 
 

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from bothways.pretraining.objective import pretraining_loss
 
 from bothways.api.model import load
 from bothways.errors import ConfigError, RunError
@@ -23,6 +22,7 @@ from bothways.model.batch import PretrainingBatch, TaskInputs
 from bothways.model.bert import Bert
 from bothways.model.flops import training_cost
 from bothways.objectives.labelled import task_loss
+from bothways.objectives.masked import MaskedLM
 from bothways.pretraining.batches import prefetch
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.record import Utilization
@@ -42,7 +42,13 @@ from bothways.training.device import (
 from bothways.training.options import OptimizerOptions
 from bothways.training.prefetch import run_ahead
 from bothways.training.trainer import Trainer
-from pretraining_examples import memory_store, pair_batches, random_documents, small_model
+from pretraining_examples import (
+    bert_loss,
+    memory_store,
+    pair_batches,
+    random_documents,
+    small_model,
+)
 
 BATCHES = pair_batches(
     memory_store(random_documents(np.random.default_rng(4), 30)), batch=8, micro_batch=4
@@ -177,8 +183,8 @@ def test_not_waiting_gives_the_same_weights_and_numbers() -> None:
     waiting, other = (trainer(m, waits=w) for m, w in zip(models, (True, False), strict=True))
     for step in range(4):
         parts = BATCHES.micro_batches(step)
-        now = waiting.step(step, parts, pretraining_loss(parts))
-        later = other.step(step, parts, pretraining_loss(parts))
+        now = waiting.step(step, parts, bert_loss(parts))
+        later = other.step(step, parts, bert_loss(parts))
         assert isinstance(later["mlm_loss"], torch.Tensor)
         assert {name: float(value) for name, value in later.items()} == now
         other.check()
@@ -192,14 +198,14 @@ def test_an_update_that_is_not_finite_is_left_out_and_told_later() -> None:
     one, other = (trainer(model, waits=False) for model in models)
 
     def broken(model: Bert, part: PretrainingBatch, dtype: torch.dtype) -> Any:
-        value, stats = pretraining_loss([part])(model, part, dtype)
+        value, stats = bert_loss([part])(model, part, dtype)
         return value * float("nan"), stats
 
     for step, bad in enumerate((False, True, True, False)):
         parts = BATCHES.micro_batches(step)
-        one.step(step, parts, broken if bad else pretraining_loss(parts))
+        one.step(step, parts, broken if bad else bert_loss(parts))
         if not bad:
-            other.step(step, parts, pretraining_loss(parts))
+            other.step(step, parts, bert_loss(parts))
     assert all(map(torch.equal, models[0].parameters(), models[1].parameters()))
     with pytest.raises(RunError, match=r"step 2: the gradient is not finite.*optimizer\.lr"):
         one.check()
@@ -235,7 +241,7 @@ def test_nothing_is_read_on_the_host_within_a_step(
     )
     assert not made._checks_every_step
     parts = [part.to(meta) for part in BATCHES.micro_batches(0)]
-    stats = made.step(0, parts, pretraining_loss(parts))
+    stats = made.step(0, parts, bert_loss(parts))
     assert all(v.is_meta for k, v in stats.items() if isinstance(v, torch.Tensor)), stats
     with pytest.raises((RuntimeError, NotImplementedError)):
         made.check()  # which is where one waits
@@ -275,7 +281,8 @@ def test_moved_batches_are_the_same() -> None:
     model = small_model()
     batches = BATCHES.first(6)
     moved = [batch.to("cpu") for batch in batches]
-    assert measure(model, batches, torch.float32) == measure(model, moved, torch.float32)
+    one, two = (measure(model, own, torch.float32, MaskedLM()) for own in (batches, moved))
+    assert one == two
     assert moved[0].precomputed is not None
     assert torch.equal(moved[0].precomputed.positions, batches[0].selected.positions)
 

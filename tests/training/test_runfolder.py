@@ -6,8 +6,11 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from bothways.training.runfolder import (
     RUN_FILE,
     Run,
     changed_numerics,
+    locks_released,
     open_run,
     read_run,
     record_changes,
@@ -104,6 +108,67 @@ def test_a_run_is_free_when_it_is_let_go_and_open_again_in_the_same_process(tmp_
     assert not is_held(tmp_path / "run")
 
 
+def in_thread(action: Callable[[], Any]) -> Any:
+    """What an action returns or raises in a thread of its own, which has ended."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(action).result(timeout=60)
+
+
+def test_another_thread_of_the_process_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever path it takes to the folder."""
+    first = start(tmp_path / "run")
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    paths = [tmp_path / "run", tmp_path / "link", Path("run"), tmp_path / "link" / ".." / "run"]
+    for path in paths:
+        with pytest.raises(RunError, match=r"another thread of this process is using .*; two "):
+            in_thread(lambda path=path: start(path))
+    assert not start(tmp_path / "link").new, "the thread itself may open it again"
+    del first
+    assert not in_thread(lambda: start(tmp_path / "link")).new
+
+
+def test_of_threads_that_open_a_folder_at_once_one_has_it(tmp_path: Path) -> None:
+    threads, together = 8, Barrier(8)
+
+    def use(_: int) -> str:
+        together.wait()
+        try:
+            run = start(tmp_path / "run")
+        except RunError as error:
+            return str(error)
+        finally:
+            together.wait()  # nobody has let go of it before
+        return "new" if run.new else "old"
+
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(use, range(threads)))
+    assert found.count("new") == 1
+    assert sum("another thread of this process" in text for text in found) == threads - 1
+
+
+def test_a_thread_that_has_ended_holds_nothing(tmp_path: Path) -> None:
+    kept = in_thread(lambda: start(tmp_path / "run"))  # as the traceback of its error may
+    assert not start(tmp_path / "run").new
+    assert kept.new
+
+
+def test_a_lock_ends_with_the_call_that_took_it(tmp_path: Path) -> None:
+    """Although the traceback of an error keeps it alive, in a thread that waits for more work."""
+
+    @locks_released()
+    def failing() -> None:
+        run = start(tmp_path / "run")
+        raise ConfigError(f"{run.folder} and its lock are in the traceback")
+
+    with ThreadPoolExecutor(1) as pool:
+        failed = pool.submit(failing)
+        assert isinstance(failed.exception(timeout=60), ConfigError)
+        assert not start(tmp_path / "run").new
+
+
 def test_a_file_system_without_locks_is_no_obstacle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,7 +176,10 @@ def test_a_file_system_without_locks_is_no_obstacle(
         raise NotImplementedError("no locks here")
 
     monkeypatch.setattr(FileLock, "acquire", refuse)
-    assert start(tmp_path / "run").new
+    run = start(tmp_path / "run")
+    assert run.new
+    with pytest.raises(RunError, match="another thread"):
+        in_thread(lambda: start(tmp_path / "run"))
 
 
 def test_options_without_effect_are_not_compared_or_recorded(tmp_path: Path) -> None:

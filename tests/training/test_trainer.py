@@ -7,7 +7,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from bothways.pretraining.objective import pretraining_loss
 
 from bothways.errors import RunError
 from bothways.model.batch import PretrainingBatch
@@ -15,7 +14,13 @@ from bothways.model.bert import Bert
 from bothways.training.options import OptimizerOptions
 from bothways.training.schedules import learning_rate
 from bothways.training.trainer import Trainer
-from pretraining_examples import memory_store, pair_batches, random_documents, small_model
+from pretraining_examples import (
+    bert_loss,
+    memory_store,
+    pair_batches,
+    random_documents,
+    small_model,
+)
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
 
@@ -38,7 +43,7 @@ def trainer(
 
 def step(one: Trainer[PretrainingBatch], number: int) -> dict[str, float]:
     parts = BATCHES.micro_batches(number)
-    return one.step(number, parts, pretraining_loss(parts))
+    return one.step(number, parts, bert_loss(parts))
 
 
 def same(a: Bert, b: Bert) -> bool:
@@ -48,7 +53,7 @@ def same(a: Bert, b: Bert) -> bool:
 def gradients(model: Bert, number: int) -> list[torch.Tensor]:
     parts = BATCHES.micro_batches(number)
     for part in parts:
-        pretraining_loss(parts)(model, part, torch.float32)[0].backward()
+        bert_loss(parts)(model, part, torch.float32)[0].backward()
     return [p.grad for p in model.parameters() if p.grad is not None]
 
 
@@ -123,7 +128,7 @@ def test_parts_and_steps_draw_their_own_dropout() -> None:
                 model.train().shared.dropout(torch.ones(1000), 0.3)  # draws that must not count
             torch.rand(5)
         parts = BATCHES.micro_batches(0)
-        trainer(model).step(number, parts, pretraining_loss(parts))
+        trainer(model).step(number, parts, bert_loss(parts))
         return model
 
     assert same(after(12), after(12, also_before=True))
@@ -154,7 +159,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
     parts = BATCHES.micro_batches(1)
 
     def broken(model, part, dtype):  # type: ignore[no-untyped-def]
-        value, stats = pretraining_loss(parts)(model, part, dtype)
+        value, stats = bert_loss(parts)(model, part, dtype)
         return value * float("inf"), stats
 
     with pytest.raises(RunError, match=r"step 2: the gradient is nan.*optimizer\.lr"):
@@ -208,7 +213,7 @@ def one_micro_batch(number: int) -> list[PretrainingBatch]:
 
 def train_one(one: Trainer[PretrainingBatch], number: int) -> dict[str, float]:
     parts = one_micro_batch(number)
-    return one.step(number, parts, pretraining_loss(parts))
+    return one.step(number, parts, bert_loss(parts))
 
 
 def assert_copies_are_the_rounded_weights(model: Bert) -> None:

@@ -15,6 +15,7 @@ from bothways.errors import InputError, ModelError, NonFiniteError
 from bothways.families.refusals import missing_head
 from bothways.model.batch import Inputs, SelectedPositions, collate
 from bothways.model.bert import Bert
+from bothways.model.engine import evaluating
 from bothways.model.folder import LoadedModel
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.ensemble import load_ensemble
@@ -29,7 +30,7 @@ from bothways.runtime.pipeline import (
 )
 from bothways.tasks.spans import Answer
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
-from bothways.training.device import choose_device
+from bothways.training.device import borrowed_process, choose_device
 from bothways.training.options import DeviceName
 
 Pooling = Literal["mean", "cls"]
@@ -51,6 +52,7 @@ class Filling:
     text: str
 
 
+@borrowed_process()
 def load(folder: str | Path, *others: str | Path, device: DeviceName = "auto") -> Model:
     """Load a model folder, ours or one of transformers, for inference in fp32.
 
@@ -120,7 +122,7 @@ class Model:
         mask = self.tokenizer.piece(self.tokenizer.mask_id)
         encoding = self._encode(text)
         positions = self._mask_positions(text, encoding, mask)
-        with torch.inference_mode():
+        with evaluating(self.bert), torch.inference_mode():
             inputs = self._collate(encoding).to(self.bert.device)
             selected = SelectedPositions.of(inputs, torch.tensor(positions))
             (x_MH,) = self.bert.encoder.hidden_at(inputs, selected)
@@ -179,7 +181,7 @@ class Model:
             raise ModelError(missing_head(family, "next_sentence", causal=causal))
         check_segments(self.loaded, pair=True)
         inputs = self._collate(self._encode(a, b))
-        with torch.inference_mode():
+        with evaluating(self.bert), torch.inference_mode():
             inputs = inputs.to(self.bert.device)
             first_tokens = SelectedPositions.of(inputs, inputs.starts)
             (x_BH,) = self.bert.encoder.hidden_at(inputs, first_tokens)
@@ -334,6 +336,7 @@ class Model:
         )
 
 
+@borrowed_process()
 def to_device(loaded: LoadedModel, device: DeviceName) -> Model:
     """A loaded folder as a :class:`Model` on a device.
 

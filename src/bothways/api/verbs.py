@@ -46,10 +46,11 @@ from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
 from bothways.tasks.kinds import task_of
 from bothways.tasks.schemes import OUTSIDE
-from bothways.training.device import choose_precision, set_threads
+from bothways.training.device import borrowed_process, choose_precision, set_threads
 from bothways.training.options import DeviceName, Precision
 
 
+@borrowed_process()
 def fill_mask(config: FillMaskConfig) -> list[str]:
     """Lines for `bothways fill-mask`."""
     model = _open(config.model, config.device)
@@ -63,6 +64,7 @@ def fill_mask(config: FillMaskConfig) -> list[str]:
     return lines
 
 
+@borrowed_process()
 def next_sentence(config: NextSentenceConfig) -> str:
     """The line for `bothways next-sentence`."""
     model = _open(config.model, config.device)
@@ -74,6 +76,7 @@ def next_sentence(config: NextSentenceConfig) -> str:
     return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
 
 
+@borrowed_process()
 def choose(config: ChooseConfig) -> list[str]:
     """Lines for `bothways choose`: the choices, most likely first."""
     model = _open(config.model, config.device)
@@ -84,6 +87,7 @@ def choose(config: ChooseConfig) -> list[str]:
     return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
 
 
+@borrowed_process()
 def predict(config: PredictConfig) -> list[str]:
     """Lines for `bothways predict`; with ``out`` the predictions are written there instead."""
     _refuse_to_overwrite(config.out, config.file, config.task)
@@ -162,6 +166,7 @@ def _prediction_lines(prediction: Prediction) -> list[str]:
     return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
 
 
+@borrowed_process()
 def answer(config: AnswerConfig) -> list[str]:
     """Lines for `bothways answer`: probability, position and text of each answer."""
     context = config.context
@@ -204,6 +209,7 @@ def score(config: ScoreConfig) -> str:
     return json.dumps(scores, indent=2)
 
 
+@borrowed_process()
 def embed(config: EmbedConfig) -> str:
     """Write the vectors for `bothways embed`."""
     check_format(Path(config.out))
@@ -251,6 +257,7 @@ def embed(config: EmbedConfig) -> str:
     return f"{count} vectors of size {size}: {config.out}"
 
 
+@borrowed_process()
 def evaluate(config: EvaluateConfig) -> list[str]:
     """Lines for `bothways evaluate`: a task on a labelled file, or pre-training on a corpus."""
     model = _open_task(config)

@@ -10,6 +10,9 @@ parser. Fields are of three kinds:
   a change is logged.
 * free (:func:`bothways.config.fields.free`): locations, logging and parallelism.
 
+A value that follows from other options is unset in a config and filled in by
+:meth:`bothways.config.fields.Options.resolved`.
+
 Of the fields of a group that are marked as :func:`bothways.config.fields.alternative` at most one
 is given.
 """

@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar, Union
+from typing import Any, ClassVar, Self, TypeVar, Union
 
 from bothways.errors import ConfigError
 
@@ -43,6 +43,15 @@ class Options:
             value = getattr(self, name)
             for item in value if isinstance(value, tuple) else (value,):
                 require_choice(name, item, choices)
+
+    def resolved(self) -> Self:
+        """The same options, with a value for those that are unset because it follows from others.
+
+        They stay unset in a config, so that a recipe that is printed, or whose other options are
+        changed later, does not keep what followed from the former ones. Runs are recorded and
+        compared resolved.
+        """
+        return self
 
 
 @functools.cache
@@ -167,8 +176,10 @@ def _from_value(kind: Any, value: Any) -> Any:
 
 
 def recipe_fields(config: Any, prefix: str = "") -> dict[str, Any]:
-    """The fields that must match to continue a run, flattened to dotted names."""
+    """The fields that must match to continue a run, resolved, flattened to dotted names."""
     flat: dict[str, Any] = {}
+    if isinstance(config, Options):
+        config = config.resolved()
     for item in dataclasses.fields(config):
         if item.metadata.get("kind", "recipe") != "recipe":
             continue

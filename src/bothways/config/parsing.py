@@ -442,6 +442,8 @@ def _shown_default(default: Any) -> str:
 
 def _print_help(cls: type[Any], syntax: _Syntax, description: str, topic: str | None) -> None:
     """Print the help for all options, or for the items of a list option."""
+    # A setting of the process; recipes, which Python code reads too, need no help.
+    set_parsing_settings(docstring_parse_attribute_docstrings=True)
     if topic is None:
         _help_parser(cls, syntax, description).print_help()
         return
@@ -485,7 +487,6 @@ def _help_parser(cls: type[Any], syntax: _Syntax, description: str) -> ArgumentP
 
 def _parser(cls: type[Any], prog: str, description: str) -> ArgumentParser:
     """A jsonargparse parser for the fields of a dataclass."""
-    set_parsing_settings(docstring_parse_attribute_docstrings=True)
     # In JSON mode a text such as "#1" for an optional field stays a text.
     parser = ArgumentParser(
         prog=prog,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bothways.errors import ModelError
+from bothways.errors import ConfigError, ModelError
 from bothways.families.albert import ALBERT
 from bothways.families.bert import BERT
 from bothways.families.config import ModelConfig
@@ -90,8 +90,10 @@ def new_shape(family: str, **fields: Any) -> ModelConfig:
     if family not in FAMILIES:
         raise ModelError(f"model.family is {family!r}; bothways has {', '.join(FAMILIES)}.")
     found = FAMILIES[family]
-    required = {key: own for key, (own, default) in found.keys.items() if default is REQUIRED}
-    sizes = {key: 4 if own == "hidden" else 1 for key, own in required.items()}
+    needed = {key: name for key, (name, default) in found.keys.items() if default is REQUIRED}
+    if missing := [name for name in needed.values() if name not in fields]:
+        raise ConfigError(f"a new {found.title} needs model.{', model.'.join(missing)}.")
+    sizes = {key: fields[name] for key, name in needed.items()}
     usual, _ = read_config(found, sizes, where=family)
     return replace(usual, **{**found.published, **fields})
 

@@ -67,19 +67,16 @@ class SizeOptions(Options):
         """
         layers, hidden, heads = SIZES[self.size]
         hidden = hidden if self.hidden is None else self.hidden
-        usual = new_shape(self.family)
+        gated = FAMILIES[self.family].axes.get("gated", False)
+        intermediate = hidden * 3 // 2 if gated else 4 * hidden
         given: dict[str, Any] = {
             "embedding": self.embedding,
             "groups": self.groups,
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
         }
-        fields = {name: value for name, value in given.items() if value is not None}
-        if self.embedding is None:
-            fields["embedding"] = min(usual.embedding, hidden)
-        intermediate = hidden * 3 // 2 if usual.gated else 4 * hidden
-        return replace(
-            usual,
+        shape = new_shape(
+            self.family,
             vocab_size=vocab_size,
             layers=layers if self.layers is None else self.layers,
             hidden=hidden,
@@ -88,8 +85,10 @@ class SizeOptions(Options):
             positions=self.positions,
             init_std=self.init_std,
             left_to_right=left_to_right,
-            **fields,
+            **{name: value for name, value in given.items() if value is not None},
         )
+        wide = self.embedding is None and shape.embedding > hidden
+        return replace(shape, embedding=hidden) if wide else shape
 
     def with_dropouts(self, dropout: float, attention_dropout: float) -> SizeOptions:
         """These options, with the dropout probabilities filled in that were not given."""

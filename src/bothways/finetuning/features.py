@@ -31,6 +31,7 @@ from bothways.io.files import explain_disk_errors, new_folder, reserve_space, wr
 from bothways.io.terminal import line_printer, table_text
 from bothways.model.batch import TaskInputs
 from bothways.model.bert import Bert
+from bothways.model.engine import evaluating
 from bothways.model.folder import LoadedModel, load_model
 from bothways.model.losses import class_loss
 from bothways.model.recurrent import FeatureTagger
@@ -40,10 +41,15 @@ from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches, st
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tasks.task import Outputs
-from bothways.training.device import ChosenPrecision, choose_precision, set_threads
+from bothways.training.device import (
+    ChosenPrecision,
+    borrowed_process,
+    choose_precision,
+    set_threads,
+)
 from bothways.training.monitor import Monitor
 from bothways.training.optimizer import make_optimizer
-from bothways.training.runfolder import Run
+from bothways.training.runfolder import Run, locks_released
 from bothways.training.schedules import learning_rate
 
 # --------------------------------------------------------------------------------
@@ -112,11 +118,11 @@ def _fingerprint(folder: Path) -> str | None:
 def _compute(
     array: NDArray[np.float16], model: Bert, examples: Examples, dtype: torch.dtype
 ) -> None:
-    model.eval()
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
         batch = TaskInputs.of(examples.batch(indices, max_positions=model.config.positions))
         batch = batch.to(model.device)
-        states = model.encoder.hidden_states(batch.inputs, dtype=dtype)
+        with evaluating(model):
+            states = model.encoder.hidden_states(batch.inputs, dtype=dtype)
         words = torch.stack([x_TH.index_select(0, batch.read_positions) for x_TH in states], 1)
         features = words.to(torch.float16).cpu().numpy()
         if not np.isfinite(features).all():
@@ -238,6 +244,8 @@ def _percent(scores: list[float]) -> str:
     return f"{mean} ± {100 * statistics.stdev(scores):.2f}" if len(scores) > 1 else mean
 
 
+@borrowed_process()
+@locks_released()
 def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     """Train and measure every choice of layers with every seed; finished ones are kept.
 
@@ -502,7 +510,6 @@ class TaggerTraining:
     def _outputs(self, file: FeatureFile) -> Outputs:
         """The outputs for all words of a file, float32 [R, C]; sentences of similar length are
         computed together."""
-        self.model.eval()
         at = file.tagged.encoded.output_bounds
         outputs = np.zeros((int(at[-1]), self.model.output.out_features), dtype=np.float32)
         lengths = np.diff(at)
@@ -510,7 +517,8 @@ class TaggerTraining:
         cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // _PREDICT_WORDS)) + 1
         for sentences in np.split(order, cuts):
             x_TLH, sizes = file.inputs(sentences, self.layers)
-            y_TC = self.model(x_TLH, sizes).numpy()
+            with evaluating(self.model):
+                y_TC = self.model(x_TLH, sizes).numpy()
             for s, y in zip(sentences, np.split(y_TC, np.cumsum(sizes)[:-1]), strict=True):
                 outputs[at[s] : at[s + 1]] = y
         return outputs

@@ -59,12 +59,14 @@ from bothways.model.folder import LoadedModel, load_model
 from bothways.tasks.options import TaskOptions
 from bothways.training.device import (
     ChosenPrecision,
+    borrowed_process,
     choose_device,
     choose_for_training,
     describe_kernels,
     set_threads,
     threads_phrase,
 )
+from bothways.training.runfolder import locks_released
 
 # --------------------------------------------------------------------------------
 # Trains the seeds of fine-tuning runs, one after the other in this process or several at once in
@@ -229,7 +231,7 @@ def _start_worker(started: Event) -> None:
 
 def _train_in_worker(config: FinetuneConfig, run: OpenedRun, run_seeds: RunSeeds) -> SeedResult:
     set_threads(run.threads)
-    loaded, data = _load_in_worker(config.model, config.task, config.data, config.length)
+    loaded, data = _load_in_worker(config.model, config.task, config.data, config.sequence_length)
     _refuse_changed(config, loaded, data, run)
     return train_seed(config, loaded, data, run, run_seeds)
 
@@ -264,6 +266,8 @@ def _load_in_worker(
 _LOW_RATE = 1e-4  # for encoders narrower than NARROW
 
 
+@borrowed_process()
+@locks_released()
 def finetune(config: FinetuneConfig) -> FinetuneResult:
     """Train and measure one model per seed; continue where the run folder left off.
 
@@ -305,9 +309,9 @@ def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedRun:
     run = _open_run(config, loaded, keep_head, say)
     for line in _announcement(config, loaded, data, run, keep_head):
         say(line)
-    if config is not given and not config.search.values["lr"]:
+    if config is not given and not config.searched.values["lr"]:
         say(f"learning rate {config.optimizer.lr:g}, by the encoder's width (optimizer.lr: 0)")
-    if not config.search.enabled:
+    if not config.searched.enabled:
         return _prepare_setting(config, loaded, data, run, runner, say)
     settings = {}
     for name, setting in setting_configs(config).items():
@@ -422,7 +426,7 @@ def _open_run(
     numerics = {"device": device.name, "threads": threads, "kernels": config.kernels}
     inputs = training_digests(config.located().task)
     inputs["model"] = model_digest(loaded, weights=not config.from_scratch, head=keep_head)
-    searches = config.search.enabled
+    searches = config.searched.enabled
     run, choice = open_run_with_precision(
         config,
         lambda: precision or choose_for_training(config.precision, device.torch),
@@ -484,7 +488,7 @@ def advice(config: FinetuneConfig, shape: ModelConfig) -> Iterator[str]:
     """Hints on options that small encoders usually need to be different."""
     if config.dropout is None and not shape.dropout and not shape.attention_dropout:
         yield "the model folder has no dropout, so none is used; the paper's is --dropout 0.1"
-    rate = max(config.search.values["lr"], default=config.optimizer.lr)
+    rate = max(config.searched.values["lr"], default=config.optimizer.lr)
     if shape.hidden < NARROW and rate < _LOW_RATE:
         yield (
             f"the learning rate, {rate:g}, suits encoders as wide as the paper's; one of hidden "

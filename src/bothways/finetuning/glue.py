@@ -24,7 +24,8 @@ from bothways.model.folder import load_model
 from bothways.shipped import DEFAULT
 from bothways.tasks.catalogue import GLUE, declared, task_files, task_recipe
 from bothways.tasks.options import TaskOptions
-from bothways.training.runfolder import RunLock
+from bothways.training.device import borrowed_process
+from bothways.training.runfolder import RunLock, locks_released
 
 # --------------------------------------------------------------------------------
 # Predictions in the format of GLUE's evaluation server.
@@ -313,7 +314,7 @@ def settings(configs: Sequence[FinetuneConfig], shape: ModelConfig, model: str) 
         ("batch", ours(lambda c: c.batch), published("batch")),
         ("learning rate", ours(lambda c: f"{c.optimizer.lr:g}"), published("lr")),
         ("dropout", ours(lambda c: _dropout(c, shape)), "0.1"),
-        ("longest sequence", ours(lambda c: c.length), published("length")),
+        ("longest sequence", ours(lambda c: c.sequence_length), published("length")),
         (
             "bias correction",
             ours(lambda c: "on" if c.optimizer.bias_correction else "off"),
@@ -403,6 +404,8 @@ class GlueResult:
         return "\n".join([*self.lines, *server, f"saved in {self.run}"])
 
 
+@borrowed_process()
+@locks_released()
 def glue(config: GlueConfig) -> GlueResult:
     """Train each task, and write the table after each; tasks that diverge are left out of it.
 
@@ -512,7 +515,7 @@ def _recipe(config: GlueConfig, name: str) -> FinetuneConfig:
         )
     recipe = task_recipe(name, **{k: v for k, v in changes.items() if v is not None})
     for option in ("lr", "batch", "epochs"):
-        if getattr(config, option) is not None and recipe.search.values[option]:
+        if getattr(config, option) is not None and recipe.searched.values[option]:
             raise ConfigError(
                 f"--{option} is given, and {name} searches it (search.{option}, given here "
                 "or in the task); leave one of them out."

@@ -21,6 +21,9 @@ NARROW = 384
 """Encoders of a smaller hidden size learn little at the paper's rates (EXPERIMENTS.md, section
 9)."""
 NARROW_RATE, WIDE_RATE = 3e-4, 2e-5
+LENGTH, LENGTHS = 128, {"spans": 384}
+"""Maximum sequence length in tokens, and that of kinds that need another; as in the released
+commands."""
 PAPER_GRID: dict[str, tuple[Any, ...]] = {
     "lr": (5e-5, 3e-5, 2e-5),
     "batch": (16, 32),
@@ -147,10 +150,10 @@ class FinetuneConfig(Options):
     """Passes over the training data."""
     batch: int = 32
     """Batch size in examples."""
-    length: int = 0
-    """Maximum sequence length in tokens; 0: 128, or 384 for spans. Longer inputs are truncated, the
-    longer text of a pair first, and their number is reported. Passages of spans, and with
-    --task.long windows any text, are read in windows instead."""
+    length: int | None = None
+    """Maximum sequence length in tokens. Default (also if 0): 128, or 384 for spans. Longer inputs
+    are truncated, the longer text of a pair first, and their number is reported. Passages of
+    spans, and with --task.long windows any text, are read in windows instead."""
     optimizer: OptimizerOptions = field(
         default_factory=lambda: OptimizerOptions(lr=0.0, warmup=0.1, bias_correction=True)
     )
@@ -198,10 +201,6 @@ class FinetuneConfig(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.length:
-            object.__setattr__(self, "length", 384 if self.task.kind == "spans" else 128)
-        if self.search.default:
-            object.__setattr__(self, "search", self.search.over(self.task.grid))
         for name in ("epochs", "batch", "jobs"):
             require(name, getattr(self, name), 1)
         if not self.seeds:
@@ -214,6 +213,21 @@ class FinetuneConfig(Options):
             raise ConfigError(f"dropout is {self.dropout}; it must be in [0, 1).")
         require("lstm", self.lstm, 0)
         require("checkpoint_minutes", self.checkpoint_minutes, 0)
+
+    @property
+    def sequence_length(self) -> int:
+        """Maximum sequence length in tokens: ``length``, or what suits the kind of task."""
+        return self.length or LENGTHS.get(self.task.kind, LENGTH)
+
+    @property
+    def searched(self) -> SearchOptions:
+        """The search, over the task's default space if that is asked for."""
+        return self.search.over(self.task.grid) if self.search.default else self.search
+
+    def resolved(self) -> FinetuneConfig:
+        """See :meth:`Options.resolved`: the length and the search, which follow from the task. The
+        learning rate follows from the encoder, which is not an option: :meth:`for_width`."""
+        return replace(self, length=self.sequence_length, search=self.searched)
 
     def for_width(self, hidden: int) -> FinetuneConfig:
         """The config with a learning rate for an encoder of this hidden size, if it has none."""
@@ -240,7 +254,7 @@ class FinetuneConfig(Options):
 
     def settings(self) -> Iterator[FinetuneConfig]:
         """The configs of a grid search, one per setting, each with an empty search."""
-        given = [self.search.values[name] or (now,) for name, now in self.setting.items()]
+        given = [self.searched.values[name] or (now,) for name, now in self.setting.items()]
         for lr, batch, epochs, corrected in product(*given):
             optimizer = replace(self.optimizer, lr=lr, bias_correction=corrected)
             yield replace(

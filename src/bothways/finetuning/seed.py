@@ -652,7 +652,7 @@ def _about(
         "kind": task.options.kind,
         "labels": list(task.options.labels),
         "pair": task.pair,
-        "length": config.length,
+        "length": config.sequence_length,
         "options": options,
         "precision": run.precision.name,
         "measured_in": MEASURED_IN,

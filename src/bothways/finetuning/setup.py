@@ -214,17 +214,17 @@ def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
     """
     options, kind = config.located().task, KINDS[config.task.kind]
     check_files(options)
-    check_length(loaded.model, config.length)
+    check_length(loaded.model, config.sequence_length)
     train = kind.read(Path(options.train), options, labelled=True)
     task = kind.define(options, train)
     check_segments(loaded, pair=task.pair)
     dev = task.read(Path(options.dev), task.options, labelled=True)
 
     def encode(rows: Any) -> EncodedFile[Any]:
-        return task.for_measuring().encode(loaded.tokenizer, rows, length=config.length)
+        return task.for_measuring().encode(loaded.tokenizer, rows, length=config.sequence_length)
 
     extra = read_extra_files(task, options, encode)
-    encoded = task.encode(loaded.tokenizer, train, length=config.length)
+    encoded = task.encode(loaded.tokenizer, train, length=config.sequence_length)
     if not len(encoded.examples.trainable):
         raise InputError(
             "no answer is where answer_start says, so there is nothing to train on; set "

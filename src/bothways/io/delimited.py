@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -79,12 +80,12 @@ def _divides(lines: Sequence[Line], delimiter: str, width: int) -> bool:
 
 def csv_records(lines: Sequence[Line], path: Path, delimiter: str) -> Values:
     """The line on which each record starts, and its fields."""
-    limit = csv.field_size_limit(int(LONGEST_TEXT_MIB * 2**20))
     reader = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter, strict=True)
     try:
         while True:
             start = reader.line_num + 1
-            values = next(reader, None)
+            with _long_fields():
+                values = next(reader, None)
             if values is None:
                 return
             yield start, values
@@ -109,8 +110,21 @@ def csv_records(lines: Sequence[Line], path: Path, delimiter: str) -> Values:
             path=path,
             line=start,
         ) from None
-    finally:
-        csv.field_size_limit(limit)  # the limit is global to the process
+
+
+_FIELD_LIMIT = threading.Lock()
+
+
+@contextlib.contextmanager
+def _long_fields() -> Iterator[None]:
+    """Allow fields as long as a text may be; the limit is the process's, so it is put back after
+    each record, and one thread changes it at a time."""
+    with _FIELD_LIMIT:
+        limit = csv.field_size_limit(int(LONGEST_TEXT_MIB * 2**20))
+        try:
+            yield
+        finally:
+            csv.field_size_limit(limit)
 
 
 def _table_rows(

@@ -89,7 +89,6 @@ class Bert(nn.Module):
         super().__init__()
         self.config = config
         self.shared = shared or Shared()
-        self.parts = nn.ModuleDict()
         flags = {
             **{"masked_lm": masked_lm, "next_sentence": next_sentence, "span": spans},
             **{"choice": choices, "replaced": replaced},
@@ -100,6 +99,7 @@ class Bert(nn.Module):
             pooler = has_pooler(config, wanted, lstm=bool(lstm))
         self.encoder = Encoder(config, self.shared, pooler=pooler)
         init_weights(self.encoder, config, seed=seed, purpose=Purpose.WEIGHTS)
+        self.parts = nn.ModuleDict()  # after the encoder, whose names its embeddings keep
         H, shared = config.hidden, self.shared
         for name in _BEFORE_LSTM:
             self._make_head(name, wanted.get(name, 0), H)

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
@@ -29,6 +31,7 @@ from bothways.training.trainer import Trainer
 EVALUATIONS = 20
 """Evaluations of a run, if the config does not set the interval."""
 _PROBE_SECONDS, _MOST_PROBED = 3.0, 200  # of each phase; micro-batches
+_MADE, _AT_ONCE = 256, 2**16  # sequences that are made for their special tokens; per lookup
 
 
 def resolve_clock(
@@ -63,13 +66,15 @@ def _count_steps(
 ) -> int:
     clock, phases = config.clock, config.phases
     tokens, seconds = [0.0] * len(phases), [0.0] * len(phases)
-    if clock.tokens is not None:
-        tokens = [
-            float(sum(b.inputs.bounds[-1] for b in source.micro_batches(0))) for source in sources
-        ]
+    if clock.steps is None:
+        means = ranks.run_on_rank0(lambda: [sequence_tokens(source) for source in sources])
+        tokens = [phase.batch * mean for phase, mean in zip(phases, means, strict=True)]
     if clock.minutes is not None:
         seconds = ranks.broadcast(
-            [_probe(config, model, source, dtype, ranks) for source in sources]
+            [
+                _probe(config, model, source, dtype, ranks, mean)
+                for source, mean in zip(sources, means, strict=True)
+            ]
         )
         # Evaluations are forward passes: per sequence, about a third of a training step's work.
         evaluation = ranks.run_on_rank0(lambda: count_heldout(config, store)) * seconds[0]
@@ -100,13 +105,56 @@ def reserve_evaluations(
     return replace(clock, minutes=clock.minutes - spent), step_seconds
 
 
+def sequence_tokens(source: PhaseBatches, *, least: int = 4096, most: int = 2**18) -> float:
+    """Mean number of tokens of a phase's sequences, in the order of training from the first on.
+
+    The lengths of sequences are known without reading them, but for their special tokens, whose
+    number is taken from some that are made. A single batch may be off by a quarter.
+
+    Args:
+        source: of the phase.
+        least, most: sequences to measure, if an epoch has fewer or more.
+    """
+    source = copy.copy(source)
+    source.epoch_sizes = list(source.epoch_sizes)  # later epochs are no part of the run yet
+    size = len(source.instances(0))
+    text = _text_tokens(source, min(max(size, least), most))
+    made = source.first(_MADE)
+    lengths = np.concatenate([batch.inputs.lengths for batch in made])
+    special = lengths.mean() - _text_tokens(source, len(lengths)).mean()
+    return float(text.mean() + special)
+
+
+def _text_tokens(source: PhaseBatches, count: int) -> NDArray[np.int64]:
+    """Tokens of the first sequences of a phase, without the special ones; int64 [count]."""
+    epochs, rows = source.locate(0, count)
+    found = []
+    for epoch in np.unique(epochs).tolist():
+        of_epoch = rows[epochs == epoch]
+        for start in range(0, len(of_epoch), _AT_ONCE):
+            spans = source.text_spans(epoch, of_epoch[start : start + _AT_ONCE])
+            firsts = np.flatnonzero(np.diff(spans.sequence, prepend=-1))
+            found.append(np.add.reduceat(spans.stop - spans.start, firsts))
+    return np.concatenate(found)
+
+
 def _probe(
-    config: PretrainConfig, model: Bert, source: PhaseBatches, dtype: torch.dtype, ranks: Ranks
+    config: PretrainConfig,
+    model: Bert,
+    source: PhaseBatches,
+    dtype: torch.dtype,
+    ranks: Ranks,
+    mean: float,
 ) -> float:
     """Seconds of one step, measured by training a copy of the model on micro-batches.
 
     It trains for some seconds, with batches made by a thread as in the run: the first few
-    micro-batches of a process are faster than the pace it can keep.
+    micro-batches of a process are faster than the pace it can keep. Those micro-batches may be
+    shorter or longer than others, so what is measured is the time that a token takes.
+
+    Args:
+        config, model, source, dtype, ranks: of the run.
+        mean: tokens of a sequence (:func:`sequence_tokens`).
     """
     micro = copy.copy(source)
     micro.phase = replace(source.phase, batch=min(source.phase.batch, source.phase.micro_batch))
@@ -121,6 +169,7 @@ def _probe(
     )
     objective = objective_of(config)
     times: list[float] = []
+    tokens: list[int] = []
     updates: list[float] = []  # of the weights, once a step whatever the number of micro-batches
     update_start = 0.0
 
@@ -138,6 +187,7 @@ def _probe(
         synchronize(model.device)
         now = time.perf_counter()
         times.append(now - start)
+        tokens.append(int(batch.inputs.bounds[-1]))
         updates.append(now - update_start)
         start = now
         if step == 1:  # step 0 was the warm-up
@@ -145,6 +195,10 @@ def _probe(
             last = min(last, max(3, ranks.broadcast(enough)))
         if step == last:
             break
-    micro_batches = math.ceil(source.phase.batch / source.phase.micro_batch / ranks.size)
     update = statistics.fmean(updates[1:])
-    return (statistics.fmean(times[1:]) - update) * micro_batches + update
+    token = (statistics.fmean(times[1:]) - update) / statistics.fmean(tokens[1:])
+    # The first process has the most sequences: micro-batches are dealt out in turn.
+    size, batch_size = source.phase.micro_batch, source.phase.batch
+    firsts = range(0, batch_size, size)[:: ranks.size]
+    sequences = sum(min(size, batch_size - first) for first in firsts)
+    return token * mean * sequences + update

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from bothways.config.fields import Options, free, numerics, require
 from bothways.errors import ConfigError
-from bothways.families.config import DROPOUT, ModelConfig
+from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
 from bothways.training.options import (
     ClockOptions,
@@ -221,8 +221,6 @@ class PretrainConfig(Options):
         total = sum(phase.share for phase in self.phases)
         if abs(total - 1) > 1e-6:
             raise ConfigError(f"phases: the shares add up to {total:g}; they must add up to 1.")
-        if self.start is None:
-            object.__setattr__(self, "model", self.model.with_dropouts(DROPOUT, DROPOUT))
         longest = max(phase.length for phase in self.phases)
         if self.start is None and longest > self.model.positions:
             raise ConfigError(
@@ -259,6 +257,15 @@ class PretrainConfig(Options):
                 "objectives.replaced with parallel fsdp: a generator's weights are not sharded; "
                 "choose parallel ddp."
             )
+
+    def resolved(self) -> PretrainConfig:
+        """See :meth:`Options.resolved`: the dropout probabilities of a new encoder. With ``start``
+        they follow from its folder."""
+        if self.start is not None:
+            return self
+        shape = self.shape(vocab_size=1)
+        dropouts = shape.dropout, shape.attention_dropout
+        return replace(self, model=self.model.with_dropouts(*dropouts))
 
     def shape(self, vocab_size: int) -> ModelConfig:
         """The architecture of a new encoder for a vocabulary of this size."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ from bothways.pretraining.start import (
 from bothways.training.checkpoint import restore_newest, save_checkpoint, try_checkpoint
 from bothways.training.device import (
     DTYPES,
+    borrowed_process,
     choose_device,
     describe_kernels,
     peak_memory_note,
@@ -56,6 +58,7 @@ from bothways.training.ranks import Ranks, process_group
 from bothways.training.runfolder import (
     Run,
     changed_numerics,
+    locks_released,
     open_run,
     record_changes,
     recorded_changes,
@@ -86,6 +89,8 @@ class PretrainResult:
     snapshots: dict[int, Path] = field(default_factory=dict)
 
 
+@borrowed_process()
+@locks_released()
 def pretrain(config: PretrainConfig) -> PretrainResult:
     """Pre-train an encoder; continue if the run folder holds an unfinished run of this config.
 
@@ -438,25 +443,30 @@ class _Pretraining:
         at once."""
 
         def request_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-            if number == signal.SIGHUP:  # nothing can be printed any more
-                for stream in (1, 2):
+            if number == hangup:  # to the terminal nothing can be printed any more
+                for stream in terminals:
                     os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
             # Job schedulers and torchrun may each send SIGTERM.
             if self.stop_requested and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self.stop_requested = True
 
-        stopping = [signal.SIGINT, signal.SIGTERM]
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
-            stopping.append(signal.SIGHUP)
+        hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+        terminals = [stream for stream in (1, 2) if os.isatty(stream)]  # closed, they are none
+        previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        if hangup and signal.getsignal(hangup) is not signal.SIG_IGN:  # as under nohup
+            previous[hangup] = signal.getsignal(hangup)
+        if threading.current_thread() is not threading.main_thread():
+            previous = {}  # Python delivers signals to the main thread: they are the caller's
+        set_here: dict[signal.Signals, Any] = {}
         try:
-            previous = {s: signal.signal(s, request_stop) for s in stopping}
-        except ValueError:  # not in the main thread: leave signals to the caller
-            previous = {}
-        try:
+            for number, handler in previous.items():
+                if handler is not None:  # one that was not set from Python cannot be put back
+                    set_here[number] = handler
+                    signal.signal(number, request_stop)
             yield
         finally:
-            for number, handler in previous.items():
+            for number, handler in set_here.items():
                 signal.signal(number, handler)
 
 

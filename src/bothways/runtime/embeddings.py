@@ -24,6 +24,7 @@ from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
 from bothways.model.batch import Inputs, TaskInputs
 from bothways.model.bert import Bert
+from bothways.model.engine import evaluating
 from bothways.model.folder import LoadedModel
 from bothways.runtime.pipeline import check_length
 from bothways.tasks.examples import (
@@ -295,7 +296,9 @@ def _embed_windows(
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
         batch = TaskInputs.of(examples.batch(indices, max_positions=model.config.positions))
         batch = batch.to(model.device)
-        states_RD = _layer_states(model, batch.inputs, layers, combine)[batch.read_positions].cpu()
+        with evaluating(model):
+            states = _layer_states(model, batch.inputs, layers, combine)
+        states_RD = states[batch.read_positions].cpu()
         by_window = torch.split(states_RD, np.diff(batch.bounds).tolist())
         for w, window_states in zip(indices.tolist(), by_window, strict=True):
             text = examples.owners[w]

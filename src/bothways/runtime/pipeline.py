@@ -21,7 +21,7 @@ from bothways.io import arrays
 from bothways.io.terminal import ShowProgress
 from bothways.io.text import COMPRESSED
 from bothways.model.bert import Bert
-from bothways.model.engine import TorchEngine
+from bothways.model.engine import TorchEngine, fast_kernels
 from bothways.model.folder import LoadedModel
 from bothways.runtime.ensemble import Ensemble, combine
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
@@ -283,12 +283,8 @@ def measured_outputs(model: Bert, examples: Examples) -> Outputs:
     Raises:
         NonFiniteError: an output is not finite.
     """
-    shared = model.shared
-    trained_fast, shared.fast = shared.fast, True
-    try:
+    with fast_kernels(model):
         return predict_outputs(model, examples, dtype=torch.float32)
-    finally:
-        shared.fast = trained_fast
 
 
 def encode_file(

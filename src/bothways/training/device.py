@@ -7,8 +7,10 @@ import os
 import re
 import statistics
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,8 +20,10 @@ import torch.nn.functional as F
 from bothways.errors import ConfigError
 from bothways.families.config import ModelConfig
 from bothways.model.kernels.compiled import (
+    compiled_threads,
     compiles,
     is_first_use,
+    set_compiled_threads,
     transpose,
     why_not_compiled,
     why_not_covered,
@@ -82,7 +86,8 @@ class Peak:
 
 
 def choose_device(wanted: DeviceName) -> Device:
-    """The device to compute on; also makes it this process's current CUDA device.
+    """The device to compute on; also makes it this thread's current CUDA device, and its fp32 exact
+    (:func:`borrowed_process` puts both back).
 
     Under torchrun each process takes the GPU of its LOCAL_RANK.
 
@@ -329,6 +334,36 @@ def _seconds(action: Callable[[], object]) -> float:
 
 # Parameters of mallopt, from malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+# What glibc's own adjustment ends at, in a process that has freed arrays as large as a training's.
+_LARGEST_MMAP_THRESHOLD, _LARGEST_TRIM_THRESHOLD = 2**25, 2**26
+
+
+@contextmanager
+def borrowed_process() -> Iterator[None]:
+    """Put back, after the block, the settings of the process that computing changes.
+
+    For everything that Python code may call: the process is the caller's, who goes on with it. Put
+    back are the numbers of threads (torch's and Numba's, of this thread), the current GPU and the
+    precision of its fp32 products, and torch's default generators. The allocator keeps freed memory
+    until the last block of all threads ends. Signals are :mod:`bothways.pretraining.pretrain`'s.
+    """
+    threads, numba_threads = torch.get_num_threads(), compiled_threads()
+    tf32 = torch.backends.cudnn.allow_tf32
+    cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    card = torch.cuda.current_device() if cuda else 0
+    _ALLOCATOR.enter()
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if cuda else ()):
+            yield
+    finally:
+        _ALLOCATOR.leave()
+        torch.backends.cudnn.allow_tf32 = tf32
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.set_device(card)
+            if not cuda:  # as seeded when it is first used
+                torch.cuda.manual_seed_all(torch.initial_seed())
+        set_compiled_threads(numba_threads)
+        torch.set_num_threads(threads)
 
 
 def set_threads(threads: int, *, processes: int = 1) -> int:
@@ -358,7 +393,7 @@ def set_threads(threads: int, *, processes: int = 1) -> int:
         available = min(available, int(limit))
     number = threads or max(1, available // processes)
     torch.set_num_threads(number)
-    _keep_freed_memory()
+    _ALLOCATOR.keep_freed_memory()
     return number
 
 
@@ -374,14 +409,55 @@ def threads_phrase(number: int) -> str:
     return f"{number} thread{'s' if number > 1 else ''}"
 
 
-def _keep_freed_memory() -> None:
-    """Make glibc keep freed memory; on other systems do nothing.
+class _Allocator:
+    """glibc's allocator, which keeps freed memory if it is asked to; on other systems nothing.
 
     By default it returns every large block to the system at once, which clears each page again at
     the next allocation: 15 to 25 % of a training step.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    # Older releases refuse a threshold above 32 MiB. The second setting, never to trim, stops glibc
-    # from raising the first by itself, so it must not stand alone.
-    if mallopt is not None and any(mallopt(_M_MMAP_THRESHOLD, size) for size in (2**30, 2**25)):
-        mallopt(_M_TRIM_THRESHOLD, -1)
+
+    def __init__(self) -> None:
+        self._lock, self._blocks = threading.Lock(), 0
+        self._keeps = self._owned = False
+
+    def keep_freed_memory(self) -> None:
+        """From now on; if asked within a block of :func:`borrowed_process`, until the last of these
+        ends. Thresholds that the environment sets stay."""
+        chosen = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+        if "malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(n in os.environ for n in chosen):
+            return
+        with self._lock:
+            self._keeps, self._owned = True, self._owned or not self._blocks
+            # Older releases refuse a threshold above 32 MiB. The second setting, never to trim,
+            # stops glibc from raising the first by itself, so it must not stand alone.
+            if any(_libc("mallopt", _M_MMAP_THRESHOLD, size) for size in (2**30, 2**25)):
+                _libc("mallopt", _M_TRIM_THRESHOLD, -1)
+
+    def enter(self) -> None:
+        """A block begins."""
+        with self._lock:
+            self._blocks += 1
+
+    def leave(self) -> None:
+        """A block ends; after the last, memory goes back to the system.
+
+        glibc does not tell its thresholds, and stops adjusting them when they are set. They become
+        what they would have come to by themselves after arrays of this size.
+        """
+        with self._lock:
+            self._blocks -= 1
+            if self._blocks or self._owned or not self._keeps:
+                return
+            self._keeps = False
+            _libc("mallopt", _M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
+            _libc("mallopt", _M_TRIM_THRESHOLD, _LARGEST_TRIM_THRESHOLD)
+            _libc("malloc_trim", 0)
+
+
+_ALLOCATOR = _Allocator()
+
+
+def _libc(name: str, *arguments: int) -> int:
+    """Call a function of glibc; 0 where there is none."""
+    function = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+    return 0 if function is None else int(function(*arguments))

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -191,12 +192,16 @@ class Monitor:
         self._bar: Progress | None = None
         self._task = TaskID(0)
         if bar and self._console.is_terminal:
+            # Two threads would put each other's streams back.
+            alone = threading.current_thread() is threading.main_thread()
             self._bar = Progress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=10),
                 TextColumn("{task.completed}/{task.total}"),
                 TextColumn("{task.fields[note]}"),
                 console=self._console,
+                redirect_stdout=alone,
+                redirect_stderr=alone,
             )
             self._task = self._bar.add_task(title, total=total, completed=done, note="")
             self._bar.start()

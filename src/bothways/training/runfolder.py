@@ -8,7 +8,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-from collections.abc import Callable, Collection, Mapping
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from bothways.config.fields import digest, recipe_fields, to_dict
+from bothways.config.fields import Options, digest, recipe_fields, to_dict
 from bothways.errors import ConfigError, RunError
 from bothways.io.files import explain_disk_errors, sha256, write_json
 from bothways.model import kernels
@@ -39,30 +42,107 @@ _CPU_NUMBERS = (("family", "cpu family"), ("model", "model"))
 
 
 class RunLock:
-    """Keeps other processes out of a run folder for as long as this object lives. The lock is
-    released when the process ends, however it ends.
+    """Keeps other processes, and other threads of this one, out of a run folder for as long as this
+    object lives, or until :meth:`release`. The system releases it when the process ends, however it
+    ends.
+
+    The thread that has the lock may take it again: in a notebook, the traceback of a call that was
+    interrupted keeps its objects alive.
 
     Raises:
-        RunError: another process is using the folder.
+        RunError: another process or thread is using the folder.
     """
 
     def __init__(self, folder: Path):
-        self._lock: FileLock | None = FileLock(
-            (folder / LOCK).absolute(), blocking=False, is_singleton=True, thread_local=False
-        )
-        try:
-            self._lock.acquire()
-        except Timeout:
-            raise RunError(
-                f"another process is using {folder}; two would overwrite each other's files. Wait "
-                "for it, stop it, or choose another run folder."
-            ) from None
-        except (OSError, NotImplementedError):  # a file system without locks
-            self._lock = None
+        self._hold: _Hold | None = _hold(folder)
+        if scopes := _scopes():
+            scopes[-1].append(weakref.ref(self))
+
+    def release(self) -> None:
+        """Let others use the folder."""
+        self._hold = None
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         """Pickles as None: a lock is not shared with other processes."""
         return type(None), ()
+
+
+@contextmanager
+def locks_released() -> Iterator[None]:
+    """Release after the block the locks that this thread took in it, also where an error's
+    traceback still holds them."""
+    scopes = _scopes()
+    scopes.append([])
+    try:
+        yield
+    finally:
+        for taken in scopes.pop():
+            if (lock := taken()) is not None:
+                lock.release()
+
+
+class _Hold:
+    """A folder that a thread of this process uses; the locks of that thread share it.
+
+    Attributes:
+        thread: the thread.
+        lock: against other processes; None on a file system without locks.
+    """
+
+    def __init__(self, thread: threading.Thread, lock: FileLock | None):
+        self.thread, self.lock = thread, lock
+
+
+# By the folder's device and number: the same for every path to it.
+_HOLDS: weakref.WeakValueDictionary[tuple[int, int], _Hold] = weakref.WeakValueDictionary()
+_HOLDING = threading.Lock()
+_OF_THREAD = threading.local()
+
+
+def _scopes() -> list[list[weakref.ref[RunLock]]]:
+    """The locks that this thread took, for each :func:`locks_released` that it is in."""
+    found: list[list[weakref.ref[RunLock]]] = vars(_OF_THREAD).setdefault("scopes", [])
+    return found
+
+
+def _hold(folder: Path) -> _Hold:
+    """Use a folder in this thread.
+
+    Raises:
+        RunError: another process or thread is using it.
+    """
+    about, thread = folder.stat(), threading.current_thread()
+    with _HOLDING:
+        key = about.st_dev, about.st_ino
+        hold = _HOLDS.get(key)
+        if hold is not None and hold.thread is not thread and hold.thread.is_alive():
+            raise _in_use(folder, "thread of this process")
+        if hold is None:
+            hold = _HOLDS[key] = _Hold(thread, _lock(folder))
+        hold.thread = thread
+        return hold
+
+
+def _lock(folder: Path) -> FileLock | None:
+    """A lock against other processes; None on a file system without locks."""
+    # No singleton, which all threads would share.
+    lock = FileLock(
+        (folder / LOCK).absolute(), blocking=False, is_singleton=False, thread_local=False
+    )
+    try:
+        lock.acquire()
+    except Timeout:
+        raise _in_use(folder, "process") from None
+    except (OSError, NotImplementedError):
+        return None
+    return lock
+
+
+def _in_use(folder: Path, who: str) -> RunError:
+    return RunError(
+        f"another {who} is using {folder}; two would overwrite each other's files. Wait for it, "
+        "stop it, or choose another run folder."
+    )
 
 
 @dataclass(frozen=True)
@@ -123,6 +203,8 @@ def open_run(
         RunError: the folder holds a different run (the message shows the differences) or other
             files, or another process is using it.
     """
+    if isinstance(config, Options):
+        config = config.resolved()
     recipe = {**recipe_fields(config), **{f"input.{k}": v for k, v in inputs.items()}}
     recipe = {name: value for name, value in recipe.items() if name not in without}
     existing = ranks.run_on_rank0(lambda: _find_run(folder, config, recipe, verb, without))

@@ -32,6 +32,7 @@ from bothways.model.flops import mean_operations
 from bothways.model.kernels import compiled
 from bothways.training.device import (
     DTYPES,
+    borrowed_process,
     choose_device,
     choose_precision,
     find_peak,
@@ -66,6 +67,7 @@ class Result:
     peak_mib: float | None
 
 
+@borrowed_process()
 def bench_train(options: BenchTrainConfig, *, say: Callable[[str], None] = print) -> list[Result]:
     """Time the contenders, print a table and, if requested, write JSON. Those of transformers that
     cannot run here are left out.

@@ -33,6 +33,7 @@ from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.tasks.options import TaskOptions
 from bothways.tokenization.learning import learn_vocabulary
+from bothways.training.device import borrowed_process
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 
 VOCABULARY = 8192
@@ -75,6 +76,7 @@ class Gain:
         return statistics.fmean(self.pretrained) - statistics.fmean(self.random)
 
 
+@borrowed_process()
 def demo(config: DemoConfig) -> str:
     """Run the demonstration; continues where an interrupted one stopped.
 

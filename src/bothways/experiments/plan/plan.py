@@ -31,6 +31,7 @@ from bothways.pretraining.snapshots import check_snapshots
 from bothways.pretraining.start import load_start, new_model
 from bothways.training.device import (
     ChosenPrecision,
+    borrowed_process,
     choose_device,
     choose_for_training,
     set_threads,
@@ -157,6 +158,7 @@ class _SampleText:
     instances: int | None
 
 
+@borrowed_process()
 def plan(config: PlanConfig) -> Forecast:
     """Estimate a run of ``bothways pretrain`` with the same options; takes seconds to two minutes.
 
@@ -197,7 +199,7 @@ def plan(config: PlanConfig) -> Forecast:
     heldout = count_heldout(config, store) if store else config.evaluate.sequences
     forecast = _with_clock(config, forecast, texts, heldout)
     if config.json:
-        record = {"config": to_dict(config), "versions": versions(), **to_dict(forecast)}
+        record = {"config": to_dict(config.resolved()), "versions": versions(), **to_dict(forecast)}
         write_json(Path(config.json), record)
     return forecast
 

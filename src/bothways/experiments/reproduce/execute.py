@@ -265,9 +265,13 @@ class _Pool:
 
     def run(self) -> None:
         """Compute the steps until none is left; SIGTERM stops those that run, as Ctrl-C does."""
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        if in_main_thread:  # elsewhere signals are left to the caller
-            previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # In other threads signals are the caller's, and None was not set from Python: it could not
+        # be put back.
+        previous = signal.getsignal(signal.SIGTERM)
+        if threading.current_thread() is not threading.main_thread():
+            previous = None
+        if previous is not None:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             while self._start_ready() or self.running:
                 time.sleep(_POLL_SECONDS)
@@ -277,7 +281,7 @@ class _Pool:
             self._stop()
             raise
         finally:
-            if in_main_thread:
+            if previous is not None:
                 signal.signal(signal.SIGTERM, previous)
 
     def _start_ready(self) -> bool:

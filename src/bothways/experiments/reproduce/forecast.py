@@ -202,7 +202,7 @@ def _estimate(step: Step, grid: Grid, rate: float) -> tuple[float, float]:
         train, dev = _task_tokens(step, config, grid)
         tokens = config.epochs * len(step.wanted) * (train + dev)
         trained = config.epochs * len(step.wanted) * (train + dev / 3)
-        cost = training_cost(shape, length=min(config.length, 128), targets=0).whole
+        cost = training_cost(shape, length=min(config.sequence_length, 128), targets=0).whole
         cost -= 6 * shape.hidden * (shape.padded_vocab + shape.hidden)  # without output layer
         cost += _LSTM_ON_TOP * config.lstm * (config.lstm + shape.hidden)
         return tokens, trained * cost / rate / _REACHED["finetune"]
@@ -246,9 +246,9 @@ def _task_tokens(step: Step, config: FinetuneConfig, grid: Grid) -> tuple[float,
     """Tokens of a task's train and dev files, which may still have to be split from one file."""
     for needed in (grid.steps[name].config for name in step.needs):
         if isinstance(needed, SplitConfig):
-            tokens = _tokens(needed.file, config.task, config.length)
+            tokens = _tokens(needed.file, config.task, config.sequence_length)
             return needed.share * tokens, (1 - needed.share) * tokens
-    train, dev = (_tokens(f, config.task, config.length) for f in _files(config.task))
+    train, dev = (_tokens(f, config.task, config.sequence_length) for f in _files(config.task))
     return train, dev
 
 

@@ -341,9 +341,10 @@ class _GridBuilder:
         recipe = changed(task.recipe, dict(row.finetune))
         if row.lstm:
             recipe = changed(recipe, {"lstm": encoder.shape.hidden})
-        if recipe.length > (positions := encoder.shape.positions):
+        length, positions = recipe.sequence_length, encoder.shape.positions
+        if length > positions:
             raise ConfigError(
-                f"{bound.title} is read in sequences of {recipe.length}, but the encoder of "
+                f"{bound.title} is read in sequences of {length}, but the encoder of "
                 f"{encoder.run.label} has {positions} positions (model.positions); choose among "
                 "--tasks."
             )

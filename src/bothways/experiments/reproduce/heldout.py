@@ -13,7 +13,7 @@ from bothways.corpus.store import TokenStore
 from bothways.model.folder import load_model
 from bothways.pretraining.evaluation import measure_store
 from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
-from bothways.training.device import choose_device, set_threads
+from bothways.training.device import borrowed_process, choose_device, set_threads
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class HeldOutOptions:
     threads: int = free(0)
 
 
+@borrowed_process()
 def measure_heldout(options: HeldOutOptions) -> dict[str, float]:
     """Scores of a model on the held-out part of a corpus, computed in fp32.
 

@@ -233,7 +233,7 @@ def record(
             for row, row_cells in zip(grid.rows, cells, strict=True)
         ],
         "notes": _notes(grid, ledger),
-        "recipe": to_dict(grid.base),
+        "recipe": to_dict(grid.base.resolved()),
         "steps": [_step_record(ledger, name, grid) for name in grid.steps],
         "seconds": sum(ledger.seconds(step) for step in grid.steps.values()),
         "machine": machine(config),
@@ -348,7 +348,7 @@ def _settings(grid: Grid) -> list[str]:
 
 def _task_settings(step: Step) -> str:
     """A row with the settings of a run on a task."""
-    recipe: FinetuneConfig | FeaturesConfig = step.config
+    recipe: FinetuneConfig | FeaturesConfig = step.config.resolved()
     name, settings = (
         recipe.task.name,
         [

@@ -11,6 +11,7 @@ sequences, L length, Q queries per sequence.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,6 +91,27 @@ def _loops() -> ModuleType:
     numba.get_num_threads()  # starts them
     torch.set_num_threads(threads)
     return loops
+
+
+def compiled_threads() -> int:
+    """Numba's number of threads, in this thread; 0 if this process has not used it yet."""
+    if "numba" not in sys.modules:
+        return 0
+    import numba
+
+    threads = torch.get_num_threads()
+    found: int = numba.get_num_threads()  # starts them, which changes torch's number
+    torch.set_num_threads(threads)
+    return found
+
+
+def set_compiled_threads(number: int) -> None:
+    """Set what :func:`compiled_threads` gave; 0 is what Numba begins with."""
+    if "numba" not in sys.modules:
+        return
+    import numba
+
+    numba.set_num_threads(number or numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
 
 def chunk_size() -> int:
