@@ -47,7 +47,7 @@ TORCH_FREE = (
 LONG_FILE = 600
 """Lines of code (no blank lines, comments, docstrings); docs/architecture.md says why of longer."""
 LONGEST_FAMILY = 125
-FRAME = {"families", "families.config", "families.family", "families.refusals"}
+FRAME = {"families", *(f"families.{name}" for name in ("config", "family", "options", "refusals"))}
 # The name of a normalisation of text, which is that of a family, too.
 NORMALISATIONS = ("tokenization",)
 

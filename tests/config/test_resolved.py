@@ -10,7 +10,7 @@ import pytest
 
 from bothways.config.fields import recipe_fields
 from bothways.config.parsing import load_recipe, parse
-from bothways.families.config import SizeOptions
+from bothways.families.options import SizeOptions
 from bothways.finetuning.options import PAPER_GRID, FinetuneConfig, SearchOptions
 from bothways.pretraining.options import PretrainConfig
 from bothways.tasks.options import GridOptions, TaskOptions

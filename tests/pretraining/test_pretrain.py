@@ -140,7 +140,7 @@ def test_the_model_is_the_one_that_was_measured(unbroken: PretrainResult, make: 
     same = evaluation_batches(store, 24, 20, replace(config, seed=1), micro_batch=8)
     for ours, theirs in zip(batches, same, strict=True):
         assert torch.equal(ours.inputs.tokens, theirs.inputs.tokens), "whatever the run's seed"
-    assert module.measure(loaded.model, batches, torch.float32) == unbroken.heldout
+    assert module.measure(loaded.model, batches, torch.float32, MaskedLM()) == unbroken.heldout
 
 
 def test_transformers_loads_it(unbroken: PretrainResult) -> None:
