@@ -170,6 +170,6 @@ def test_options_that_fit_no_file() -> None:
 
 
 def test_the_length_by_kind() -> None:
-    assert FinetuneConfig().length == 128
-    assert FinetuneConfig(task=TaskOptions(kind="spans")).length == 384
-    assert FinetuneConfig(task=TaskOptions(kind="spans"), length=100).length == 100
+    assert FinetuneConfig().sequence_length == 128
+    assert FinetuneConfig(task=TaskOptions(kind="spans")).sequence_length == 384
+    assert FinetuneConfig(task=TaskOptions(kind="spans"), length=100).sequence_length == 100
