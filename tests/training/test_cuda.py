@@ -20,6 +20,7 @@ from torch import Tensor
 from bothways.api.model import load
 from bothways.batch import IGNORE
 from bothways.errors import RunError
+from bothways.families import FAMILIES, new_shape
 from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.model import encoder
@@ -28,6 +29,8 @@ from bothways.model.bert import Bert
 from bothways.model.kernels.varlen import VarlenLayout, attend_varlen, why_not_varlen
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.objectives.masked import MaskedLM
+from bothways.objectives.objective import pretraining_loss
+from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generator
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain
@@ -213,6 +216,76 @@ def test_fused_cross_entropy(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
         close(own, plain, 0.02)
 
 
+# --------------------------------------------------------------------------------------- families
+
+
+def family_model(family: str, dropout: float = 0.0) -> Bert:
+    shape = new_shape(
+        family,
+        **{"vocab_size": 97, "layers": 4, "hidden": 128, "heads": 2, "intermediate": 192},
+        **{"positions": 44, "dropout": dropout, "attention_dropout": dropout},
+    )
+    heads = {"replaced": True} if family == "electra" else {"masked_lm": True}
+    model = Bert(shape, **heads, pooler=False, seed=3)  # type: ignore[arg-type]
+    randomise(model)
+    return model
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("dtype", "share"), [(torch.float32, 2e-4), (torch.bfloat16, 0.1)], ids=["fp32", "bf16"]
+)
+def test_every_family_is_the_cpus(family: str, dtype: torch.dtype, share: float) -> None:
+    """States and gradients, where layers are shared, rotated, windowed, or narrower in front."""
+    model = family_model(family)
+    inputs = random_inputs(97, RAGGED)
+    if model.config.segments < 2:
+        inputs = replace(inputs, segments=torch.zeros_like(inputs.segments))
+    found = []
+    for on, kind in ((torch.device("cpu"), torch.float32), (GPU, dtype)):
+        own = copy.deepcopy(model).to(on)
+        x_TH = own.encoder(inputs.to(on), dtype=kind)
+        x_TH[: sum(RAGGED)].float().square().sum().backward()
+        grads = {n: p.grad for n, p in own.named_parameters() if p.grad is not None}
+        found.append((x_TH, grads))
+    (cpu_TH, wanted), (gpu_TH, grads) = found
+    close(gpu_TH[: sum(RAGGED)], cpu_TH[: sum(RAGGED)], share)
+    assert grads.keys() == wanted.keys()
+    largest = max(float(g.abs().max()) for g in wanted.values())
+    for name, gradient in grads.items():
+        error = float((gradient.cpu() - wanted[name]).abs().max())
+        # Biases of keys have no gradient in theory: what there is is rounding of the whole.
+        assert error <= share * max(float(wanted[name].abs().max()), 0.01 * largest), name
+
+
+def electra_steps(on: torch.device, dropout: float) -> tuple[Bert, list[float]]:
+    model = family_model("electra", dropout)
+    model.parts[GENERATOR] = make_generator(model, size=0.5, layers=1, share="all", seed=3)
+    model.to(on)
+    trainer: Trainer[PretrainingBatch] = Trainer(
+        model, OptimizerOptions(lr=1e-3), total_steps=20, seed=3, dtype=torch.float32
+    )
+    losses = []
+    for step in range(5):
+        parts = [replace(part, random_next=None) for part in BATCHES.micro_batches(step)]
+        parts = [part.to(on) for part in parts]
+        stats = trainer.step(step, parts, pretraining_loss(parts, ReplacedTokens()))
+        losses.append(float(stats["rtd_loss"]))
+    trainer.check()
+    return model, losses
+
+
+def test_replaced_tokens_are_learned_as_on_the_cpu() -> None:
+    (one, losses), (other, _) = (electra_steps(GPU, 0.1) for _ in range(2))
+    for (name, a), b in zip(one.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b), name
+    # A draw on a border may propose another token.
+    assert electra_steps(GPU, 0.0)[1] == pytest.approx(
+        electra_steps(torch.device("cpu"), 0.0)[1], rel=0.01
+    )
+    assert losses[-1] < losses[0]
+
+
 # --------------------------------------------------------------------------------------- training
 
 
@@ -279,7 +352,7 @@ def test_held_out_measurements_are_the_cpus() -> None:
     wanted = measure(model, batches, torch.float32, MaskedLM())
     found = measure(model.to(GPU), batches, torch.float32, MaskedLM())
     assert found.words.loss == pytest.approx(wanted.words.loss, rel=1e-4)
-    assert found.targets == wanted.targets
+    assert [score.targets for score in found.scores] == [s.targets for s in wanted.scores]
 
 
 def run_config(corpus: Path, run: Path, steps: int, *, minutes: float = 5.0) -> PretrainConfig:
@@ -308,8 +381,8 @@ def test_a_run_is_continued_with_the_same_bits(tiny_corpus: Path, tmp_path: Path
     config = run_config(tiny_corpus, tmp_path / "cut", 8, minutes=0.0)
     save = module._Pretraining._save
 
-    def save_and_stop(self: Any, step: int) -> None:
-        save(self, step)
+    def save_and_stop(self: Any, step: int, window: Any) -> None:
+        save(self, step, window)
         if step == 4:
             raise KeyboardInterrupt
 
