@@ -144,6 +144,20 @@ def test_modules_without_torch_import_none() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_modules_import_where_posix_is_missing() -> None:
+    """As on Windows, where none of them has been run."""
+    names = [f"bothways.{name}".rstrip(".") for name in MODULES if name != "__main__"]
+    script = (
+        "import importlib, signal, sys\n"
+        "for name in ('SIGHUP', 'SIGKILL'):\n    delattr(signal, name)\n"
+        "for name in ('fcntl', 'resource', 'pwd', 'grp', 'termios'):\n"
+        "    sys.modules[name] = None\n"
+        f"for name in {names}:\n    importlib.import_module(name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", list(MODULES))
 def test_modules_are_documented(name: str) -> None:
     assert ast.get_docstring(tree(name)), f"{name} has no docstring"

@@ -221,3 +221,14 @@ def test_tags_drop_out_in_training_and_spans_do_not() -> None:
         model.shared.dropout.reseed(1)
         first = model.task_logits(x_RH)
         assert torch.equal(first, model.task_logits(x_RH)) == same
+
+
+def test_tokens_are_read_in_the_order_that_is_asked_for() -> None:
+    """Also if there are as many as the batch has."""
+    model = small_bert(tags=3)
+    inputs = random_inputs(model.config.vocab_size, [5, 9, 2], limit=64)
+    at = torch.arange(16)
+    forward = model.token_vectors(inputs, at)
+    torch.testing.assert_close(model.token_vectors(inputs, at.flip(0)), forward.flip(0))
+    again = torch.tensor([3] * 16)
+    torch.testing.assert_close(model.token_vectors(inputs, again), forward[again])

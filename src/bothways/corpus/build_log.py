@@ -9,7 +9,6 @@ resumes from the position after them.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -27,6 +26,7 @@ from safetensors.numpy import load, save
 from bothways.corpus.encode import Counts, EncodedUnit
 from bothways.corpus.sources import Position
 from bothways.errors import StoreError
+from bothways.io.files import lock_open_file
 
 _LOG = "units.log"
 _HEADER = struct.Struct("<Q32s")  # length and sha256 of a record
@@ -86,7 +86,7 @@ class BuildLog:
         try:
             # The log itself is locked, so no lock file can be left behind. The system releases the
             # lock when the process ends, however it ends.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_open_file(file)
         except BlockingIOError:
             file.close()
             raise StoreError(

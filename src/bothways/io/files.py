@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +25,7 @@ PARTIAL = ".partial-"
 
 # <fcntl.h> and <linux/fs.h>
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+_BEYOND = 2**40  # no file that is locked is so large
 
 
 def sha256(path: Path) -> str:
@@ -158,12 +160,37 @@ def _replace(path: Path, new: Path, aside: Path) -> None:
 
 def _exchange(one: Path, other: Path) -> bool:
     """Exchange two names atomically; False if the system or file system does not support it."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    # Elsewhere there is no such call, and on Windows no library of the process to ask.
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    rename = getattr(library, "renameat2", None)
     if rename is None:
         return False
     names = os.fsencode(one), os.fsencode(other)
     status: int = rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE)
     return status == 0
+
+
+def lock_open_file(file: BinaryIO) -> None:
+    """Keep other processes from locking an open file until it is closed, or this process ends.
+
+    Raises:
+        BlockingIOError: another process has locked it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows, where this has not been run
+        import msvcrt
+
+        position = file.seek(0, os.SEEK_CUR)
+        file.seek(_BEYOND)  # a locked byte cannot be read by others
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        except OSError as error:
+            raise BlockingIOError(*error.args) from None
+        finally:
+            file.seek(position)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def sync_files(folder: Path) -> None:
@@ -214,6 +241,8 @@ def explain_disk_errors(
 
 
 def _sync_folder(folder: Path) -> None:
+    if sys.platform == "win32":
+        return  # a folder cannot be opened there
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -166,6 +166,9 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     state, unused = converted.state, converted.unused
     refuse_other_layers(unused, config, str(path))
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
+    if tokenizer.template.pair_segments > family_of(config).published.get("segments", 2):
+        # A family without pairs under the tokenizer of one with pairs, such as KLUE's RoBERTa.
+        tokenizer = tokenizer.in_one_segment()
     if _is_padded(config, tokenizer, folder):
         rows = f"{tokenizer.vocab_size:,} to {config.vocab_size - 1:,}"
         notes.append(f"rows {rows} of the embedding are of no piece, and left out")

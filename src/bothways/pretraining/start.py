@@ -15,6 +15,7 @@ from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
 from bothways.model.bert import Bert
 from bothways.model.folder import empty_model, load_model
+from bothways.model.heads import form_of
 from bothways.model.priming import prime_first_layer
 from bothways.model.weight_files import weight_files
 from bothways.objectives.masked import PAIRS, MaskedLM
@@ -127,6 +128,7 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
             f"{config.start}; shorten the phase."
         )
     if config.pairs.kind in PAIRS:
+        form_of("next_sentence", shape)  # refuses a family without it
         needed = loaded.tokenizer.template.pair_segments
         if 0 < shape.segments < needed:
             raise ConfigError(

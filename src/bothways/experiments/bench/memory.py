@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from bothways.errors import ConfigError
 from bothways.experiments.bench.cases import full_batches, shape_and_batches
 from bothways.experiments.bench.contenders import make_step
 from bothways.experiments.bench.options import BenchTrainConfig
@@ -85,6 +85,10 @@ def _high_water() -> int:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1])
+    try:
+        import resource
+    except ImportError:
+        raise ConfigError("peak memory is not measured on this system; leave memory out.") from None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak // 1024 if sys.platform == "darwin" else peak
 
