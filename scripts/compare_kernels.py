@@ -28,7 +28,7 @@ from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.options import MaskOptions, PairOptions
-from bothways.training.device import DTYPES, set_threads
+from bothways.model.device import DTYPES, set_threads
 from bothways.training.monitor import plot_panels
 from bothways.training.options import OptimizerOptions, Phase
 from bothways.training.trainer import Trainer

@@ -19,7 +19,7 @@ from bothways.families.options import SizeOptions
 from bothways.model.model import EncoderModel
 from bothways.objectives.labelled import task_loss
 from bothways.tasks.examples import Examples, TaskBatch
-from bothways.training.device import DTYPES, set_threads
+from bothways.model.device import DTYPES, set_threads
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer
 

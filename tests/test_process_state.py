@@ -41,7 +41,7 @@ from bothways.io.delimited import csv_records
 from bothways.pretraining.pretrain import pretrain
 from bothways.runtime.options import EvaluateConfig, PredictConfig
 from bothways.tasks.options import TaskOptions
-from bothways.training import device
+from bothways.model import device
 from bothways.training.options import ClockOptions, Phase
 from finetuning_examples import start_model, word_config, word_files
 from pretrain_runs import Make, StoppedError, after_step, short_recipe, stop
@@ -289,7 +289,7 @@ def test_memory_goes_back_to_the_system_after_a_call() -> None:
     """Blocks above the threshold that is left are the system's again when they are freed."""
     code = (
         "import os, torch\n"
-        "from bothways.training.device import borrowed_process, set_threads\n"
+        "from bothways.model.device import borrowed_process, set_threads\n"
         "page = os.sysconf('SC_PAGE_SIZE')\n"
         "rss = lambda: int(open('/proc/self/statm').read().split()[1]) * page\n"
         "def used():\n"

@@ -40,7 +40,7 @@ from bothways.model.model import EncoderModel
 from bothways.model.padded import HIDDEN, PaddedForm
 from bothways.model.weight_files import read_weights
 from bothways.model.weights import from_theirs, refuse_other_layers, to_theirs
-from bothways.training.device import describe_kernels
+from bothways.model.device import describe_kernels
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer
 from family_examples import (

@@ -34,7 +34,7 @@ from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generat
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain
-from bothways.training.device import choose_device, choose_precision, find_peak, peak_memory_note
+from bothways.model.device import choose_device, choose_precision, find_peak, peak_memory_note
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 from bothways.training.trainer import Trainer

@@ -24,7 +24,7 @@ from bothways.errors import ConfigError
 from bothways.model.folder import load_model
 from bothways.model.weight_files import WEIGHTS
 from bothways.training import ranks
-from bothways.training.device import set_threads
+from bothways.model.device import set_threads
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
 from bothways.training.runfolder import read_run
