@@ -38,10 +38,10 @@ from bothways.finetuning.features import tag_by_features
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
 from bothways.io.delimited import csv_records
+from bothways.model import device
 from bothways.pretraining.pretrain import pretrain
 from bothways.runtime.options import EvaluateConfig, PredictConfig
 from bothways.tasks.options import TaskOptions
-from bothways.model import device
 from bothways.training.options import ClockOptions, Phase
 from finetuning_examples import start_model, word_config, word_files
 from pretrain_runs import Make, StoppedError, after_step, short_recipe, stop

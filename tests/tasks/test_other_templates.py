@@ -15,7 +15,7 @@ from tokenizers import decoders, models, processors
 from bothways.api.model import Model
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, LengthError, ModelError
-from bothways.model.folder import LoadedModel
+from bothways.model.engine import as_loaded
 from bothways.pretraining.batches import PhaseBatches, find_spans, join_spans
 from bothways.pretraining.instances import create_instances
 from bothways.pretraining.options import MaskOptions, PairOptions
@@ -59,7 +59,7 @@ EACH = pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
 
 def model_of(tokenizer: Tokenizer, *, segments: int = 1, **heads: Any) -> Model:
     config = replace(small_config((3, 32, 4, 50, tokenizer.vocab_size)), segments=segments)
-    return Model(LoadedModel(small_bert(config, seed=4, **heads), tokenizer, {}))
+    return Model(as_loaded(small_bert(config, seed=4, **heads), tokenizer, {}))
 
 
 def pieces(tokenizer: Tokenizer, examples: Any, number: int = 0) -> str:

@@ -17,18 +17,9 @@ import torch
 
 from bothways.api.model import load
 from bothways.errors import ConfigError, RunError
+from bothways.model import device as devices
 from bothways.model import encoder
 from bothways.model.batch import PretrainingBatch, TaskInputs
-from bothways.model.flops import training_cost
-from bothways.model.model import EncoderModel
-from bothways.objectives.labelled import task_loss
-from bothways.objectives.masked import MaskedLM
-from bothways.pretraining.batches import prefetch
-from bothways.pretraining.evaluation import measure
-from bothways.pretraining.record import Utilization
-from bothways.tasks.examples import Examples
-from bothways.model import device as devices
-from bothways.training import trainer as trainer_module
 from bothways.model.device import (
     CPU,
     Peak,
@@ -39,6 +30,15 @@ from bothways.model.device import (
     matrix_rate,
     peak_memory_note,
 )
+from bothways.model.flops import training_cost
+from bothways.model.model import EncoderModel
+from bothways.objectives.labelled import task_loss
+from bothways.objectives.masked import MaskedLM
+from bothways.pretraining.batches import prefetch
+from bothways.pretraining.evaluation import measure
+from bothways.pretraining.record import Utilization
+from bothways.tasks.examples import Examples
+from bothways.training import trainer as trainer_module
 from bothways.training.options import OptimizerOptions
 from bothways.training.prefetch import run_ahead
 from bothways.training.trainer import Trainer

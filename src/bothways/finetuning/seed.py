@@ -35,7 +35,7 @@ from bothways.model.engine import network_of
 from bothways.model.folder import save_model, write_model_files
 from bothways.model.model import EncoderModel
 from bothways.objectives.labelled import task_loss
-from bothways.runtime.folder import LoadedModel, load_model
+from bothways.runtime.folder import STATE, LoadedModel, load_model
 from bothways.runtime.pipeline import write_predictions
 from bothways.tasks.examples import TRAIN_TOKENS, cut_by_tokens, step_batches
 from bothways.tasks.kinds import has_head_for, task_of
@@ -43,7 +43,6 @@ from bothways.tasks.metrics import Measurement
 from bothways.tasks.task import Task
 from bothways.training.checkpoint import (
     FOREIGN,
-    STATE,
     read_state,
     rename_skipped,
     trained_tensors,

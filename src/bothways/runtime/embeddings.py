@@ -330,7 +330,7 @@ def _layer_states(engine: Engine, batch: Batch, layers: list[int], combine: Comb
     chosen = [states[layer_name(layer)] for layer in layers]
     if combine == "concat":
         return np.concatenate(chosen, -1)
-    summed = np.add.reduce(chosen)
+    summed: Vector = np.add.reduce(chosen)
     return summed if combine == "sum" else summed / np.float32(len(chosen))
 
 
