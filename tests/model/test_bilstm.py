@@ -230,8 +230,7 @@ def test_going_on_keeps_or_drops_it(tuned: Any, files: Path, tmp_path: Path) -> 
     config = config_of(files, tmp_path / "run", head="keep")
     kept = new_model(start, config, task, seed=9)
     assert kept.lstm is not None
-    assert start.model.lstm is not None
-    theirs = start.model.lstm.state_dict()
+    theirs = network_of(start).lstm.state_dict()  # type: ignore[union-attr]
     assert all(torch.equal(v, theirs[n]) for n, v in kept.lstm.state_dict().items())
     assert new_model(start, replace(config, head="new", lstm=0), task, seed=9).lstm is None
     for units in (0, 8):

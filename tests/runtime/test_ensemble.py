@@ -170,8 +170,7 @@ def test_models_that_do_not_go_together(run: Path, tmp_path: Path) -> None:
     def other(**about: object) -> Path:
         theirs = json.loads((model / "bothways.json").read_text())
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        kept = load_model(model)
-        save_model(folder, kept.model, tokenizer, {**theirs, **about})
+        save_model(folder, load_network(model), tokenizer, {**theirs, **about})
         return folder
 
     for folder, problem in (

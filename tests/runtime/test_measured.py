@@ -19,8 +19,8 @@ from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import write_json
 from bothways.model.engine import TorchEngine
-from bothways.model.folder import load_model
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file
 from bothways.tasks.options import TaskOptions, WindowOptions
 from finetuning_examples import FAST, pair_scores, start_model, word_task, words

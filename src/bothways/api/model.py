@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.batch import collate
-from bothways.errors import InputError, ModelError, NonFiniteError
+from bothways.errors import ConfigError, InputError, ModelError, NonFiniteError
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine
@@ -114,8 +114,13 @@ class Model:
         Raises:
             ConfigError: another engine computes this model, or torch is not installed.
         """
-        from bothways.model.engine import network_of
-
+        try:
+            from bothways.model.engine import network_of
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"a model's network is torch's, and {error.name} is not installed: pip install "
+                f"{error.name}."
+            ) from None
         return network_of(self.loaded)
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[Filling]]:
