@@ -458,7 +458,8 @@ def test_evaluate_verb_on_a_corpus_and_what_it_refuses(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(
-        "bothways.pretraining.evaluation.evaluate_pretraining", lambda _, corpus: f"measured {corpus}"
+        "bothways.pretraining.evaluation.evaluate_pretraining",
+        lambda _, corpus: f"measured {corpus}",
     )
     out, _ = run("evaluate", of_corpus, tiny_corpus, capsys=capsys)
     assert out == f"measured {tiny_corpus}\n"

@@ -178,7 +178,7 @@ def _arguments(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 def test_the_padded_call_with_padding_on_either_side(name: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]
     theirs = example.model("Model")
-    encoder = loaded(theirs, tmp_path).model.encoder
+    encoder = network_of(loaded(theirs, tmp_path)).encoder
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, 97, (4, 20), generator=generator)
     mask = torch.ones_like(ids)
@@ -264,7 +264,7 @@ def test_gradients_of_all_weights(
     where it can be, so that only our rounding counts."""
     example = EXAMPLES[name]
     theirs = _their_model(name, suffix, heads, more)
-    ours = loaded(theirs, tmp_path).model
+    ours = network_of(loaded(theirs, tmp_path))
     if name in COVERED:  # of ModernBERT's padding transformers makes NaNs in fp64
         theirs.double()
     ours.shared.fast = fast
@@ -298,7 +298,7 @@ def test_rounding_in_bf16_is_not_much_worse_than_theirs(
         for seed in range(5 if many else 1):
             theirs = _their_model(name, suffix, heads, more)
             perturb(theirs, seed)
-            ours = loaded(theirs, tmp_path / f"{head}-{seed}").model
+            ours = network_of(loaded(theirs, tmp_path / f"{head}-{seed}"))
             inputs, batch = batch_of(example, seed, LENGTHS * (4 if many else 1))
             exact = _exact(copy.deepcopy(theirs).double(), head, batch)
             given = as_choices(batch, head)
@@ -330,7 +330,7 @@ def test_the_number_of_weights(name: str, tmp_path: Path) -> None:
     assert notes == []
     assert config.parameters() == theirs.num_parameters()
     masked = getattr(transformers, f"{example.stem}ForMaskedLM")(example.config())
-    found = loaded(masked, tmp_path).model
+    found = network_of(loaded(masked, tmp_path))
     own = sum(p.numel() for p in found.parameters())
     padding = (config.padded_vocab - config.vocab_size) * config.embedding_width
     pooler = config.parameters() - replace(config, pooler=False).parameters()

@@ -125,7 +125,8 @@ class EncoderModel(nn.Module):
             setattr(self, name, None)
         for name in HEADS:
             if name not in _BEFORE_LSTM:
-                self._make_head(name, wanted.get(name, 0), 2 * lstm or H)
+                width = 2 * lstm if lstm and HEADS[name].task else H
+                self._make_head(name, wanted.get(name, 0), width)
         for name in self.heads:
             self._init_head(name, seed)
 
