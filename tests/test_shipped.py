@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import tomllib
 from pathlib import Path
@@ -131,8 +130,7 @@ def test_fine_tuning_starts_from_it_by_name(elsewhere: Path) -> None:
     config = word_config(Path(DEFAULT), word_files(elsewhere), elsewhere / "run")
     result = finetune(config)
     (seed,) = result.seeds
-    about = json.loads((seed.model / "bothways.json").read_text())
-    assert about["source"] == DEFAULT
+    assert load_model(seed.model).about["source"] == DEFAULT
     assert load(seed.model).predict(["a word"])
 
 

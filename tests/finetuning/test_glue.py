@@ -146,7 +146,7 @@ def test_more_files_are_measured_as_evaluate_measures_them(finished: Path, data:
     loaded = load_model(finished / "mnli/seed-1/model")
     found = evaluate_file(loaded, data / "MNLI/dev_mismatched.tsv")
     assert kept["further"]["dev_mismatched"]["scores"] == found.scores
-    about = json.loads((finished / "mnli/seed-1/model/bothways.json").read_text())
+    about = loaded.about
     assert not {"train", "measure", "reference", "submission"} & set(about["options"])
 
 

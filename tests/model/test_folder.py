@@ -116,9 +116,19 @@ def test_one_pretraining_head_alone_comes_back_alone(tmp_path: Path) -> None:
 
 
 def test_about_and_labels_come_back(tmp_path: Path) -> None:
-    about = {"kind": "classification", "labels": ["no", "yes", "ja"], "task": "x"}
+    about: dict[str, Any] = {"task": "x", "kind": "classification", "labels": ["no", "yes", "ja"]}
     folder = _saved(tmp_path, small_bert(classes=3), about)
-    assert load_model(folder).about == {"format": 1, **about}
+    assert load_model(folder).about == {"format": 2, **about}
+    kept = {"format": 2, "steps": 3, "tasks": {"classifier": about}}
+    save_model(folder, load_network(folder), small_tokenizer(97), {"steps": 3, **about})
+    assert json.loads((folder / "bothways.json").read_text()) == kept
+    # As 0.1 wrote it.
+    (folder / "bothways.json").write_text(json.dumps({"format": 1, "steps": 3, **about}))
+    assert load_model(folder).about == {"format": 1, "steps": 3, **about}
+    for damaged in ({"format": 3}, {"format": 2, "tasks": [about]}):
+        (folder / "bothways.json").write_text(json.dumps(damaged))
+        with pytest.raises(ModelError, match=r"has the format 3; .* up to 2|not a map of heads"):
+            load_model(folder)
     values = json.loads((folder / "config.json").read_text())
     assert values["id2label"] == {"0": "no", "1": "yes", "2": "ja"}
     (folder / "bothways.json").unlink()  # as in a foreign folder

@@ -168,7 +168,7 @@ def test_models_that_do_not_go_together(run: Path, tmp_path: Path) -> None:
     tokenizer = small_tokenizer(97)
 
     def other(**about: object) -> Path:
-        theirs = json.loads((model / "bothways.json").read_text())
+        theirs = load_model(model).about
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         save_model(folder, load_network(model), tokenizer, {**theirs, **about})
         return folder

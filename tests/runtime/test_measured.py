@@ -168,8 +168,10 @@ def test_folders_of_0_1_say_that_they_were_measured_in_bf16(
     config = run_of(start, tmp_path, "classification")
     finetune(config)
     folder = tmp_path / "run" / "seed-0"
-    for path in (folder / "model" / "bothways.json", folder / "metrics.json"):
-        content = json.loads(path.read_text())
+    about = load_model(folder / "model").about  # in the form of 0.1
+    scores = json.loads((folder / "metrics.json").read_text())
+    written = {folder / "model" / "bothways.json": about, folder / "metrics.json": scores}
+    for path, content in written.items():
         assert (content["precision"], content.pop("measured_in")) == ("bf16", "fp32")
         write_json(path, content)
     assert cli.main(["evaluate", str(folder / "model"), config.task.dev]) == 0

@@ -284,7 +284,7 @@ def test_questions_on_long_texts(tuned: FinetuneConfig) -> None:
 def test_a_damaged_record_of_options(tuned: FinetuneConfig, tmp_path: Path) -> None:
     shutil.copytree(model_of(tuned), tmp_path / "m")
     about = json.loads((tmp_path / "m" / "bothways.json").read_text())
-    about["options"]["spans"] = {"threshhold": 1.0}
+    about["tasks"]["span"]["options"]["spans"] = {"threshhold": 1.0}
     (tmp_path / "m" / "bothways.json").write_text(json.dumps(about))
     with pytest.raises(ModelError, match=r"options cannot be read .*threshhold"):
         bw.load(tmp_path / "m").answer("w3", "w4")
@@ -354,7 +354,7 @@ def test_the_verbs(
     assert "no room for the passage" in capsys.readouterr().err
     shutil.copytree(model, tmp_path / "short")
     about = json.loads((tmp_path / "short" / "bothways.json").read_text())
-    about["options"]["spans"]["query_length"] = 4
+    about["tasks"]["span"]["options"]["spans"]["query_length"] = 4
     (tmp_path / "short" / "bothways.json").write_text(json.dumps(about))
     assert cli.main(["answer", str(tmp_path / "short"), *long]) == 0
     assert "the question was cut to 4 tokens" in capsys.readouterr().err

@@ -37,6 +37,13 @@ from bothways.shipped import SHIPPED, model_folder
 from bothways.tokenization.tokenizer import Tokenizer
 
 CONFIG, ABOUT = "config.json", "bothways.json"
+FORMAT = 2
+"""Of bothways.json. In 1, that of 0.1, what is said of the task stands beside the rest; from 2 on
+under ``tasks``, by the head, as there may be several."""
+_OF_TASK = (
+    *("task", "kind", "labels", "pair", "length", "options", "precision", "measured_in", "dev"),
+    *("source", "seed", "setting", "fingerprint"),
+)
 RUN_FILE = "run.json"
 """The file that makes a folder one of a run."""
 STATE = "training.json"
@@ -52,8 +59,9 @@ class LoadedModel:
     Attributes:
         config: the encoder's shape.
         tokenizer: with the same vocabulary.
-        about: the content of bothways.json; for folders made elsewhere it is derived from
-            config.json, with the labels under ``labels``, and from sentence-transformers' files.
+        about: the content of bothways.json, with what it says of the task head beside the rest; for
+            folders made elsewhere it is derived from config.json, with the labels under
+            ``labels``, and from sentence-transformers' files.
         heads: by name, with their numbers of outputs.
         lstm: units of each direction of a BiLSTM under the task head; 0 for none.
         pooler: whether the encoder has one.
@@ -171,9 +179,7 @@ def load_model(
         dtype=weights.dtype,
     )
     if (folder / ABOUT).exists():
-        loaded.about = read_json(
-            folder / ABOUT, "without it, the folder loads as one made elsewhere"
-        )
+        loaded.about = _read_about(folder, loaded.task_head)
     else:
         loaded.about = read_sentence_modules(folder, lowercase=tokenizer.lowercase)
     if loaded.task_head:
@@ -209,8 +215,30 @@ def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:
         own = own_type(family.model_type, LSTM_SUFFIX)
         values.update({"model_type": own, "architectures": [_BILSTM + architecture]})
     write_json(folder / CONFIG, values)
-    write_json(folder / ABOUT, {"format": 1, **loaded.about, **_differences_elsewhere(loaded)})
+    about = {**loaded.about, "format": FORMAT, **_differences_elsewhere(loaded)}
+    of_task = {name: about.pop(name) for name in _OF_TASK if name in about and head}
+    tasks = {"tasks": {head: of_task}} if of_task else {}
+    write_json(folder / ABOUT, {"format": FORMAT, **about, **tasks})
     loaded.tokenizer.save(folder, max_length=config.positions)
+
+
+def _read_about(folder: Path, head: str) -> dict[str, Any]:
+    """The content of bothways.json, with what it says of a task head beside the rest.
+
+    Raises:
+        ModelError: it is missing or damaged, or of a later version.
+    """
+    about = read_json(folder / ABOUT, "without it, the folder loads as one made elsewhere")
+    version, tasks = about.get("format", 1), about.pop("tasks", {})
+    if not isinstance(version, int) or version > FORMAT:
+        raise ModelError(
+            f"{folder / ABOUT} has the format {version!r}; this version of bothways reads up to "
+            f"{FORMAT}. Use the version that wrote it, or a later one."
+        )
+    if not isinstance(tasks, dict) or not all(isinstance(task, dict) for task in tasks.values()):
+        raise ModelError(f"{folder / ABOUT}: tasks is not a map of heads; the file is damaged.")
+    # Of another head if the model was trained again elsewhere, which is refused later.
+    return {**about, **tasks.get(head, next(iter(tasks.values()), {}))}
 
 
 def _architectures(values: dict[str, Any]) -> list[str]:
