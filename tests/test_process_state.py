@@ -286,8 +286,8 @@ def test_thresholds_of_the_environment_stay(name: str, monkeypatch: pytest.Monke
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the allocator is glibc's")
 def test_memory_goes_back_to_the_system_after_a_call() -> None:
-    """What was kept goes back when the call ends, and blocks too large for the holes that it left go
-    back when they are freed. (Smaller ones may be taken from a hole, and stay.)"""
+    """What was kept goes back when the call ends, and blocks too large for the holes that it left
+    go back when they are freed. (Smaller ones may be taken from a hole, and stay.)"""
     code = (
         "import os, torch\n"
         "from bothways.training.device import borrowed_process, set_threads\n"
