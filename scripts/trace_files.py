@@ -4,8 +4,9 @@
     python scripts/trace_files.py score MODEL labelled.tsv          # labelled rows to their scores
     PYTHONPATH=../before/src python scripts/trace_files.py ...      # of another source tree
 
-Counted is every function that is called, generators, properties and lambdas among them, from the
-call that opens the model to its result; what modules execute when they are first imported is not.
+Counted is every function that is called, properties and lambdas among them, from the call that
+opens the model to its result; with --open, of a model that is open and has computed once. What
+modules execute when they are first imported is not counted.
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ def trace(action: Callable[[], object]) -> dict[str, set[str]]:
     return found
 
 
-def label(model: str, text: str) -> None:
+def label(model: Any, text: str) -> None:
     """A sentence to its label."""
-    print(bothways.load(model, device="cpu").predict([text]).labels)
+    print(model.predict([text]).labels)
 
 
-def score(model: str, file: str) -> None:
+def score(model: Any, file: str) -> None:
     """Labelled rows to their scores."""
     from bothways.runtime.pipeline import evaluate_file
 
-    print(evaluate_file(bothways.load(model, device="cpu").loaded, file).scores)
+    print(evaluate_file(model.loaded, file).scores)
 
 
 def main() -> None:
@@ -69,9 +70,15 @@ def main() -> None:
     parser.add_argument("path", choices=("label", "score"))
     parser.add_argument("model")
     parser.add_argument("what")
+    parser.add_argument("--open", action="store_true", help="of a model that is open")
     options = parser.parse_args()
-    action = {"label": label, "score": score}[options.path]
-    found = trace(lambda: action(options.model, options.what))
+    use = {"label": label, "score": score}[options.path]
+    if options.open:
+        model = bothways.load(options.model, device="cpu")
+        use(model, options.what)
+        found = trace(lambda: use(model, options.what))
+    else:
+        found = trace(lambda: use(bothways.load(options.model, device="cpu"), options.what))
     for file, functions in sorted(found.items()):
         print(f"{len(functions):4} {file}: {', '.join(sorted(functions))}")
     print(f"{len(found)} files, {sum(map(len, found.values()))} functions")
