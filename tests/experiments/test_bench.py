@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def known_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measuring it takes seconds where bf16 is emulated; tests/training/test_device.py does."""
+    """Measuring it takes seconds where bf16 is emulated; tests/model/test_device.py does."""
     monkeypatch.setattr(train, "find_peak", lambda *_: Peak(1e9, "here"))
 
 

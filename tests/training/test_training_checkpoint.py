@@ -388,7 +388,7 @@ def test_too_little_memory_is_no_damage(damaged: Path, monkeypatch: pytest.Monke
     def load(*_: Any) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
 
-    monkeypatch.setattr(module, "load_model", load)
+    monkeypatch.setattr(module, "load_network", load)
     with pytest.raises(RuntimeError, match="allocate memory"):
         Training(damaged).restore()
     assert names(damaged) == ["step-4", "step-8"]

@@ -65,7 +65,7 @@ class LoadedModel:
         heads: by name, with their numbers of outputs.
         lstm: units of each direction of a BiLSTM under the task head; 0 for none.
         pooler: whether the encoder has one.
-        weights: accounted for; None if the engine was given, and so has them already.
+        weights: accounted for; None once the engine has them.
         fresh: names of weights missing in the file and newly initialised (a pooler, for encoders
             saved without one).
         notes: what a user should know about how the folder was read, as sentences.
@@ -107,7 +107,9 @@ class LoadedModel:
 
     @cached_property
     def _engine(self) -> Engine:
-        return open_engine(self)
+        engine = open_engine(self)
+        self.weights = None  # lets go of the file, which could not be replaced on Windows
+        return engine
 
     @property
     def task_head(self) -> str:
