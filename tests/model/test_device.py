@@ -31,6 +31,7 @@ from bothways.model.device import (
     peak_memory_note,
 )
 from bothways.model.flops import training_cost
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.objectives.labelled import task_loss
 from bothways.objectives.masked import MaskedLM
@@ -42,6 +43,7 @@ from bothways.training import trainer as trainer_module
 from bothways.training.options import OptimizerOptions
 from bothways.training.prefetch import run_ahead
 from bothways.training.trainer import Trainer
+from model_examples import small_bert, small_tokenizer
 from pretraining_examples import (
     bert_loss,
     memory_store,
@@ -337,5 +339,6 @@ def test_utilization_is_needed_operations_over_the_peak() -> None:
 
 
 def test_a_model_is_loaded_where_it_is_asked_for(tmp_path: Path) -> None:
+    save_model(tmp_path / "m", small_bert(), small_tokenizer(97))
     with pytest.raises(ConfigError, match="torch sees no GPU"):
-        load(tmp_path, device="cuda")
+        load(tmp_path / "m", device="cuda")

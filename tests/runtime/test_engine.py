@@ -195,13 +195,6 @@ def test_only_engines_that_exist_are_taken(
     assert "engine is 'x'; there are auto, torch" in capsys.readouterr().err
 
 
-def test_a_gpu_that_is_missing_is_refused_at_once(folders: dict[str, str]) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU")
-    with pytest.raises(ConfigError, match="torch sees no GPU"):
-        load(folders["classifier"], device="cuda")
-
-
 def test_precision_is_the_engines(folders: dict[str, str]) -> None:
     options = EngineOptions(precision="bf16")
     half = load_model(folders["classifier"], options=options)
