@@ -356,8 +356,8 @@ def test_a_closed_terminal_stops_a_run_that_does_not_ignore_it(
 ) -> None:
     config = make(tmp_path / "run")
     closed: list[int] = []
-    monkeypatch.setattr(module.os, "isatty", lambda stream: stream == 2)  # stdout is a file
-    monkeypatch.setattr(module.os, "dup2", lambda _, stream: closed.append(stream))
+    monkeypatch.setattr(os, "isatty", lambda stream: stream == 2)  # stdout is a file
+    monkeypatch.setattr(os, "dup2", lambda _, stream: closed.append(stream))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
     try:
         with after_step(3, lambda: os.kill(os.getpid(), signal.SIGHUP)):

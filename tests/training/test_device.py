@@ -39,8 +39,8 @@ from bothways.training.device import (
     matrix_rate,
     peak_memory_note,
 )
+from bothways.training.fit import run_ahead
 from bothways.training.options import OptimizerOptions
-from bothways.training.prefetch import run_ahead
 from bothways.training.trainer import Trainer
 from pretraining_examples import (
     bert_loss,

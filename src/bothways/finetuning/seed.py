@@ -49,10 +49,10 @@ from bothways.training.checkpoint import (
     whose,
     write_state,
 )
+from bothways.training.fit import run_ahead
 from bothways.training.frozen_rows import PrunedEmbedding
 from bothways.training.fsdp import gather
 from bothways.training.monitor import METRICS, Monitor
-from bothways.training.prefetch import run_ahead
 from bothways.training.ranks import SINGLE_PROCESS
 from bothways.training.runfolder import versions
 from bothways.training.trainer import Stats, Trainer

@@ -7,9 +7,8 @@ Losses are sums: the caller divides by the step's global counts, not by those of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +22,7 @@ from bothways.model.heads import HEADS, ON_LSTM, MaskedLMHead, OutputHead, form_
 from bothways.model.kernels import compiled
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.recurrent import BiLSTM, final_states
-from bothways.model.shared import Shared
+from bothways.model.shared import Shared, Trainable
 from bothways.randomness import Purpose
 
 # The order of the parameters decides that of sums over them.
@@ -32,11 +31,7 @@ _BEFORE_LSTM = ("masked_lm", "next_sentence")
 HIDDEN = "hidden"
 """The name of the last layer's states among the outputs."""
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class EncoderModel(nn.Module):
+class EncoderModel(Trainable):
     """An encoder with its heads, as saved in a model folder.
 
     Args:
@@ -201,21 +196,6 @@ class EncoderModel(nn.Module):
                 read = self._sequences(x_TH, inputs)
             outputs[name] = self.logits(name, read)
         return outputs
-
-    def compute(
-        self, function: Callable[Concatenate[EncoderModel, P], R], *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Returns ``function(self, *args, **kwargs)``, with sharded weights gathered meanwhile.
-
-        FSDP gathers them around the module's methods that it was told of, and a loss uses the
-        encoder and the heads one after the other, only where it needs them.
-        """
-        return function(self, *args, **kwargs)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        return self.embedding_VH.device
 
     @property
     def embedding_VH(self) -> Tensor:  # noqa: N802

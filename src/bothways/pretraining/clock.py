@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
 from bothways.model.model import EncoderModel
-from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.options import PretrainConfig
@@ -26,7 +25,7 @@ from bothways.training.device import DTYPES, choose_for_training, synchronize
 from bothways.training.options import ClockOptions
 from bothways.training.ranks import Ranks
 from bothways.training.schedules import total_steps
-from bothways.training.trainer import Trainer
+from bothways.training.trainer import Trainer, step_loss
 
 EVALUATIONS = 20
 """Evaluations of a run, if the config does not set the interval."""
@@ -182,7 +181,7 @@ def _probe(
     last = _MOST_PROBED - 1
     start = time.perf_counter()
     for step, [batch] in enumerate(prefetch(micro, range(_MOST_PROBED), device=model.device)):
-        loss = pretraining_loss([batch], objective, ranks)
+        loss = step_loss([batch], objective, ranks)
         trainer.step(step, [batch], loss)
         synchronize(model.device)
         now = time.perf_counter()

@@ -17,13 +17,14 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.engine import evaluating
 from bothways.model.folder import LoadedModel
 from bothways.model.model import EncoderModel
-from bothways.objectives.objective import Objective, Sums, Term, total_counts
+from bothways.objectives.objective import Objective, Sums, Term
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.instances import store_problem
 from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
 from bothways.pretraining.start import objective_of
 from bothways.training.options import Phase
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
+from bothways.training.trainer import total_counts
 
 # --------------------------------------------------------------------------------
 # Measurements of the pre-training objectives on held-out sequences.
@@ -112,7 +113,7 @@ def measure(
     model: EncoderModel,
     batches: Sequence[PretrainingBatch],
     dtype: torch.dtype,
-    objective: Objective,
+    objective: Objective[PretrainingBatch],
     ranks: Ranks = SINGLE_PROCESS,
 ) -> HeldOut:
     """Evaluate a model on fixed batches, so that measurements are comparable.

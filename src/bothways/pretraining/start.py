@@ -13,6 +13,7 @@ from bothways.errors import ConfigError, StoreError
 from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
+from bothways.model.batch import PretrainingBatch
 from bothways.model.folder import empty_model, load_model
 from bothways.model.heads import form_of
 from bothways.model.model import EncoderModel
@@ -83,7 +84,7 @@ def new_model(config: PretrainConfig, shape: ModelConfig) -> EncoderModel:
     return model
 
 
-def objective_of(config: PretrainConfig) -> Objective:
+def objective_of(config: PretrainConfig) -> Objective[PretrainingBatch]:
     """What a recipe trains weights for."""
     weights = config.objectives
     if weights.replaced:

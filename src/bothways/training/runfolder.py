@@ -318,13 +318,42 @@ def versions() -> dict[str, str]:
 
 def changed_numerics(run: Run, now: Mapping[str, Any]) -> list[str]:
     """Differences from when the run started that may change its bits, in words."""
-    before = {**run.record["versions"], **run.record["resolved"]}
-    after = {**versions(), **now}
+    known, before = versions(), {**run.record["versions"], **run.record["resolved"]}
+    # What a run of an earlier version did not record may be anything.
+    before = {**dict.fromkeys(known, "not recorded"), **before}
     return [
-        f"{key}: {before[key]} -> {after[key]}"
-        for key in after
-        if key in before and before[key] != after[key]
+        f"{key}: {before[key]} -> {value}"
+        for key, value in {**known, **now}.items()
+        if key in before and before[key] != value
     ]
+
+
+def note_changes(
+    run: Run,
+    now: Mapping[str, Any],
+    say: Callable[[str], None],
+    *,
+    done: int,
+    ranks: Ranks = SINGLE_PROCESS,
+) -> None:
+    """Say and record changes that may make the bits differ from an uninterrupted run's.
+
+    Args:
+        run: an existing run.
+        now: the numerics of this process.
+        say: called with each.
+        done: steps done; they may differ from the next one on.
+        ranks: the processes; only the first one writes.
+    """
+    changes = changed_numerics(run, now)
+    *_, last = [{}, *recorded_changes(run, done + 1)]
+    first = last["from_step"] if changes == last.get("changes") else done + 1
+    for change in changes:
+        say(f"changed since the run started, bits may differ from step {first}: {change}")
+    if not changes and last.get("changes"):
+        say(f"as when the run started again, from step {done + 1}")
+    if ranks.is_rank0:
+        record_changes(run, done + 1, changes)
 
 
 def recorded_changes(run: Run, step: int) -> list[dict[str, Any]]:
