@@ -5,9 +5,9 @@
     python scripts/trace_files.py "import bothways as bw" "bw.load('bert-tiny').embed(['a text'])"
 
 A word names a path of the package on a small example that is made first: `finetune`, from labelled
-rows to a score; `pretrain`, two steps. Otherwise the last argument is the expression that is traced,
-and those before it are statements that prepare it. What runs while a module is imported does not
-count, nor do functions that the library calls in other processes.
+rows to a score; `pretrain`, two steps. Otherwise the last argument is the expression that is
+traced, and those before it are statements that prepare it. What runs while a module is imported
+does not count, nor do functions that the library calls in other processes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ EXAMPLES = {
         "from bothways.model.model import EncoderModel",
         "from bothways.tokenization.tokenizer import Tokenizer",
         "pieces = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a', 'good', 'bad', 'day']",
-        "shape = ModelConfig(len(pieces), layers=1, hidden=16, heads=2, intermediate=32, positions=32)",
+        "sizes = {'layers': 1, 'hidden': 16, 'heads': 2, 'intermediate': 32, 'positions': 32}",
+        "shape = ModelConfig(len(pieces), **sizes)",
         "save_model('start', EncoderModel(shape), Tokenizer.from_pieces(pieces))",
         "from bothways.finetuning.options import FinetuneConfig",
         "from bothways.tasks.options import TaskOptions",

@@ -14,7 +14,6 @@ import pytest
 
 from bothways.errors import DiskError, RunError
 from bothways.model.weight_files import WEIGHTS
-from bothways.pretraining import pretrain as module
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.training import device as precision

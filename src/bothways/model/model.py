@@ -31,6 +31,7 @@ _BEFORE_LSTM = ("masked_lm", "next_sentence")
 HIDDEN = "hidden"
 """The name of the last layer's states among the outputs."""
 
+
 class EncoderModel(Trainable):
     """An encoder with its heads, as saved in a model folder.
 

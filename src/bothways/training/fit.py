@@ -13,19 +13,23 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bothways.model.shared import Trainable
 from bothways.objectives.objective import Objective
+from bothways.tasks.examples import step_batches
+from bothways.tasks.metrics import Measurement
 from bothways.training.checkpoint import Checkpoints
 from bothways.training.device import reset_peak_memory
 from bothways.training.monitor import Monitor, SilentMonitor
@@ -56,9 +60,14 @@ class Batches(Part, Protocol[M_co]):
 
 
 class Means(Generic[M]):
-    """The statistics of the steps since the last record, and their means."""
+    """The statistics of the steps since the last record, and their means.
 
-    def __init__(self) -> None:
+    Args:
+        only: the names of those that are recorded; all if not given.
+    """
+
+    def __init__(self, only: Collection[str] | None = None) -> None:
+        self._only = only
         self._recent: list[Stats] = []
 
     def start(self) -> None:
@@ -79,7 +88,7 @@ class Means(Generic[M]):
     def close(self, ranks: Ranks) -> dict[str, float]:  # noqa: ARG002
         """The record; the next window begins."""
         recent, self._recent = self._recent, []
-        names = recent[0] if recent else {}
+        names = [n for n in (recent[0] if recent else {}) if self._only is None or n in self._only]
         return {name: float(np.mean([float(r[name]) for r in recent])) for name in names}
 
     def recorded(self, done: int) -> int:
@@ -409,3 +418,172 @@ def run_ahead(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+# --------------------------------------------------------------------------------
+# Epochs over examples, as fine-tuning and taggers on features have them: every example once, in a
+# new order, and then the dev file is measured.
+
+
+class EpochBatches(Generic[M]):
+    """The micro-batches of every step of some epochs.
+
+    Args:
+        items: the examples' numbers.
+        batch: examples of a step; the last one of an epoch may have fewer.
+        epochs: how many.
+        seed: keys the order.
+        make: the micro-batches of the examples of a step.
+        device: where they are computed.
+    """
+
+    def __init__(
+        self,
+        items: NDArray[np.int64],
+        batch: int,
+        epochs: int,
+        *,
+        seed: int,
+        make: Callable[[NDArray[np.int64]], list[M]],
+        device: torch.device,
+    ):
+        self._items, self._batch, self.epochs, self._seed = items, batch, epochs, seed
+        self._make, self._device = make, device
+        self.per_epoch = -(-len(items) // batch)
+
+    def after(self, done: int) -> Iterator[tuple[int, list[M]]]:
+        """Every step that is left, with its micro-batches."""
+        ahead = 0 if self._device.type == "cpu" else 2  # on a CPU, training itself uses all cores
+        for epoch in range(done // self.per_epoch, self.epochs):
+            order = step_batches(len(self._items), self._batch, seed=self._seed, epoch=epoch)
+            steps, start = [self._items[chosen] for chosen in order], epoch * self.per_epoch
+            left = range(max(done - start, 0), len(steps))
+            made = run_ahead(
+                partial(_make_at, self._make, steps), left, ahead=ahead, device=self._device
+            )
+            for i, micro_batches in zip(left, made, strict=True):
+                yield start + i, micro_batches
+
+    def state(self) -> dict[str, Any]:
+        """None: the order is a function of the epoch."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """There is nothing to restore."""
+
+
+def _make_at(make: Callable[[T], list[M]], steps: Sequence[T], i: int) -> list[M]:
+    return make(steps[i])
+
+
+class EpochScores:
+    """What was measured after each epoch, and the time since the beginning.
+
+    Attributes:
+        measured: scores on dev after each epoch that is trained and measured.
+    """
+
+    def __init__(self) -> None:
+        self.measured: list[Measurement] = []
+        self._started, self._before = time.monotonic(), 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Spent by earlier processes up to the checkpoint, and by this one."""
+        return self._before + time.monotonic() - self._started
+
+    def state(self) -> dict[str, Any]:
+        """Scores and time."""
+        return {"measured": [epoch.record() for epoch in self.measured], "seconds": self.seconds}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue with what was saved."""
+        self.measured = [Measurement.from_record(record) for record in state["measured"]]
+        self._before = state["seconds"]
+
+
+class EpochPlan(Plan[M]):
+    """A plan of epochs, after each of which dev is measured.
+
+    Args:
+        name: of the training, in messages.
+        batches: the epochs.
+        scores: what is measured.
+        record_every: steps between records within an epoch; 0 for one an epoch.
+        optimizer, seed, dtype, minutes, window, parts, clips_apart: as for :class:`Plan`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        batches: EpochBatches[M],
+        scores: EpochScores,
+        *,
+        optimizer: OptimizerOptions,
+        seed: int,
+        dtype: torch.dtype,
+        minutes: float,
+        record_every: int = 0,
+        window: Means[M] | None = None,
+        parts: Sequence[Part] = (),
+        clips_apart: bool = False,
+    ):
+        self.name, self.batches, self.scores = name, batches, scores
+        self._record_every = record_every
+        super().__init__(
+            optimizer,
+            batches.per_epoch * batches.epochs,
+            seed,
+            dtype,
+            minutes,
+            window or Means(),
+            parts=(scores, *parts),
+            clips_apart=clips_apart,
+        )
+
+    @abstractmethod
+    def evaluate(self, now: int) -> Measurement:
+        """Predict dev after so many steps, and measure the predictions."""
+
+    def tell(self, watch: Monitor, epoch: int, measurement: Measurement) -> None:
+        """Say what was measured after an epoch, from 1."""
+        shown = ", ".join(f"{k} {v:.4f}" for k, v in measurement.scores.items())
+        notes = "".join(f" ({note})" for note in measurement.notes)
+        watch.say(f"{self.name} epoch {epoch}: dev {shown}{notes}")
+
+    def begin(self, watch: Monitor, done: int, notes: list[str]) -> None:  # noqa: ARG002
+        """Say where a training that was interrupted goes on."""
+        if done:
+            epochs = self.batches.epochs
+            epoch = min(done // self.batches.per_epoch + 1, epochs)
+            watch.say(
+                f"{self.name}: continuing after step {done:,} of {self.steps:,}, from its "
+                f"checkpoint in epoch {epoch} of {epochs}"
+            )
+
+    def first(self, watch: Monitor, done: int) -> None:
+        """An epoch that was trained and saved, but not measured; and if all are done, the
+        predictions once more."""
+        if done and self.measures(done):
+            if len(self.scores.measured) < done // self.batches.per_epoch:
+                self.measure(watch, done)
+            elif done == self.steps:
+                self.evaluate(done)
+
+    def logs(self, now: int) -> bool:
+        """At the interval; the last record of an epoch has the scores, too."""
+        every = self._record_every
+        return every > 0 and now % every == 0 and not self.measures(now)
+
+    def measures(self, now: int) -> bool:
+        """After every epoch."""
+        return now % self.batches.per_epoch == 0
+
+    def measure(self, watch: Monitor, now: int) -> None:
+        """Record the scores of an epoch with the last statistics of training."""
+        measurement = self.evaluate(now)
+        self.scores.measured.append(measurement)
+        scores = {f"dev_{k}": v for k, v in measurement.scores.items()}
+        epoch = now // self.batches.per_epoch
+        watch.log(now, {"epoch": epoch, **self.window.close(SINGLE_PROCESS), **scores})
+        self.tell(watch, epoch, measurement)

@@ -372,6 +372,47 @@ def record_changes(run: Run, step: int, changes: list[str]) -> None:
         write_json(run.folder / RUN_FILE, {**run.record, "changes": entries})
 
 
+def read_result(
+    path: Path,
+    fingerprint: str,
+    name: str,
+    whose: Callable[[dict[str, Any]], str],
+    say: Callable[[str], None],
+) -> dict[str, Any] | None:
+    """The record of a training that is finished; None if it is not, or if the record is that of
+    another recipe or training, or damaged.
+
+    Args:
+        path: the record, which is written last.
+        fingerprint: of the recipe.
+        name: of the training among those of its recipe, such as ``seed 0``.
+        whose: the name of the training that a record is of.
+        say: called if the record is damaged, or another training's (copied from its folder).
+
+    Raises:
+        RunError: there is a record, but the disk or its permissions keep it from being read.
+    """
+    try:
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if record["fingerprint"] != fingerprint:
+            return None
+        theirs = whose(record)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be read ({error.strerror}), so it is not known whether {name} is "
+            "finished. Make it readable, or remove it to train it again."
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        say(f"{path} is damaged ({error}); {name} is trained again")
+        return None
+    if theirs != name:
+        say(f"{path} is of {theirs}; trained again")
+        return None
+    return record
+
+
 def _refuse_other(
     folder: Path,
     record: dict[str, Any],
