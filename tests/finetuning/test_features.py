@@ -283,6 +283,19 @@ def test_a_tagger_that_was_interrupted_ends_the_same(
     assert whole(config.run) == whole(tmp_path / "unbroken")
 
 
+def test_files_that_changed_behind_a_run_are_told(config: FeaturesConfig) -> None:
+    config = dataclasses.replace(config, layers=("last",), epochs=1)
+    tag_by_features(config)
+    for name in ("train", "dev", "test"):
+        path = Path(getattr(config.task, name))
+        before = path.read_text()
+        path.write_text(before + "\nw50 B-X\n")
+        with pytest.raises(RunError, match=rf"on other content: task\.{name} \("):
+            tag_by_features(config)
+        path.write_text(before)
+    tag_by_features(config)
+
+
 def test_a_signal_lets_a_tagger_save_its_step(
     config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

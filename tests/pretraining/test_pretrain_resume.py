@@ -14,7 +14,7 @@ import pytest
 
 from bothways.errors import DiskError, RunError
 from bothways.model.weight_files import WEIGHTS
-from bothways.pretraining.options import PretrainConfig
+from bothways.pretraining.options import EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.training import device as precision
 from bothways.training.options import ClockOptions, OptimizerOptions
@@ -414,3 +414,21 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(
         result = pretrain(config)
         assert weights(result.run) == weights(unbroken.run)
         assert records(result.run) == records(unbroken.run)
+
+
+def test_another_held_out_corpus_is_told(
+    make: Make, tiny_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No weight depends on it, so the run goes on; its scores before are those of another."""
+    other = tmp_path / "other"
+    shutil.copytree(tiny_corpus, other)
+    config = make(tmp_path / "run", evaluate=EvaluateOptions(every=20, corpus=str(other)))
+    with after_step(3, stop), pytest.raises(StoppedError):
+        pretrain(config)
+    record = read_run(tmp_path / "run")
+    record["resolved"]["evaluate.corpus"] = "another"
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    capsys.readouterr()
+    with after_step(3, stop), pytest.raises(StoppedError):
+        pretrain(config)
+    assert "from step 1: evaluate.corpus: another -> " in capsys.readouterr().out

@@ -118,7 +118,10 @@ def _diagnose_checkpoint(folder: Path) -> list[str]:
 def _run_of(checkpoint: Path) -> str | None:
     """Identity of the run whose folder a checkpoint lies in; None if it lies elsewhere or run.json
     is damaged."""
-    try:
-        return run_identity(read_run(checkpoint.resolve().parents[1]))
-    except (RunError, IndexError):
-        return None
+    for folder in checkpoint.resolve().parents[1:3]:  # a tagger's is a folder deeper
+        if (folder / RUN_FILE).exists():
+            try:
+                return run_identity(read_run(folder))
+            except RunError:
+                return None
+    return None

@@ -119,6 +119,9 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     numerics |= {"kernels": config.kernels, "processes": ranks.size}
     if ranks.size > 1:
         numerics["parallel"] = config.parallel
+    if config.evaluate.corpus:  # scores on it are compared with those of earlier sessions
+        heldout = TokenStore.open(config.evaluate.corpus, "heldout").fingerprint
+        numerics["evaluate.corpus"] = heldout
     inputs = {"corpus": store.fingerprint}
     if config.start:
         inputs["start"] = weights_digest(config.start)
