@@ -28,8 +28,8 @@ from bothways.model.recurrent import BiLSTM, FeatureTagger, LayerSum
 from bothways.model.shared import Shared
 from bothways.tasks.options import TaskOptions
 from bothways.training import trainer
+from bothways.training.optimizer import learning_rate
 from bothways.training.options import OptimizerOptions
-from bothways.training.schedules import learning_rate
 from bothways.training.trainer import Trainer
 from model_examples import small_config, small_tokenizer
 

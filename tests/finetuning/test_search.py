@@ -18,10 +18,9 @@ import pytest
 from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.finetuning import finetune as jobs
-from bothways.finetuning.finetune import finetune, prepare
+from bothways.finetuning.finetune import finetune, prepare, setting_name
 from bothways.finetuning.options import FinetuneConfig, RunSeeds, SearchOptions
 from bothways.finetuning.results import FinetuneResult, SearchResult, SeedResult
-from bothways.finetuning.search import setting_name
 from bothways.model.folder import load_model
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.metrics import Measurement

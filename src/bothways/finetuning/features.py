@@ -23,7 +23,6 @@ from bothways.finetuning.setup import (
     check_required,
     file_digests,
     model_digest,
-    open_run_with_precision,
     recorded_without_effect,
 )
 from bothways.io import arrays
@@ -49,7 +48,7 @@ from bothways.training.device import (
 )
 from bothways.training.fit import EpochBatches, EpochPlan, EpochScores, Means, Place, fit
 from bothways.training.monitor import Monitor
-from bothways.training.runfolder import Run, locks_released, read_result
+from bothways.training.runfolder import Run, locks_released, open_run_with_precision, read_result
 
 # --------------------------------------------------------------------------------
 # The hidden states of an encoder as features: computed once, kept on disk, read by a BiLSTM.

@@ -19,7 +19,7 @@ from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.model.priming import primed_rows
 from bothways.pretraining.batches import PhaseBatches, prefetch
-from bothways.pretraining.clock import EVALUATIONS, resolve_clock
+from bothways.pretraining.clock import EVALUATIONS, phase_steps, resolve_clock
 from bothways.pretraining.evaluation import HeldOut, heldout_batches, measure
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.record import CURVES, Utilization, Window, draw_curves, log_window
@@ -52,7 +52,6 @@ from bothways.training.fsdp import whole_model
 from bothways.training.monitor import Monitor
 from bothways.training.ranks import Ranks, process_group
 from bothways.training.runfolder import Run, locks_released, note_changes, open_run
-from bothways.training.schedules import phase_steps
 
 CHECKPOINTS, MODEL = "checkpoints", "model"
 _RECORDS = 200  # in a run, if the config does not set the interval

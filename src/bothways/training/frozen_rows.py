@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from bothways.model.layers import Embedding
 from bothways.training.fsdp import divided_as
+from bothways.training.optimizer import learning_rate
 from bothways.training.options import OptimizerOptions
-from bothways.training.schedules import learning_rate
 
 # --------------------------------------------------------------------------------
 # Rows of parameters that are excluded from training.

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from bothways.config.fields import Options, digest, recipe_fields, to_dict
 from bothways.errors import ConfigError, RunError
 from bothways.io.files import explain_disk_errors, sha256, write_json
 from bothways.model import kernels
+from bothways.training.device import ChosenPrecision
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
 RUN_FILE = "run.json"
@@ -370,6 +372,53 @@ def record_changes(run: Run, step: int, changes: list[str]) -> None:
         entries.append({"from_step": step, "changes": changes})
     if entries != run.record.get("changes", []):
         write_json(run.folder / RUN_FILE, {**run.record, "changes": entries})
+
+
+def open_run_with_precision(
+    config: Any,
+    choose: Callable[[], ChosenPrecision],
+    *,
+    verb: str,
+    inputs: Mapping[str, str],
+    numerics: Mapping[str, Any],
+    say: Callable[[str], None],
+    without: Collection[str] = (),
+) -> tuple[Run, ChosenPrecision]:
+    """Create or continue a run folder.
+
+    Args:
+        config: of a verb, with ``run`` and ``precision``.
+        choose: chooses the precision, perhaps by a measurement; called for a new run, and if one is
+            requested, which may differ from the recorded one.
+        verb, inputs, without: as for :func:`open_run`.
+        numerics: what is recorded next to the precision, because it may change rounding.
+        say: called with what changed since the run began.
+
+    Returns:
+        The run folder, and the precision requested or chosen now, or recorded when the run began.
+    """
+    choose_once = cache(choose)
+
+    def resolve() -> dict[str, Any]:
+        choice = choose_once()
+        layout = {"transposed_gradients": choice.transposes}
+        return {"precision": choice.name, **layout, **numerics}
+
+    run = open_run(config.run, config, verb=verb, inputs=inputs, resolve=resolve, without=without)
+    if run.new:
+        return run, choose_once()
+    if config.precision != "auto":
+        choice = choose_once()
+    else:
+        recorded = run.resolved["precision"]
+        choice = ChosenPrecision(recorded, f"{recorded}: as when this run began")
+    choice = dataclasses.replace(choice, transposes=run.resolved.get("transposed_gradients", False))
+    if changed := changed_numerics(run, {"precision": choice.name, **numerics}):
+        say(
+            "changed since this run began; finished seeds are kept, the others may differ in their "
+            f"last bits: {'; '.join(changed)}"
+        )
+    return run, choice
 
 
 def read_result(

@@ -15,10 +15,9 @@ from bothways.objectives.objective import Objective
 from bothways.randomness import Purpose, derived_seed
 from bothways.training.frozen_rows import FrozenRows
 from bothways.training.fsdp import shard, whole
-from bothways.training.optimizer import CompiledAdam, make_optimizer
+from bothways.training.optimizer import CompiledAdam, learning_rate, make_optimizer
 from bothways.training.options import OptimizerOptions
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
-from bothways.training.schedules import learning_rate
 
 M = TypeVar("M")
 
