@@ -23,7 +23,6 @@ from bothways.errors import (
     ModelError,
     RunError,
 )
-from bothways.finetuning import seed as epochs
 from bothways.finetuning.finetune import advice, finetune
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
 from bothways.finetuning.results import FinetuneResult, SeedResult
@@ -32,7 +31,7 @@ from bothways.finetuning.setup import load_data, model_digest
 from bothways.model.batch import TaskInputs
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
-from bothways.objectives.labelled import task_loss
+from bothways.objectives.labelled import LabelledExamples
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, predict_texts, unknown_notes
 from bothways.tasks.metrics import Measurement
@@ -40,8 +39,10 @@ from bothways.tasks.options import SpanOptions, TaggingOptions, TaskOptions, Win
 from bothways.tasks.texts import ClassificationTask
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training import fit
+from bothways.training import trainer as steps
 from bothways.training.options import OptimizerOptions
-from bothways.training.trainer import Trainer
+from bothways.training.trainer import Trainer, step_loss
 from finetuning_examples import (
     FAST,
     VOCABULARY,
@@ -181,9 +182,14 @@ def test_a_loss_is_divided_by_the_targets_of_its_step(
 ) -> None:
     """192 texts in steps of 80; then sentences of 1, 2 and 5 words, of which each has a target."""
     counts: list[int] = []
-    monkeypatch.setattr(
-        epochs, "task_loss", lambda loss, count: (counts.append(count), task_loss(loss, count))[1]
-    )
+    original = steps.total_counts
+
+    def watched(*args: Any) -> dict[str, int]:
+        found = original(*args)
+        counts.extend(found.values())
+        return found
+
+    monkeypatch.setattr(steps, "total_counts", watched)
     finetune(dataclasses.replace(config, batch=80))
     assert counts == [80, 80, 32]
     counts.clear()
@@ -211,14 +217,14 @@ def test_every_epoch_has_an_order_of_its_own(
     config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = []
-    original = epochs.step_batches
+    original = fit.step_batches
 
     def watched(*args: int, **key: int) -> list[np.ndarray]:
         found = original(*args, **key)
         orders.append(tuple(np.concatenate(found).tolist()))
         return found
 
-    monkeypatch.setattr(epochs, "step_batches", watched)
+    monkeypatch.setattr(fit, "step_batches", watched)
     finetune(dataclasses.replace(config, epochs=2, seeds=(0, 1)))
     assert len(set(orders)) == 4
     assert {tuple(sorted(order)) for order in orders} == {tuple(range(192))}
@@ -461,7 +467,7 @@ def test_training_follows_transformers(config: FinetuneConfig, tmp_path: Path) -
     for step in range(8):
         indices = np.arange(24 * step, 24 * step + 24)
         batch = TaskInputs.of(data.train.examples.batch(indices, max_positions=40))
-        stats = trainer.step(step, [batch], task_loss("class", 24))
+        stats = trainer.step(step, [batch], step_loss([batch], LabelledExamples("class")))
         rows = torch.zeros(24, 16, dtype=torch.int64)
         for row, (begin, end) in enumerate(zip(batch.inputs.bounds, batch.inputs.bounds[1:])):  # noqa: B905
             rows[row, : end - begin] = batch.inputs.tokens[begin:end]

@@ -33,16 +33,16 @@ from bothways.model.device import (
 from bothways.model.flops import training_cost
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
-from bothways.objectives.labelled import task_loss
+from bothways.objectives.labelled import LabelledExamples
 from bothways.objectives.masked import MaskedLM
 from bothways.pretraining.batches import prefetch
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.record import Utilization
 from bothways.tasks.examples import Examples
 from bothways.training import trainer as trainer_module
+from bothways.training.fit import run_ahead
 from bothways.training.options import OptimizerOptions
-from bothways.training.prefetch import run_ahead
-from bothways.training.trainer import Trainer
+from bothways.training.trainer import Trainer, step_loss
 from model_examples import small_bert, small_tokenizer
 from pretraining_examples import (
     bert_loss,
@@ -276,7 +276,8 @@ def test_nothing_is_read_on_the_host_while_fine_tuning(
     )
     batch = TaskInputs.of(examples.batch(np.array([2, 0]), max_positions=64))
     assert batch.reads_all == every
-    made.step(0, [batch.to(meta)], task_loss(kind, 2))
+    moved = [batch.to(meta)]
+    made.step(0, moved, step_loss(moved, LabelledExamples(kind)))
 
 
 def test_moved_batches_are_the_same() -> None:

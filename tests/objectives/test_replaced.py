@@ -27,7 +27,6 @@ from bothways.families import new_shape
 from bothways.model.batch import PretrainingBatch
 from bothways.model.engine import load_network
 from bothways.model.model import EncoderModel
-from bothways.objectives.objective import pretraining_loss
 from bothways.objectives.replaced import (
     GENERATOR,
     ReplacedTokens,
@@ -45,6 +44,7 @@ from bothways.pretraining.options import (
 )
 from bothways.pretraining.pretrain import pretrain
 from bothways.randomness import Purpose, uniform
+from bothways.training.trainer import step_loss
 from pretrain_runs import ALWAYS, after_step, records, short_recipe, skip_what_takes_long, stop
 from pretrain_runs import weights as model_bytes
 from pretraining_examples import memory_store, pair_batches, random_documents
@@ -144,7 +144,7 @@ def test_compiled_layers_compute_the_same_gradients(dtype: torch.dtype) -> None:
         model.shared.fast = fast
         for number, part in enumerate(parts):
             model.shared.dropout.reseed(number)
-            loss = pretraining_loss(parts, ReplacedTokens())
+            loss = step_loss(parts, ReplacedTokens())
             loss(model, part, dtype)[0].backward()
         gradients.append(
             {n: p.grad.float() for n, p in model.named_parameters() if p.grad is not None}

@@ -42,6 +42,8 @@ from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.pretraining.record import Utilization, Window, draw_curves, log_window
 from bothways.runtime.folder import load_model
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training import fit
+from bothways.training.checkpoint import ModelCheckpoints
 from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, PairKind
 from bothways.training.ranks import Ranks
@@ -203,8 +205,8 @@ def test_checkpoints_are_minutes_apart(
 ) -> None:
     """A clock on which a minute passes at each look: one a step, and one after each save."""
     minutes, saved = count(step=60), []
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(minutes)))
-    monkeypatch.setattr(module._Pretraining, "_save", lambda _, step, __: saved.append(step))
+    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic=lambda: next(minutes)))
+    monkeypatch.setattr(ModelCheckpoints, "save", lambda _, step, *__: saved.append(step))
     pretrain(
         make(
             tmp_path / "run",

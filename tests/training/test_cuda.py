@@ -30,14 +30,13 @@ from bothways.model.kernels.varlen import VarlenLayout, attend_varlen, why_not_v
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
-from bothways.objectives.objective import pretraining_loss
 from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generator
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
-from bothways.training.trainer import Trainer
+from bothways.training.trainer import Trainer, step_loss
 from finetuning_examples import start_model, word_config, word_files
 from model_examples import BOTH_HEADS, random_inputs, randomise, small_bert, small_config
 from pretraining_examples import (
@@ -269,7 +268,7 @@ def electra_steps(on: torch.device, dropout: float) -> tuple[EncoderModel, list[
     for step in range(5):
         parts = [replace(part, random_next=None) for part in BATCHES.micro_batches(step)]
         parts = [part.to(on) for part in parts]
-        stats = trainer.step(step, parts, pretraining_loss(parts, ReplacedTokens()))
+        stats = trainer.step(step, parts, step_loss(parts, ReplacedTokens()))
         losses.append(float(stats["rtd_loss"]))
     trainer.check()
     return model, losses

@@ -312,6 +312,14 @@ def test_changes_that_may_change_bits(tmp_path: Path) -> None:
     ]
 
 
+def test_what_an_earlier_version_did_not_record_may_have_changed(tmp_path: Path) -> None:
+    run = start(tmp_path / "run")
+    del run.record["versions"]["compiled loops"]
+    numerics = {"threads": 2, "precision": "fp32", "processes": 1}
+    (found,) = changed_numerics(run, numerics)
+    assert found == f"compiled loops: not recorded -> {versions()['compiled loops']}"
+
+
 def test_changes_of_steps_that_are_done_again_are_dropped(tmp_path: Path) -> None:
     """As when a damaged checkpoint was passed over."""
     two, three = ["threads: 1 -> 2"], ["threads: 1 -> 3"]

@@ -257,7 +257,7 @@ def test_finetuning_does_not_begin(
         monkeypatch.setattr(run_seed, "_about", lambda *args: {**about(*args), **same})
         told = ["give each output a distinct label"]
     else:
-        tensors = "bothways.finetuning.seed.trained_tensors"
+        tensors = "bothways.training.checkpoint.trained_tensors"
         monkeypatch.setattr(tensors, transposed(module.trained_tensors))
         told = [str(seed / "checkpoint"), "non contiguous tensor"]
     assert_one_error(capsys, world.finetune(out=tmp_path / "run"), *told)

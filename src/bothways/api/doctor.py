@@ -130,7 +130,10 @@ def _run_of(checkpoint: Path) -> str | None:
     is damaged."""
     from bothways.training.runfolder import read_run, run_identity
 
-    try:
-        return run_identity(read_run(checkpoint.resolve().parents[1]))
-    except (RunError, IndexError):
-        return None
+    for folder in checkpoint.resolve().parents[1:3]:  # a tagger's is a folder deeper
+        if (folder / RUN_FILE).exists():
+            try:
+                return run_identity(read_run(folder))
+            except RunError:
+                return None
+    return None

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from bothways.tasks.kinds import KINDS
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.task import EncodedFile, Outputs, Task
-from bothways.training.runfolder import Run, RunLock, changed_numerics, open_run
+from bothways.training.runfolder import RunLock
 
 # --------------------------------------------------------------------------------
 # Files of a task other than train and dev: to measure on, or to predict.
@@ -261,10 +260,8 @@ def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
 
 
 # --------------------------------------------------------------------------------
-# Steps before training that fine-tuning and the feature-based approach share.
-#
-# Required options are checked, the starting model is fingerprinted, and the run folder is opened
-# with its precision.
+# Steps before training that fine-tuning and the feature-based approach share: required options are
+# checked, and the starting model is fingerprinted.
 
 
 @dataclass(frozen=True)
@@ -340,50 +337,3 @@ def model_digest(loaded: LoadedModel, *, weights: bool, head: bool = False) -> s
             content.update(name.encode())
             content.update(value.contiguous().numpy())
     return content.hexdigest()[:16]
-
-
-def open_run_with_precision(
-    config: FinetuneConfig | FeaturesConfig,
-    choose: Callable[[], ChosenPrecision],
-    *,
-    verb: str,
-    inputs: Mapping[str, str],
-    numerics: Mapping[str, Any],
-    say: Callable[[str], None],
-    without: Collection[str] = (),
-) -> tuple[Run, ChosenPrecision]:
-    """Create or continue a run folder.
-
-    Args:
-        config: names the folder.
-        choose: chooses the precision, perhaps by a measurement; called for a new run, and if one is
-            requested, which may differ from the recorded one.
-        verb, inputs, without: as for :func:`bothways.training.runfolder.open_run`.
-        numerics: what is recorded next to the precision, because it may change rounding.
-        say: called with what changed since the run began.
-
-    Returns:
-        The run folder, and the precision requested or chosen now, or recorded when the run began.
-    """
-    choose_once = cache(choose)
-
-    def resolve() -> dict[str, Any]:
-        choice = choose_once()
-        layout = {"transposed_gradients": choice.transposes}
-        return {"precision": choice.name, **layout, **numerics}
-
-    run = open_run(config.run, config, verb=verb, inputs=inputs, resolve=resolve, without=without)
-    if run.new:
-        return run, choose_once()
-    if config.precision != "auto":
-        choice = choose_once()
-    else:
-        recorded = run.resolved["precision"]
-        choice = ChosenPrecision(recorded, f"{recorded}: as when this run began")
-    choice = replace(choice, transposes=run.resolved.get("transposed_gradients", False))
-    if changed := changed_numerics(run, {"precision": choice.name, **numerics}):
-        say(
-            "changed since this run began; finished seeds are kept, the others may differ in their "
-            f"last bits: {'; '.join(changed)}"
-        )
-    return run, choice

@@ -7,9 +7,8 @@ Losses are sums: the caller divides by the step's global counts, not by those of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +35,7 @@ from bothways.model.heads import MaskedLMHead, OutputHead
 from bothways.model.kernels import compiled
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.recurrent import BiLSTM, final_states
-from bothways.model.shared import Shared
+from bothways.model.shared import Shared, Trainable
 from bothways.randomness import Purpose
 
 # The order of the parameters decides that of sums over them.
@@ -45,11 +44,8 @@ _BEFORE_LSTM = (MASKED_LM, NEXT_SENTENCE)
 HIDDEN = "hidden"
 """The name of the last layer's states among the outputs."""
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-class EncoderModel(nn.Module):
+class EncoderModel(Trainable):
     """An encoder with its heads, as saved in a model folder.
 
     Args:
@@ -216,21 +212,6 @@ class EncoderModel(nn.Module):
                 read = self._sequences(x_TH, inputs)
             outputs[name] = self.logits(name, read)
         return outputs
-
-    def compute(
-        self, function: Callable[Concatenate[EncoderModel, P], R], *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Returns ``function(self, *args, **kwargs)``, with sharded weights gathered meanwhile.
-
-        FSDP gathers them around the module's methods that it was told of, and a loss uses the
-        encoder and the heads one after the other, only where it needs them.
-        """
-        return function(self, *args, **kwargs)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        return self.embedding_VH.device
 
     @property
     def embedding_VH(self) -> Tensor:  # noqa: N802

@@ -35,7 +35,7 @@ Sharing = Literal["all", "tokens", "none"]
 _CHUNK_BYTES = 2**21  # of probabilities that are summed up at once
 
 
-class ReplacedTokens(Objective):
+class ReplacedTokens(Objective[PretrainingBatch]):
     """The generator's masked LM and the discriminator's decision on every token.
 
     Args:

@@ -29,8 +29,8 @@ from bothways.pretraining.masking import Vocabulary, mask_tokens, max_prediction
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.randomness import Purpose, bits, derived_seed
 from bothways.tokenization.template import WrappedSpans
+from bothways.training.fit import run_ahead
 from bothways.training.options import PairKind, Phase
-from bothways.training.prefetch import run_ahead
 
 # --------------------------------------------------------------------------------
 # Instances as sequences: which tokens of the store, cut to fit, with their special tokens.

@@ -17,7 +17,7 @@ from bothways.families.heads import MASKED_LM, NEXT_SENTENCE
 from bothways.model.batch import PretrainingBatch
 from bothways.model.engine import evaluating, network_of
 from bothways.model.model import EncoderModel
-from bothways.objectives.objective import Objective, Sums, Term, total_counts
+from bothways.objectives.objective import Objective, Sums, Term
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.instances import store_problem
 from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
@@ -25,6 +25,7 @@ from bothways.pretraining.start import objective_of
 from bothways.runtime.folder import LoadedModel
 from bothways.training.options import Phase
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
+from bothways.training.trainer import total_counts
 
 # --------------------------------------------------------------------------------
 # Measurements of the pre-training objectives on held-out sequences.
@@ -113,7 +114,7 @@ def measure(
     model: EncoderModel,
     batches: Sequence[PretrainingBatch],
     dtype: torch.dtype,
-    objective: Objective,
+    objective: Objective[PretrainingBatch],
     ranks: Ranks = SINGLE_PROCESS,
 ) -> HeldOut:
     """Evaluate a model on fixed batches, so that measurements are comparable.

@@ -14,6 +14,7 @@ from bothways.families.config import ModelConfig
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, REPLACED, form_of
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
+from bothways.model.batch import PretrainingBatch
 from bothways.model.engine import network_of
 from bothways.model.folder import empty_model
 from bothways.model.model import EncoderModel
@@ -85,7 +86,7 @@ def new_model(config: PretrainConfig, shape: ModelConfig) -> EncoderModel:
     return model
 
 
-def objective_of(config: PretrainConfig) -> Objective:
+def objective_of(config: PretrainConfig) -> Objective[PretrainingBatch]:
     """What a recipe trains weights for."""
     weights = config.objectives
     if weights.replaced:

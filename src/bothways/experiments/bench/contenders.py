@@ -16,9 +16,8 @@ from bothways.model.batch import PretrainingBatch
 from bothways.model.device import CPU, DTYPES, transposing_pays
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
-from bothways.objectives.objective import pretraining_loss
 from bothways.training.options import OptimizerOptions
-from bothways.training.trainer import Trainer
+from bothways.training.trainer import Trainer, step_loss
 
 Step = Callable[[int], None]
 """Trains on the batches with this number; numbers beyond the last start over."""
@@ -73,7 +72,7 @@ def _ours(
     def step(number: int) -> None:
         nonlocal done
         micro_batches = steps[number % len(steps)]
-        trainer.step(done, micro_batches, pretraining_loss(micro_batches, MaskedLM()))
+        trainer.step(done, micro_batches, step_loss(micro_batches, MaskedLM()))
         done += 1
 
     return step

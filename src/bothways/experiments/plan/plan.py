@@ -32,13 +32,12 @@ from bothways.model.device import (
 from bothways.model.flops import mean_operations
 from bothways.model.kernels.compiled import compiles, why_not_compiled
 from bothways.pretraining.batches import PhaseBatches
-from bothways.pretraining.clock import EVALUATIONS, reserve_evaluations
+from bothways.pretraining.clock import EVALUATIONS, phase_steps, reserve_evaluations, total_steps
 from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.snapshots import check_snapshots
 from bothways.pretraining.start import load_start, new_model
 from bothways.training.options import Phase
 from bothways.training.runfolder import versions
-from bothways.training.schedules import phase_steps, total_steps
 
 _SAMPLE = 512  # sequences of a corpus from which the lengths are estimated
 _PARTS = 2  # different micro-batches that are timed

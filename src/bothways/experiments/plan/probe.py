@@ -19,10 +19,9 @@ from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
 from bothways.model.device import ChosenPrecision
 from bothways.model.flops import training_cost
-from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.start import new_model, objective_of
-from bothways.training.trainer import Trainer
+from bothways.training.trainer import Trainer, step_loss
 
 # Depths that are measured; a network of few layers is measured itself.
 _DEPTHS, _FEW = (1, 3), 4
@@ -137,7 +136,7 @@ class _Network:
         """Train on a micro-batch."""
         self.model.shared.recompute = self.config.recompute
         start = time.perf_counter()
-        self.trainer.step(self.steps, [batch], pretraining_loss([batch], objective_of(self.config)))
+        self.trainer.step(self.steps, [batch], step_loss([batch], objective_of(self.config)))
         end = time.perf_counter()
         self.steps += 1
         tokens = int(batch.inputs.bounds[-1])
@@ -157,7 +156,7 @@ class _Network:
 
         self.model.train()
         with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
-            loss = pretraining_loss([batch], objective_of(self.config))
+            loss = step_loss([batch], objective_of(self.config))
             value, _ = loss(self.model, batch, self.dtype)
         in_frames = self.model.shared.pool.kept
         del value
