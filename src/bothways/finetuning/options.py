@@ -316,6 +316,7 @@ class GlueConfig(Options):
     dropout: float | None = None
     """Dropout probability throughout the network. Default: the model's own."""
     search: SearchOptions = field(default_factory=SearchOptions)
+    """Grid search on dev (off unless options below are given)."""
     precision: Precision | None = None
     """Compute precision of training; auto uses bf16 if the GPU supports it or a short benchmark on
     the CPU finds it faster. Scores and predictions are in fp32. Default: the task's declaration,
