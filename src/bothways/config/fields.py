@@ -191,8 +191,9 @@ def to_dict(config: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """A config, or the value of a field, as plain JSON-able data."""
 
-    def convert(value: Any) -> Any:
-        return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else os.fspath(value)
+    def convert(item: Any) -> Any:
+        is_config = dataclasses.is_dataclass(item)
+        return dataclasses.asdict(cast("Any", item)) if is_config else os.fspath(item)
 
     return json.loads(json.dumps(value, default=convert))
 
