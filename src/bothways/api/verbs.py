@@ -283,7 +283,7 @@ def convert(config: ConvertConfig) -> str:
     source, out = model_folder(config.source), Path(config.out)
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise ModelError(f"{out} exists already; choose a new folder.")
-    loaded = load_model(source, vocabulary=config.vocab)
+    loaded = load_model(source, vocabulary=config.tokenizer)
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     about["converted_from"] = source.resolve().name
     save_model(out, loaded.model, loaded.tokenizer, about, dtype=loaded.dtype)

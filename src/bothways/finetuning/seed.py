@@ -367,8 +367,8 @@ class SeedTraining:
         free = shutil.disk_usage(folder).free
         if free < size:
             monitor.say(
-                f"{folder}: a checkpoint, written every {self.config.checkpoint_minutes:g} minutes "
-                f"(--checkpoint_minutes), needs {size / 2**20:,.0f} MiB, {free / 2**20:,.0f} MiB "
+                f"{folder}: a checkpoint, written every {self.config.checkpoint.minutes:g} minutes "
+                f"(--checkpoint.minutes), needs {size / 2**20:,.0f} MiB, {free / 2**20:,.0f} MiB "
                 "are free; free some space if training takes longer"
             )
 
@@ -532,7 +532,7 @@ def _checkpoint(config: FinetuneConfig, run: OpenedRun, run_seeds: RunSeeds) -> 
         "kernels": config.kernels,
     }
     folder = run.folder / run_seeds.folder
-    return Checkpoint(folder, key, config.checkpoint_minutes, run=run.identity)
+    return Checkpoint(folder, key, config.checkpoint.minutes, run=run.identity)
 
 
 def _clear_folder(folder: Path, checkpoint: Checkpoint, run_seeds: RunSeeds) -> None:
