@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import bothways
 from bothways.cli import VERBS, Verb
 from bothways.config.fields import Option, Options, options_of
@@ -122,8 +124,11 @@ def _sentence(text: str | None) -> str:
     """The first sentence of a text, as Markdown."""
     line = " ".join((text or "").split()).removesuffix(".") + "."
     first = re.split(r"(?<=\.) (?=[A-Z`'(])", line)[0]
+    if line == ".":
+        return ""
     marked = re.sub(r":\w+:`([^`]+)`", r"`\1`", first).replace("``", "`")
-    return marked[:1].upper() + marked[1:]
+    word = marked.split()[0]
+    return marked if {".", ":"} & {*word} else marked[:1].upper() + marked[1:]
 
 
 # ------------------------------------------------------------------------------------ Python names
@@ -154,12 +159,13 @@ def python_lines() -> Iterator[str]:
 
 
 def _objects(functions: list[Callable[..., Any]], classes: list[type[Any]]) -> list[type[Any]]:
-    """The public classes, and those that functions and methods return; without options."""
+    """The public classes and those that functions and methods return; no options, no networks."""
     found: list[type[Any]] = []
     waiting = [*classes, *(kind for function in functions for kind in _returned(function))]
     while waiting:
         cls = waiting.pop(0)
-        if cls in found or not _is_ours(cls) or issubclass(cls, (Exception, Options)):
+        without = Exception, Options, torch.nn.Module
+        if cls in found or not _is_ours(cls) or issubclass(cls, without) or not _members(cls):
             continue
         found.append(cls)
         for _, member in _members(cls):
@@ -215,7 +221,8 @@ def _text(cls: type[Any], name: str, member: Any) -> str:
         return inspect.getdoc(member) or ""
     for base in cls.__mro__:
         lines = inspect.cleandoc(base.__doc__ or "")
-        found = re.search(rf"^    {name}: (.*(?:\n     +.*)*)", lines, flags=re.MULTILINE)
+        place = rf"^    (?:\w+, )*{name}(?:, \w+)*: "
+        found = re.search(rf"{place}(.*(?:\n     +.*)*)", lines, flags=re.MULTILINE)
         if found:
             return found[1]
         try:

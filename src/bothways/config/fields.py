@@ -370,14 +370,15 @@ class Option:
 
 
 def options_of(cls: type[Any], config: Any = None, prefix: str = "") -> Iterator[Option]:
-    """The options of a dataclass in the order of its fields, those of groups within it too.
+    """The options of a dataclass, those of groups within it too: first its own, in their order,
+    then those that it has in common with others.
 
     Args:
         cls: the dataclass.
         config: an instance of it that holds the defaults; None: they are those of its fields.
         prefix: what the names begin with.
     """
-    for item in dataclasses.fields(cls):
+    for item in sorted(dataclasses.fields(cls), key=lambda item: item.kw_only):
         kind = field_types(cls)[item.name]
         value = default_of(item) if config is None else getattr(config, item.name)
         if kind.is_group and not kind.is_list:

@@ -99,7 +99,10 @@ def parse(
         raise UsageError(f"{prog} needs {listed}; see '{prog} --help'.")
     config = build(cls, values)
     if action:
-        print(yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True), end="")
+        printed = to_dict(config)
+        order = dict.fromkeys(name.partition(".")[0] for name in parser.types)
+        printed = {name: printed[name] for name in order}
+        print(yaml.safe_dump(printed, sort_keys=False, allow_unicode=True), end="")
         raise SystemExit(0)
     return config
 
