@@ -152,7 +152,7 @@ def test_batch_is_each_alone_and_refusals_name_the_text() -> None:
         tokenizer.encode(a, b, max_length=30) for a, b in zip(LINES, LINES[::-1], strict=True)
     ]
     assert tokenizer.encode_batch([]) == []
-    with pytest.raises(LengthError, match=r"text 2 of 2: the limit of 1 tokens has no room"):
+    with pytest.raises(LengthError, match=r"text 1 of 2: the limit of 1 tokens has no room"):
         tokenizer.encode_batch(["", "cat"], max_length=1)
     with pytest.raises(LengthError, match="no room"):
         tokenizer.encode("cat", "cat", max_length=2)
