@@ -348,6 +348,8 @@ def test_switches_lists_and_spellings(tmp_path: Path) -> None:
     assert line("--items", "[{size: 3}]").items == (Item(3),)
     assert line("--log-every", "4", cls=PretrainConfig).log_every == 4
     assert line("--name", "").name == ""
+    assert line("--name", "-x").name == "-x"
+    assert line("--name", "-", "--count", "-3") == Sample(name="-", count=-3)
     assert line("--maybe", "#1").maybe == "#1"
 
 

@@ -378,7 +378,7 @@ def options_of(cls: type[Any], config: Any = None, prefix: str = "") -> Iterator
         config: an instance of it that holds the defaults; None: they are those of its fields.
         prefix: what the names begin with.
     """
-    for item in sorted(dataclasses.fields(cls), key=lambda item: item.kw_only):
+    for item in sorted(dataclasses.fields(cls), key=lambda item: item.kw_only is True):
         kind = field_types(cls)[item.name]
         value = default_of(item) if config is None else getattr(config, item.name)
         if kind.is_group and not kind.is_list:

@@ -377,8 +377,8 @@ class _Parser(argparse.ArgumentParser):
         return values, recipe, action
 
     def _spelt(self, argv: Sequence[str]) -> Iterator[str]:
-        """The words as argparse takes them: names with ``_``, and ``--NAME=VALUE`` of a switch,
-        which may stand alone, and of a list in brackets, which takes no further words."""
+        """The words as argparse takes them: names with ``_``, and ``--NAME=VALUE`` where one value
+        belongs to an option, which may begin with ``-``; a switch that stands alone is true."""
         words, known = deque(argv), {*self.types, "config", "print_config"}
         while words:
             word = words.popleft()
@@ -388,12 +388,21 @@ class _Parser(argparse.ArgumentParser):
                 yield word
                 continue
             kind = self.types.get(name)
-            if not equals and kind and kind.inner is bool and not kind.is_list:
-                values = ("true", "false", "null") if kind.optional else ("true", "false")
-                value = words.popleft() if words and words[0].lower() in values else "true"
-            elif not equals and kind and kind.is_list and words and _sequence(words[0]):
-                value = words.popleft()
-            yield f"--{name}={value}" if equals or value else f"--{name}"
+            if kind and not equals:
+                if kind.is_list:
+                    is_value = bool(words and _sequence(words[0]))
+                elif kind.inner is bool:
+                    switch = ("true", "false", "null") if kind.optional else ("true", "false")
+                    is_value, equals, value = (
+                        bool(words) and words[0].lower() in switch,
+                        "=",
+                        "true",
+                    )
+                else:
+                    is_value = bool(words and not words[0].startswith("--"))
+                if is_value:
+                    equals, value = "=", words.popleft()
+            yield f"--{name}{equals}{value}"
 
     def _by_place(self, words: list[Any]) -> dict[str, Any]:
         """Values by place. The last takes all remaining words if it is a list."""
