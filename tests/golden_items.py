@@ -142,7 +142,7 @@ def tokens() -> Items:
             cut = [
                 *tokenizer.encode_batch(texts, max_length=length),
                 *tokenizer.encode_batch(texts, texts[::-1], max_length=length),
-                tokenizer.encode("a", texts[0], max_length=length + 2, truncation="only_second"),
+                tokenizer.encode("a", texts[0], max_length=length + 2),
             ]
             found[f"{name}/cut to {length}"] = [*map(_encoding, cut)]
     return found

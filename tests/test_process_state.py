@@ -21,13 +21,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import jsonargparse
 import matplotlib as mpl
 import numba
 import numpy as np
 import pytest
 import torch
-from jsonargparse._optionals import get_docstring_parse_options
 
 import bothways
 from bothways.api.verbs import evaluate, predict
@@ -80,7 +78,6 @@ def process_state() -> State:
         "limits": (sys.getrecursionlimit(), sys.getswitchinterval(), gc.get_threshold()),
         "faults": faulthandler.is_enabled(),
         "processes": multiprocessing.get_start_method(allow_none=True),
-        "options": get_docstring_parse_options(),
     }
 
 
@@ -88,15 +85,12 @@ def process_state() -> State:
 def unusual() -> Iterator[None]:
     """Settings of a caller that none of ours are by chance."""
     threads, numbas = torch.get_num_threads(), numba.get_num_threads()
-    docstrings = get_docstring_parse_options()["attribute_docstrings"]
-    jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=False)
     torch.set_num_threads(3)
     numba.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = True
     yield
     torch.set_num_threads(threads)
     numba.set_num_threads(numbas)
-    jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=docstrings)
 
 
 @pytest.fixture
@@ -202,18 +196,6 @@ def test_features(start: Path, tmp_path: Path) -> None:
         hidden=8, epochs=1, length=12, precision="fp32", threads=1,
     )  # fmt: skip
     unchanged(lambda: tag_by_features(config))
-
-
-def test_a_recipe_is_read_without_settings_of_the_parser() -> None:
-    """In a process that has read nothing before, whose parsers are not made yet."""
-    code = (
-        "from jsonargparse._optionals import get_docstring_parse_options as options\n"
-        "import bothways\n"
-        "before = dict(options())\n"
-        "bothways.task_recipe('mrpc')\n"
-        "assert dict(options()) == before, options()\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 # ------------------------------------------------------------------------------ signals and files

@@ -522,13 +522,13 @@ def test_convert_with_a_vocabulary_from_elsewhere(
     assert f"{source}: neither tokenizer.json nor vocab.txt" in error
     small_tokenizer(VOCABULARY).save(tmp_path / "vocabulary")
     small_tokenizer(VOCABULARY + 1).save(tmp_path / "other")
-    argv = ("convert", source, tmp_path / "new", "--vocab")
+    argv = ("convert", source, tmp_path / "new", "--tokenizer")
     error = refused(*argv, tmp_path / "other", capsys=capsys)
     assert f"{tmp_path / 'other'}: the vocabulary has 98 pieces but the model has 97" in error
     assert not (tmp_path / "new").exists()
     for name, vocabulary in [("from_folder", "vocabulary"), ("from_file", "vocabulary/vocab.txt")]:
         out = tmp_path / name
-        run("convert", source, out, "--vocab", tmp_path / vocabulary, capsys=capsys)
+        run("convert", source, out, "--tokenizer", tmp_path / vocabulary, capsys=capsys)
         assert load(out).tokenizer.pieces == small_tokenizer(VOCABULARY).pieces
 
 
@@ -551,7 +551,13 @@ def test_convert_replaces_nothing(
         error = refused("convert", folders / "pretrained", tmp_path / name, capsys=capsys)
         assert f"{tmp_path / name} exists already; choose a new folder" in error
     assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "notes").read_text() == "mine"
-    argv = ("convert", tmp_path / "nowhere", tmp_path / "new", "--vocab", folders / "pretrained")
+    argv = (
+        "convert",
+        tmp_path / "nowhere",
+        tmp_path / "new",
+        "--tokenizer",
+        folders / "pretrained",
+    )
     assert "nowhere/config.json does not exist" in refused(*argv, capsys=capsys)
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from bothways import cli
-from bothways.config.fields import recipe_fields
+from bothways.config.fields import changed, recipe_fields
 from bothways.errors import ConfigError, InputError
 from bothways.experiments.reproduce import data, grid
 from bothways.experiments.reproduce.grid import make_grid
 from bothways.experiments.reproduce.options import ReproduceConfig
-from bothways.experiments.reproduce.recipes import changed, difference
+from bothways.experiments.reproduce.recipes import difference
 from bothways.experiments.reproduce.tables import SCALES, TABLES, TASKS, Row
 from bothways.pretraining.options import MaskOptions, PretrainConfig
 from reproduce_examples import grid_of, kinds, make_world

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from bothways import cli
+from bothways.config.fields import changed
 from bothways.experiments.reproduce import forecast, grid
 from bothways.experiments.reproduce import steps as embedded
 from bothways.experiments.reproduce.options import ReproduceConfig
-from bothways.experiments.reproduce.recipes import changed
 from bothways.experiments.reproduce.run import reproduce
 from bothways.experiments.reproduce.steps import TextOptions
 from bothways.experiments.reproduce.tables import SCALES, TABLES

@@ -21,6 +21,7 @@ from bothways.finetuning import seed as module
 from bothways.finetuning import setup as extra_files
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, RunSeeds
+from bothways.training.options import SavingOptions
 from bothways.training.trainer import Trainer
 from finetuning_examples import (
     FAST,
@@ -292,7 +293,7 @@ def test_a_record_that_cannot_be_read_is_not_trained_over(
 def test_a_checkpoint_that_cannot_be_read_is_kept(
     config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    always = dataclasses.replace(config, checkpoint_minutes=0.0)
+    always = dataclasses.replace(config, checkpoint=SavingOptions(0.0))
 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

@@ -60,7 +60,7 @@ def discriminator(seed: int = 3, share: Any = "all", dropout: float = 0.0) -> En
         **{"positions": 64, "embedding": 24, "dropout": dropout, "attention_dropout": dropout},
     )
     model = EncoderModel(shape, replaced=True, seed=seed)
-    model.parts[GENERATOR] = make_generator(model, size=0.5, layers=1, share=share, seed=seed)
+    model.parts[GENERATOR] = make_generator(model, size=0.5, share=share, seed=seed)
     return model
 
 

@@ -21,9 +21,11 @@ from bothways.finetuning import seed as epochs
 from bothways.finetuning import seed as run_seed
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
+from bothways.finetuning.seed import FOLDER
 from bothways.training import checkpoint, fit
 from bothways.training.checkpoint import LAST as FOLDER
 from bothways.training.checkpoint import LastCheckpoint
+from bothways.training.options import SavingOptions
 from bothways.training.trainer import Trainer
 from finetuning_examples import FAST, start_model, word_config, word_files
 
@@ -35,7 +37,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
     start = start_model(tmp_path_factory.mktemp("start"))
     data = word_files(tmp_path_factory.mktemp("data"))
     config = word_config(start, data, tmp_path_factory.mktemp("run") / "unbroken")
-    return dataclasses.replace(config, epochs=EPOCHS, batch=16, checkpoint_minutes=0.0)
+    return dataclasses.replace(config, epochs=EPOCHS, batch=16, checkpoint=SavingOptions(0.0))
 
 
 @pytest.fixture
@@ -161,7 +163,7 @@ def test_a_checkpoint_between_records(
 ) -> None:
     """Records are averages over several steps; a checkpoint does not wait for the next one."""
     monkeypatch.setattr(epochs, "_RECORDS", records)
-    whole = dataclasses.replace(config, run=str(tmp_path / "whole"), checkpoint_minutes=60.0)
+    whole = dataclasses.replace(config, run=str(tmp_path / "whole"), checkpoint=SavingOptions(60.0))
     finetune(whole)
     for steps in (4, 5, 4, 14):
         interrupted(config, monkeypatch, steps)
@@ -201,7 +203,7 @@ def test_the_last_step_of_a_long_run_is_saved(
 ) -> None:
     """Predicting the files may take as long as training."""
     interrupted(config, monkeypatch, 5)
-    later = dataclasses.replace(config, checkpoint_minutes=60.0)
+    later = dataclasses.replace(config, checkpoint=SavingOptions(60.0))
     with monkeypatch.context() as patch:
         patch.setattr(run_seed, "measure_extra_files", None)
         with pytest.raises(TypeError):
@@ -224,7 +226,7 @@ def test_every_kind_of_state_is_in_it(
     config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changes: Any
 ) -> None:
     config = dataclasses.replace(config, epochs=2, **changes)
-    whole = dataclasses.replace(config, run=str(tmp_path / "whole"), checkpoint_minutes=60.0)
+    whole = dataclasses.replace(config, run=str(tmp_path / "whole"), checkpoint=SavingOptions(60.0))
     finetune(whole)
     interrupted(config, monkeypatch, 7)
     interrupted(config, monkeypatch, 9)
@@ -356,7 +358,7 @@ def as_by_version_0_1(path: Path) -> None:
 def test_short_runs_have_none(
     config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, unbroken: dict[str, Any]
 ) -> None:
-    config = dataclasses.replace(config, checkpoint_minutes=FinetuneConfig().checkpoint_minutes)
+    config = dataclasses.replace(config, checkpoint=SavingOptions())
     monkeypatch.setattr(LastCheckpoint, "save", None)
     finetune(config)
     assert contents(config) == unbroken
@@ -394,8 +396,8 @@ def test_settings_of_a_search_go_on_too(
 
 
 def test_minutes_are_not_negative() -> None:
-    with pytest.raises(ConfigError, match="checkpoint_minutes"):
-        FinetuneConfig(checkpoint_minutes=-1.0)
+    with pytest.raises(ConfigError, match=r"checkpoint\.minutes"):
+        FinetuneConfig(checkpoint=SavingOptions(-1.0))
 
 
 def test_the_steps_are_what_this_file_thinks(base: FinetuneConfig) -> None:

@@ -259,7 +259,7 @@ def test_every_family_is_the_cpus(family: str, dtype: torch.dtype, share: float)
 
 def electra_steps(on: torch.device, dropout: float) -> tuple[EncoderModel, list[float]]:
     model = family_model("electra", dropout)
-    model.parts[GENERATOR] = make_generator(model, size=0.5, layers=1, share="all", seed=3)
+    model.parts[GENERATOR] = make_generator(model, size=0.5, share="all", seed=3)
     model.to(on)
     trainer: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(lr=1e-3), total_steps=20, seed=3, dtype=torch.float32

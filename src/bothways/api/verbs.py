@@ -282,7 +282,7 @@ def convert(config: ConvertConfig) -> str:
     from bothways.model.engine import network_of  # weights are converted with torch
     from bothways.model.folder import save_model
 
-    loaded = load_model(source, vocabulary=config.vocab)
+    loaded = load_model(source, vocabulary=config.tokenizer)
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     about["converted_from"] = source.resolve().name
     save_model(out, network_of(loaded), loaded.tokenizer, about, dtype=loaded.dtype)

@@ -107,7 +107,7 @@ class SeedTraining(EpochPlan[TaskInputs]):
             optimizer=config.optimizer,
             seed=run_seeds.seed,
             dtype=run.precision.dtype,
-            minutes=config.checkpoint_minutes,
+            minutes=config.checkpoint.minutes,
             record_every=max(1, steps // _RECORDS),
             parts=() if self.pruned is None else (self.pruned,),
         )
@@ -144,7 +144,7 @@ class SeedTraining(EpochPlan[TaskInputs]):
         if free < size:
             watch.say(
                 f"{self.folder}: a checkpoint, written every {self.minutes:g} minutes "
-                f"(--checkpoint_minutes), needs {size / 2**20:,.0f} MiB, {free / 2**20:,.0f} MiB "
+                f"(--checkpoint.minutes), needs {size / 2**20:,.0f} MiB, {free / 2**20:,.0f} MiB "
                 "are free; free some space if training takes longer"
             )
 

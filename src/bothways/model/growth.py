@@ -22,6 +22,7 @@ from bothways.runtime.folder import load_model
 from bothways.shipped import model_folder
 from bothways.tokenization.build import count_file_words, measure, refuse_foreign_folder
 from bothways.tokenization.extension import (
+    MIN_PIECES,
     ExtendedVocabulary,
     choose_words,
     extend_vocabulary,
@@ -104,21 +105,14 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
         files = list_files(config.files, INPUT_SUFFIXES)
         reader = ParagraphReader(config.text_field, config.broken, config.max_line_mib)
         counts = count_file_words(files, tokenizer, config.workers, reader)
-        words = choose_words(
-            tokenizer,
-            counts,
-            most=config.most,
-            min_pieces=config.min_pieces,
-            min_count=config.min_count,
-        )
+        words = choose_words(tokenizer, counts, most=config.most, min_count=config.min_count)
     if config.words is not None:
         words += _listed_words(Path(config.words), tokenizer)
     extended = extend_vocabulary(tokenizer, words)
     if not extended.words:
         raise InputError(
             "no word to add: those listed are pieces already, and the files have none that is "
-            f"frequent enough (--min_count {config.min_count}) and has {config.min_pieces} pieces "
-            "or more (--min_pieces)."
+            f"frequent enough (--min_count {config.min_count}) and has {MIN_PIECES} pieces or more."
         )
     if is_model:
         _extend_model(source, out, extended)

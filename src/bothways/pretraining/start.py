@@ -105,7 +105,7 @@ def _add_generator(config: PretrainConfig, model: EncoderModel) -> None:
     if config.objectives.replaced:
         options = config.generator
         model.parts[GENERATOR] = make_generator(
-            model, size=options.size, layers=options.layers, share=options.share, seed=config.seed
+            model, size=options.size, share=options.share, seed=config.seed
         )
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
 from bothways.shipped import DEFAULT, DEFAULT_MASK
-from bothways.training.options import DeviceName, Precision
+from bothways.training.options import DeviceOptions, Precision
 
 # --------------------------------------------------------------------------------
 # Options of `bothways convert` and `bothways doctor`.
@@ -22,7 +22,7 @@ class ConvertConfig:
     """Folder with config.json and weights (.safetensors or .bin)."""
     out: str
     """Model folder to write."""
-    vocab: str | None = None
+    tokenizer: str | None = None
     """vocab.txt or tokenizer folder, if the source has none."""
 
 
@@ -38,8 +38,23 @@ class DoctorConfig:
 # Options of the verbs that use a finished model, and of `bothways score`.
 
 
+@dataclass(frozen=True, kw_only=True)
+class LabellerOptions(DeviceOptions):
+    """How the verbs compute that read labelled files or files to label."""
+
+    precision: Precision = "fp32"
+    """Compute precision for files; auto uses bf16 if the GPU supports it or a short benchmark on
+    the CPU finds it faster."""
+    ensemble: tuple[str, ...] = ()
+    """Further model or run folders of the same task, whose outputs are averaged with the model's.
+    Give this option last."""
+    task: str | None = None
+    """Declared task or task file that names the columns and labels of the file, for models that do
+    not record them, such as those of transformers."""
+
+
 @dataclass(frozen=True)
-class FillMaskConfig(Options):
+class FillMaskConfig(EngineChoice):
     """Predict the tokens hidden by [MASK]."""
 
     model: str = DEFAULT
@@ -49,10 +64,6 @@ class FillMaskConfig(Options):
     """Texts that contain [MASK]; '-' or none: lines of standard input."""
     top: int = 5
     """Predictions shown per [MASK], most likely first."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if the engine finds one."""
-    engine: str = "auto"
-    """Engine that computes the model, by name; auto takes the first that is installed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +74,7 @@ class FillMaskConfig(Options):
 
 
 @dataclass(frozen=True)
-class NextSentenceConfig(Options):
+class NextSentenceConfig(EngineChoice):
     """Predict whether one text follows another."""
 
     model: str
@@ -72,14 +83,10 @@ class NextSentenceConfig(Options):
     """The first text."""
     text_b: str
     """The text that may follow it."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if the engine finds one."""
-    engine: str = "auto"
-    """Engine that computes the model, by name; auto takes the first that is installed."""
 
 
 @dataclass(frozen=True)
-class ChooseConfig(Options):
+class ChooseConfig(EngineChoice):
     """Predict which of several texts continues another."""
 
     model: str
@@ -88,14 +95,10 @@ class ChooseConfig(Options):
     """The text to continue."""
     choices: tuple[str, ...]
     """Two or more candidate continuations."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if the engine finds one."""
-    engine: str = "auto"
-    """Engine that computes the model, by name; auto takes the first that is installed."""
 
 
 @dataclass(frozen=True)
-class PredictConfig(Options):
+class PredictConfig(LabellerOptions):
     """Label texts with a fine-tuned model."""
 
     model: str
@@ -112,19 +115,6 @@ class PredictConfig(Options):
     """File to write the predictions to: .tsv; CoNLL columns for tagging; SQuAD's .json for answers,
     with the n-best answers in X_nbest.json next to X.json (next to X.tsv, the answers are in
     X_predictions.json). Default: print them."""
-    precision: Precision = "fp32"
-    """Compute precision for --file; auto uses bf16 if the GPU supports it or a short benchmark on
-    the CPU finds it faster."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if the engine finds one."""
-    engine: str = "auto"
-    """Engine that computes the model, by name; auto takes the first that is installed."""
-    ensemble: tuple[str, ...] = ()
-    """Further model or run folders of the same task, whose outputs are averaged with the model's.
-    Give this option last."""
-    task: str | None = None
-    """Declared task or task file that names the columns of --file, for models that do not record
-    them, such as those of transformers."""
     submission: bool = False
     """Write only index and prediction, the format of GLUE's evaluation server."""
 
@@ -138,7 +128,7 @@ class PredictConfig(Options):
 
 
 @dataclass(frozen=True)
-class AnswerConfig(Options):
+class AnswerConfig(EngineChoice):
     """Answer a question with a span of a text."""
 
     model: str
@@ -151,10 +141,6 @@ class AnswerConfig(Options):
     """Text file of any length that contains the answer."""
     top: int = 3
     """Answers shown, best first."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if the engine finds one."""
-    engine: str = "auto"
-    """Engine that computes the model, by name; auto takes the first that is installed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,7 +168,7 @@ class ScoreConfig(Options):
 
 
 @dataclass(frozen=True)
-class EmbedConfig(Options):
+class EmbedConfig(EngineChoice):
     """Compute vectors of texts or of their tokens."""
 
     model: str
@@ -218,10 +204,6 @@ class EmbedConfig(Options):
     long: Literal["windows", "cut"] = "windows"
     """Longer texts: read them in overlapping windows, taking each token from the window with the
     most context around it, or truncate them."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if the engine finds one."""
-    engine: str = "auto"
-    """Engine that computes the model, by name; auto takes the first that is installed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -231,7 +213,7 @@ class EmbedConfig(Options):
 
 
 @dataclass(frozen=True)
-class EvaluateConfig(Options):
+class EvaluateConfig(LabellerOptions):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained one on a corpus."""
 
     model: str
@@ -242,19 +224,6 @@ class EvaluateConfig(Options):
     """Labelled file with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json; CoNLL columns
     for tagging); questions with answers (SQuAD's .json); or a corpus folder, whose held-out split
     measures masked LM and next sentence prediction."""
-    precision: Precision = "fp32"
-    """Compute precision for a labelled file; auto uses bf16 if the GPU supports it or a short
-    benchmark on the CPU finds it faster."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if the engine finds one."""
-    engine: str = "auto"
-    """Engine that computes the model, by name; auto takes the first that is installed."""
-    ensemble: tuple[str, ...] = ()
-    """Further model or run folders of the same task, whose outputs are averaged with the model's.
-    Give this option last."""
-    task: str | None = None
-    """Declared task or task file that names the columns and labels of the file, for models that do
-    not record them, such as those of transformers."""
 
 
 def _refuse_texts_and_file(texts: tuple[str, ...], file: str | None) -> None:

@@ -9,8 +9,38 @@ from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions(Options):
+    """How text files are read."""
+
+    text_field: str = free("text")
+    """JSON field or Parquet column that holds the text."""
+    broken: Literal["stop", "replace"] = free("stop")
+    """Invalid input. stop: report the first as an error. replace: put U+FFFD for bad bytes and
+    NULs, and leave out JSON lines and rows without text."""
+    max_line_mib: float = free(10.0)
+    """Maximum size of a line in MiB; a longer one is an error, because it is rarely text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("max_line_mib", self.max_line_mib, 0.001)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions(Options):
+    """The processes that count words."""
+
+    workers: int = free(-1)
+    """Counting processes; -1: one per core. Does not affect the result."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.workers != -1:
+            require("workers", self.workers, 1)
+
+
 @dataclass(frozen=True)
-class LearningOptions(Options):
+class LearningOptions(WorkerOptions):
     """How a vocabulary is learned, whatever the text."""
 
     size: int = 30522
@@ -34,8 +64,6 @@ class LearningOptions(Options):
     more than a third of the letters are East Asian."""
     unused: int = 0
     """Number of placeholder tokens [unused0], [unused1], ... to reserve."""
-    workers: int = free(-1)
-    """Counting processes; -1: one per core. Does not affect the result."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,8 +73,6 @@ class LearningOptions(Options):
         require("unused", self.unused, 0)
         if self.alphabet is not None:
             require("alphabet", self.alphabet, 1)
-        if self.workers != -1:
-            require("workers", self.workers, 1)
         if self.algorithm != "wordpiece" and self.score not in (None, "frequency"):
             raise ConfigError(
                 f"score is {self.score}, but {self.algorithm} always merges by frequency; leave "
@@ -55,7 +81,7 @@ class LearningOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyConfig(LearningOptions):
+class VocabularyConfig(ReadingOptions, LearningOptions):
     """Learn a vocabulary from text."""
 
     files: tuple[str, ...]
@@ -65,21 +91,10 @@ class VocabularyConfig(LearningOptions):
     """Folder to write vocab.txt, tokenizer.json and vocabulary-report.json to."""
     heldout: tuple[str, ...] = ()
     """Files, folders or globs to evaluate the vocabulary on; not used for learning."""
-    text_field: str = free("text")
-    """JSON field or Parquet column that holds the text."""
-    broken: Literal["stop", "replace"] = free("stop")
-    """Invalid input. stop: report the first as an error. replace: put U+FFFD for bad bytes and
-    NULs, and leave out JSON lines and rows without text."""
-    max_line_mib: float = free(10.0)
-    """Maximum size of a line in MiB; a longer one is an error, because it is rarely text."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require("max_line_mib", self.max_line_mib, 0.001)
 
 
 @dataclass(frozen=True)
-class ExtendConfig(Options):
+class ExtendConfig(ReadingOptions, WorkerOptions):
     """Add whole words to a WordPiece vocabulary, and embeddings for them to its model."""
 
     source: str
@@ -91,30 +106,15 @@ class ExtendConfig(Options):
     """Text file of words to add, one per line."""
     files: tuple[str, ...] = ()
     """Files, folders or globs of text, JSON lines or Parquet; their most frequent words that are
-    split into many pieces are added."""
-    text_field: str = free("text")
-    """JSON field or Parquet column that holds the text."""
-    broken: Literal["stop", "replace"] = free("stop")
-    """Invalid input. stop: report the first as an error. replace: put U+FFFD for bad bytes and
-    NULs, and leave out JSON lines and rows without text."""
-    max_line_mib: float = free(10.0)
-    """Maximum size of a line in MiB; a longer one is an error, because it is rarely text."""
+    split into three pieces or more are added."""
     most: int = 1000
     """Maximum number of words added from --files."""
-    min_pieces: int = 3
-    """Minimum number of pieces a word of --files is currently split into."""
     min_count: int = 10
     """Minimum count of a word of --files."""
-    workers: int = free(-1)
-    """Counting processes; -1: one per core. Does not affect the result."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.words is None and not self.files:
             raise ConfigError("nothing to add: give --words, --files, or both.")
         require("most", self.most, 1)
-        require("min_pieces", self.min_pieces, 2)
         require("min_count", self.min_count, 1)
-        require("max_line_mib", self.max_line_mib, 0.001)
-        if self.workers != -1:
-            require("workers", self.workers, 1)

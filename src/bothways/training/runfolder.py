@@ -20,7 +20,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from bothways.config.fields import Options, digest, recipe_fields, to_dict
+from bothways.config.fields import Options, digest, recipe_fields, recorded_fields, to_dict
 from bothways.errors import ConfigError, RunError
 from bothways.io.files import explain_disk_errors, sha256, write_json
 from bothways.model import kernels
@@ -473,7 +473,8 @@ def _refuse_other(
     if record["verb"] != verb:
         raise RunError(f"{folder} holds a run of `{record['verb']}`; choose another run folder.")
     # Earlier versions recorded options without effect, and files that no result depended on.
-    existing = {k: v for k, v in record["recipe"].items() if k.partition("[")[0] not in without}
+    recorded = recorded_fields(type(config), record["recipe"])
+    existing = {k: v for k, v in recorded.items() if k.partition("[")[0] not in without}
     differing = [
         key for key in sorted({*existing, *recipe}) if existing.get(key) != recipe.get(key)
     ]

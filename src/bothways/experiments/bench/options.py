@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.config.fields import Options
 from bothways.errors import ConfigError
-from bothways.training.options import DeviceName, Precision
+from bothways.training.options import DeviceOptions, Precision
 
 
 @dataclass(frozen=True)
-class BenchTrainConfig(Options):
+class BenchTrainConfig(DeviceOptions):
     """Time bothways' pre-training step against that of transformers, in the same run.
 
     Both use the same batches, dropout, exact GELU, AdamW and gradient clipping.
@@ -39,8 +38,6 @@ class BenchTrainConfig(Options):
     """Also measure peak memory (on a GPU, of tensors), with each contender in its own process."""
     profile: bool = False
     """Only print a profile of bothways' step."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
     precision: Precision = "auto"
     """Compute precision of bothways; auto uses bf16 if the GPU supports it or a short benchmark on
     the CPU finds it faster."""

@@ -40,7 +40,7 @@ STDLIB = "python"
 
 DEFAULT = (
     STDLIB, "numpy", "scipy", "sklearn", "matplotlib", "torch", "pyarrow", "tensorboard", "rich",
-    "joblib", "jsonargparse", "safetensors", "tokenizers", "yaml",
+    "joblib", "safetensors", "tokenizers", "yaml",
 )  # fmt: skip
 """The standard library and what bothways itself depends on."""
 

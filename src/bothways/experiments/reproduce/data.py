@@ -6,9 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
+from bothways.config.fields import changed
 from bothways.errors import ConfigError, InputError
 from bothways.experiments.reproduce.options import ReproduceConfig
-from bothways.experiments.reproduce.recipes import changed
 from bothways.experiments.reproduce.steps import Step
 from bothways.experiments.reproduce.tables import TASKS, BoundColumn, Scale, Table, TaskSource
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig

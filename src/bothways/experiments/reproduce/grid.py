@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bothways.config.fields import recipe_fields
+from bothways.config.fields import changed, recipe_fields
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import Manifest, TokenStore
 from bothways.errors import ConfigError, StoreError
 from bothways.experiments.reproduce.data import TaskData, check_data, features_config, read_task
 from bothways.experiments.reproduce.heldout import HeldOutOptions
 from bothways.experiments.reproduce.options import ReproduceConfig
-from bothways.experiments.reproduce.recipes import base_recipe, changed, difference, model_size
+from bothways.experiments.reproduce.recipes import base_recipe, difference, model_size
 from bothways.experiments.reproduce.steps import TEXT, Step, TextOptions, first_alike
 from bothways.experiments.reproduce.tables import (
     FIGURE5,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.config.fields import Options, require
+from bothways.config.fields import require
 from bothways.errors import ConfigError
-from bothways.training.options import DeviceName, Precision
+from bothways.training.options import DeviceOptions, Precision
 
 
 @dataclass(frozen=True)
-class ReproduceConfig(Options):
+class ReproduceConfig(DeviceOptions):
     """Reproduce one of the paper's ablations (Devlin et al. 2019, section 5 and appendix C) or a
     further comparison: table5, table6, table7, table8, figure5, vocabulary, masks, whole-words,
     masking-rate, bias-correction. Writes a table of the paper's figures and ours as Markdown, JSON
@@ -57,8 +57,6 @@ class ReproduceConfig(Options):
     threads. A GPU computes one step at a time."""
     threads: int = 0
     """Total CPU threads of all jobs; 0: one per core."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
     precision: Precision = "auto"
     """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
     finds it faster."""

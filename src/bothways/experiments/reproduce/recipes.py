@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from bothways.config.fields import alternatives, is_given, recipe_fields
+from bothways.config.fields import changed, recipe_fields
 from bothways.config.parsing import read_recipe
 from bothways.errors import ConfigError
 from bothways.experiments.reproduce.options import ReproduceConfig
@@ -14,27 +13,7 @@ from bothways.experiments.reproduce.tables import Scale, Table
 from bothways.pretraining.options import PretrainConfig
 
 # --------------------------------------------------------------------------------
-# Changing configs by dotted name, and the difference between two.
-
-T = TypeVar("T")
-
-
-def changed(config: T, changes: Mapping[str, Any]) -> T:
-    """The config with some values replaced, by dotted name. Of options that exclude each other, one
-    that is given replaces another."""
-    direct: dict[str, Any] = {}
-    groups: dict[str, dict[str, Any]] = {}
-    for name, value in changes.items():
-        head, _, rest = name.partition(".")
-        if rest:
-            groups.setdefault(head, {})[rest] = value
-        else:
-            direct[head] = tuple(value) if isinstance(value, list) else value
-    if any(is_given(direct.get(name)) for name in alternatives(config)):
-        direct = alternatives(config) | direct
-    for head, inner in groups.items():
-        direct[head] = changed(getattr(config, head), inner)
-    return dataclasses.replace(config, **direct)  # type: ignore[type-var]
+# The difference between two configs.
 
 
 def difference(base: Any, config: Any) -> str:
