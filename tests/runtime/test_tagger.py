@@ -23,9 +23,9 @@ from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
 from bothways.runtime.entities import split_words, tag_texts
 from bothways.runtime.pipeline import evaluate_file, task_for_file
-from bothways.tasks.conll import read_sentences
 from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.schemes import entity_spans, write_tags
+from bothways.tasks.sentences import read_sentences
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import OptimizerOptions

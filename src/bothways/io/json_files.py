@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,28 @@ from bothways.io.text import read_lines
 _LONGEST_LIST_MIB = 1024.0
 _NO_LIST = ", too long a list to be read at once. Write one object per line, in a .jsonl file."
 _NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."
+
+
+def read_json_file(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        InputError: no such file, not UTF-8, or not JSON, with the line.
+    """
+    try:
+        return json.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}.", path=path) from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise InputError("is not UTF-8; convert it.", path=path, line=line) from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"is not JSON ({error.msg}).", path=path, line=error.lineno) from None
+    except ValueError:  # Python reads no whole number that is longer
+        limit = sys.get_int_max_str_digits()
+        raise InputError(f"holds a number of more than {limit:,} digits.", path=path) from None
+    except RecursionError:
+        raise InputError("is nested too deeply.", path=path) from None
 
 
 def jsonl_rows(path: Path, names: list[str], layout: Layout, on_broken: OnBroken) -> Values:
@@ -187,6 +210,26 @@ def json_text(value: Any, name: str, path: Path, number: int) -> str:
     if problem := surrogate_problem(value):
         raise InputError(f"key {name!r} {problem}", path=path, line=number)
     return value
+
+
+def json_texts(text: str, name: str, path: Path, line: int) -> list[str]:
+    """The texts of a JSON list in a column.
+
+    Raises:
+        InputError: it is not a list of texts.
+    """
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if isinstance(values, list) and all(isinstance(value, str) for value in values):
+        return [json_text(value, name, path, line) for value in values]
+    raise InputError(
+        f"column {name!r} holds {text[:40]!r}; as the only column of choices it must hold them as "
+        'a JSON list of texts, ["one", "two"].',
+        path=path,
+        line=line,
+    )
 
 
 def surrogate_problem(text: str) -> str:

@@ -18,6 +18,7 @@ from scipy.special import softmax
 
 from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
 from bothways.io import arrays
+from bothways.io.squad import Questions
 from bothways.io.terminal import ShowProgress
 from bothways.io.text import COMPRESSED
 from bothways.model.bert import Bert
@@ -30,7 +31,6 @@ from bothways.tasks.kinds import task_of
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.questions import Questions
 from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import EncodedFile, Labelled, Outputs, Task
 from bothways.tasks.texts import ClassificationTask, TextTask

@@ -13,7 +13,6 @@ N examples, K choices of one.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from scipy.special import softmax
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.arrays import bounds, split
-from bothways.io.json_files import json_text
+from bothways.io.json_files import json_texts
 from bothways.io.lines import broken_line_handler, broken_note, listed
 from bothways.io.tables import read_table
 from bothways.tasks.examples import Examples, encode_examples
@@ -278,7 +277,7 @@ def _choices(values: list[str], options: TaskOptions, path: Path, line: int) -> 
     shared_start = values[count].rstrip() if options.text_b is not None else ""
     choices = values[:count]
     if count == 1:
-        choices = _json_list(choices[0], options.choices[0], path, line)
+        choices = json_texts(choices[0], options.choices[0], path, line)
     problem = ""
     if len(choices) < 2:
         problem = f"has fewer than two choices ({options.choices[0]}); two or more are needed."
@@ -294,18 +293,3 @@ def _choices(values: list[str], options: TaskOptions, path: Path, line: int) -> 
     if problem:
         raise InputError(problem, path=path, line=line)
     return [f"{shared_start} {choice}" if shared_start else choice for choice in choices]
-
-
-def _json_list(text: str, name: str, path: Path, line: int) -> list[str]:
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        values = None
-    if isinstance(values, list) and all(isinstance(value, str) for value in values):
-        return [json_text(value, name, path, line) for value in values]
-    raise InputError(
-        f"column {name!r} holds {text[:40]!r}; as the only column of choices it must hold them as "
-        'a JSON list of texts, ["one", "two"].',
-        path=path,
-        line=line,
-    )

@@ -19,10 +19,10 @@ from scipy.cluster.hierarchy import DisjointSet
 from bothways.errors import ConfigError, InputError
 from bothways.io.delimited import csv_delimiter, csv_records
 from bothways.io.files import write_json, write_text
-from bothways.io.json_files import json_items, json_object, json_value
+from bothways.io.json_files import json_items, json_object, json_value, read_json_file
 from bothways.io.lines import did_you_mean, listed, text_lines
+from bothways.io.squad import read_questions
 from bothways.tasks.options import SplitConfig
-from bothways.tasks.questions import read_json_file, read_questions
 
 _TABLES = (".tsv", ".txt", ".csv")
 _JSON = (".jsonl", ".json")

@@ -11,8 +11,8 @@ import yaml
 from bothways import tasks
 from bothways.config.fields import from_dict
 from bothways.errors import InputError
-from bothways.tasks.conll import Sentences, read_sentences
 from bothways.tasks.options import TaggingOptions
+from bothways.tasks.sentences import Sentences, read_sentences
 
 SIMPLE = TaggingOptions()
 
