@@ -80,7 +80,7 @@ def test_what_a_file_says_of_questions_without_answers(
     [
         (b"", "a.json:1: is not JSON"),
         (b'{"data":\n [,]}', "a.json:2: is not JSON"),
-        (b'{"data": ["\xff"]}', "a.json:1: is not UTF-8"),
+        (b'{"data": ["\xff"]}', "a.json:1: not UTF-8"),
         (b"[" * 100_000, "nested too deeply"),
         (b"[1]", "SQuAD's format"),
         (b'{"data": ' + b"1" * 5000 + b"}", "a.json: holds a number of more than 4,300 digits"),

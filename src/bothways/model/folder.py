@@ -8,7 +8,6 @@ are the files that transformers reads and writes; ``bothways.json`` adds what th
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.errors import ModelError
+from bothways.errors import InputError, ModelError
 from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig
 from bothways.families.family import own_type, write_config
 from bothways.io.files import explain_disk_errors, new_folder, write_json
+from bothways.io.json_files import read_json_file
 from bothways.model.bert import Bert
 from bothways.model.encoder import init_weights
 from bothways.model.heads import HEADS, POOLER_KEY, OutputHead
@@ -213,11 +213,13 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         ModelError: it is missing or damaged.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{path} does not exist; {remedy}.") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read ({error}); {remedy}.") from None
+        value = read_json_file(path)
+    except InputError as error:
+        if not path.exists():
+            raise ModelError(f"{path} does not exist; {remedy}.") from None
+        raise ModelError(
+            f"{path} cannot be read ({error.problem.rstrip('.')}); {remedy}."
+        ) from None
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not hold a JSON object; {remedy}.")
     return value

@@ -5,7 +5,6 @@ Files of tensors are written as safetensors only.
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file, save_file
 from torch import Tensor
 
-from bothways.errors import ModelError
+from bothways.errors import InputError, ModelError
+from bothways.io.json_files import read_json_file
 
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 _INDEX = ".index.json"  # WEIGHTS + _INDEX says which part holds which weight
@@ -67,11 +67,11 @@ def _listed(index: Path) -> list[str]:
     """The names of the parts, in order."""
     kind = Path(index.name.removesuffix(_INDEX)).suffix
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(read_json_file(index)["weight_map"].values()))
         # The parts lie next to the index: a path that leads elsewhere is not followed.
         if wrong := [n for n in names if Path(n).name != n or Path(n).suffix != kind]:
             raise ValueError(f"{wrong[0]!r} is not the name of a {kind} file")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(index, error) from None
     return names
 

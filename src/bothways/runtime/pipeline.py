@@ -20,7 +20,7 @@ from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
 from bothways.io import arrays
 from bothways.io.squad import Questions
 from bothways.io.terminal import ShowProgress
-from bothways.io.text import COMPRESSED
+from bothways.io.text import beginning
 from bothways.model.bert import Bert
 from bothways.model.engine import TorchEngine, fast_kernels
 from bothways.model.folder import LoadedModel
@@ -328,16 +328,13 @@ def unknown_notes(tokenizer: Tokenizer, examples: Examples, rows: Labelled) -> t
     if unknown <= _MANY_UNKNOWN:
         return ()
     reason = "the model's vocabulary does not suit this text"
-    if not rows.path.name.endswith(COMPRESSED):
-        with rows.path.open("rb") as file:
-            beginning = file.read(2**16).decode("utf-8", errors="ignore")
-        composed = unicodedata.normalize("NFC", beginning)
-        decomposed, other = tokenizer.encode_plain([beginning, composed])
-        if other.count(unk_id) < 0.75 * decomposed.count(unk_id):
-            reason = (
-                "its characters are decomposed (Unicode NFD), and the vocabulary's are not; "
-                "convert the file to NFC"
-            )
+    text = beginning(rows.path)
+    decomposed, composed = tokenizer.encode_plain([text, unicodedata.normalize("NFC", text)])
+    if composed.count(unk_id) < 0.75 * decomposed.count(unk_id):
+        reason = (
+            "its characters are decomposed (Unicode NFD), and the vocabulary's are not; "
+            "convert the file to NFC"
+        )
     return (f"{rows.path.name}: {unknown:.0%} of the tokens are {tokenizer.roles.unk}: {reason}",)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.broken import corpus_line, of_corpus
 from bothways.io.files import new_folder, refuse_working_folder, write_json
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader, kind_of
 from bothways.io.text import explain_read_errors, list_files
@@ -49,7 +50,8 @@ def build_vocabulary(
     heldout = []
     if config.heldout:
         heldout = list_files(config.heldout, INPUT_SUFFIXES, besides=config.out)
-    reader = ParagraphReader(config.text_field, config.broken, config.max_line_mib)
+    limit = corpus_line(config.max_line_mib)
+    reader = ParagraphReader(config.text_field, of_corpus(config.broken), limit)
     lines = read_all(files, reader, progress)
     first = next((line for line in lines if line.strip()), None)
     if first is None:
@@ -61,8 +63,8 @@ def build_vocabulary(
 
     learned = learn(chain([first], lines), config, on_merge)
     report = _report(learned, config)
-    if reader.broken_lines:
-        report["learned_from"]["broken_lines"] = reader.broken_lines
+    if reader.broken.lines:
+        report["learned_from"]["broken_lines"] = reader.broken.lines
     if heldout:
         counts = count_file_words(heldout, learned.tokenizer, config.workers, reader)
         report["heldout"] = measure(learned.tokenizer, counts)
