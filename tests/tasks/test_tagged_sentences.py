@@ -57,6 +57,13 @@ def test_tabs_comments_and_characters_as_words(tmp_path: Path) -> None:
     assert read(tmp_path, "\u00a0\tO\n").words == [["\u00a0"]]
 
 
+def test_quotation_marks_of_a_csv_writer(tmp_path: Path) -> None:
+    found = read(tmp_path, '""""\tO\nMary\tB-PER\n"say ""no"""\tO\n')
+    assert found.words == [['"', "Mary", 'say "no"']]
+    assert read(tmp_path, '"\tO\nMary\tB-PER\n"\tO\n').words == [['"', "Mary", '"']]
+    assert read(tmp_path, '"" O\n').words == [['""']]
+
+
 def test_what_breaks_the_scheme_is_named_or_repaired(tmp_path: Path) -> None:
     content = "a B-X\nb I-X\n\nc B-X\nd I-Y\ne O\n\nf B-Y\n"
     with pytest.raises(InputError, match=r"data\.conll:5: the tag 'I-Y' after 'B-X' breaks .*IOB2"):

@@ -2,17 +2,20 @@
 
 Columns are separated by tabs if the first line with a word has one, otherwise by spaces and tabs;
 so in a file with tabs a word may be a space (KLUE gives each character a line of its own). A line
-of only spaces and tabs ends a sentence; a line that begins with -DOCSTART- ends a document.
+of only spaces and tabs ends a sentence; a line that begins with -DOCSTART- ends a document. Where
+all quotation marks are those of a CSV writer, they are read as such.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bothways.errors import InputError
+from bothways.io.delimited import quoted_as_csv
 from bothways.io.lines import listed, text_lines
 
 DOCUMENT = "-DOCSTART-"
@@ -92,7 +95,9 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
             UTF-8; file and line are named.
     """
     collected, separator, columns = _SentenceCollector(), " ", 0
-    for number, line in _content_lines(path, layout):
+    lines = list(_content_lines(path, layout))
+    quoted = _quoted_by_line([line for _, line in lines])
+    for number, line in lines:
         if not line.strip(" \t"):
             collected.end_sentence()
             continue
@@ -103,6 +108,8 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
         if not columns:
             separator = "\t" if "\t" in line else " "
         values = line.split("\t") if separator == "\t" else re.split("[ \t]+", line.strip(" \t"))
+        if quoted and separator == "\t":
+            values = next(csv.reader([line], delimiter="\t"))
         columns = columns or len(values)
         collected.current.append(
             _word_and_tag(values, columns, layout, path, number, labelled=labelled)
@@ -120,6 +127,11 @@ def read_conll(path: Path, layout: ConllFormat, *, labelled: bool) -> ConllFile:
         collected.documents,
         separator,
     )
+
+
+def _quoted_by_line(lines: list[str]) -> bool:
+    """Whether a CSV writer wrote the file, so that the word ``"`` is ``\"\"\"\"``."""
+    return all(line.count('"') % 2 == 0 for line in lines) and quoted_as_csv(lines)
 
 
 def _looks_like_text(collected: _SentenceCollector, columns: int) -> bool:

@@ -50,10 +50,14 @@ def wide_encoding(head: bytes) -> str | None:
         return "UTF-32LE"
     if min(nuls[0], nuls[1]) > 0.95 and nuls[3] < 0.2:
         return "UTF-32BE"
-    least = 0.8 if head.isascii() else 0.05
     even, odd = (nuls[0] + nuls[2]) / 2, (nuls[1] + nuls[3]) / 2
-    for name, has_nuls, has_none in (("UTF-16LE", odd, even), ("UTF-16BE", even, odd)):
-        if has_nuls > least and has_none < 0.02 and _is_text(head, name):
+    for name, has_nuls, has_none, high in (
+        ("UTF-16LE", odd, even, head[1::2]),
+        ("UTF-16BE", even, odd, head[::2]),
+    ):
+        # The high bytes of letters below U+0800; a stray NUL in ASCII has other neighbours.
+        small = not head.isascii() or sum(byte < 8 for byte in high) > 0.8 * len(high)
+        if has_nuls > 0.05 and has_none < 0.02 and small and _is_text(head, name):
             return name
     return None
 

@@ -16,6 +16,7 @@ from bothways.errors import InputError
 from bothways.io.broken import Broken
 from bothways.io.lines import Layout
 from bothways.io.tables import read_table
+from bothways.tasks.labels import check_spellings
 from bothways.tasks.options import TaskOptions
 
 
@@ -85,6 +86,8 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
         rows.a.append(values[0])
         if rows.b is not None:
             rows.b.append(values[1])
+    if rows.labels is not None and options.kind == "classification" and not options.labels:
+        check_spellings(path, zip(rows.lines, rows.labels, strict=True))
     texts = {options.text_a: rows.a}
     if options.text_b is not None and rows.b is not None:
         texts[options.text_b] = rows.b
