@@ -16,8 +16,14 @@ from bothways.io.text import explain_read_errors, list_files
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.options import VocabularyConfig
-from bothways.tokenization.reading import SETTINGS_FILE, TOKENIZER_FILE, VOCABULARY_FILE
+from bothways.tokenization.reading import (
+    ORIGINAL_FILES,
+    SETTINGS_FILE,
+    TOKENIZER_FILE,
+    VOCABULARY_FILE,
+)
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.tokenization.unigram import NORMALIZATION
 
 REPORT_FILE = "vocabulary-report.json"
 
@@ -159,7 +165,7 @@ def refuse_foreign_folder(out: Path) -> None:
     refuse_working_folder(out)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: a file of this name exists; choose another folder.")
-    expected = {VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, REPORT_FILE}
+    expected = {VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, REPORT_FILE, *ORIGINAL_FILES}
     foreign = sorted({path.name for path in out.iterdir()} - expected) if out.exists() else []
     if foreign:
         raise ConfigError(
@@ -182,7 +188,7 @@ def _report(learned: LearnedVocabulary, config: VocabularyConfig) -> dict[str, A
             "algorithm": config.algorithm,
             "score": _score_used(config),
             "case": "uncased" if config.lowercase else "cased",
-            "normalization": tokenizer.normalization,
+            "normalization": _normalization(learned.tokenizer, config),
             "normalization_asked_for": config.normalization,
             "start_a_word": int(tokenizer.starts_word.sum()),
             "longest_pieces": longest[:_SHOWN],
@@ -207,7 +213,14 @@ def _report(learned: LearnedVocabulary, config: VocabularyConfig) -> dict[str, A
 
 
 def _score_used(config: VocabularyConfig) -> str:
-    return config.score or ("likelihood" if config.algorithm == "wordpiece" else "frequency")
+    by_likelihood = config.algorithm in ("wordpiece", "unigram")
+    return config.score or ("likelihood" if by_likelihood else "frequency")
+
+
+def _normalization(tokenizer: Tokenizer, config: VocabularyConfig) -> str:
+    if config.algorithm == "unigram":
+        return f"{NORMALIZATION}, SentencePiece's NFKC"
+    return "none" if config.algorithm == "gpt2-bpe" else tokenizer.normalization
 
 
 def _most_frequent(counts: Counter[str]) -> dict[str, int]:

@@ -377,17 +377,12 @@ def _read_unigram(
         (piece, float(np.float32(score + _NEVER)) if _ends_in_number(piece) else score)
         for piece, score in model.pieces
     ]
-    before: list[normalizers.Normalizer] = [
-        normalizers.Replace("``", '"'),
-        normalizers.Replace("''", '"'),
-    ]
-    if not settings.get("keep_accents", False):
-        before += [normalizers.NFKD(), normalizers.StripAccents()]
-        if model.character_map:
-            # SentencePiece's map composes Hangul again, the library's copy of it does not.
-            before.append(normalizers.NFC())
-    if settings.get("do_lower_case", True):
-        before.append(normalizers.Lowercase())
+    before = cleaning(
+        keep_accents=settings.get("keep_accents", False),
+        lowercase=settings.get("do_lower_case", True),
+        # SentencePiece's map composes Hangul again, the library's copy of it does not.
+        composes=bool(model.character_map),
+    )
     library = _unigram(model, pieces, model.unk_id, before)
     added = [
         AddedToken(piece, normalized=False, special=kind == PieceType.CONTROL)
@@ -396,6 +391,23 @@ def _read_unigram(
     ]
     library.add_tokens(added)
     return library
+
+
+def cleaning(
+    *, keep_accents: bool, lowercase: bool, composes: bool = True
+) -> list[normalizers.Normalizer]:
+    """What ALBERT's tokenizer does with a text before SentencePiece sees it."""
+    steps: list[normalizers.Normalizer] = [
+        normalizers.Replace("``", '"'),
+        normalizers.Replace("''", '"'),
+    ]
+    if not keep_accents:
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+        if composes:
+            steps.append(normalizers.NFC())
+    if lowercase:
+        steps.append(normalizers.Lowercase())
+    return steps
 
 
 def _ends_in_number(piece: str) -> bool:
