@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from bothways.corpus.store import TokenStore
 from bothways.families.options import SizeOptions
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
@@ -102,7 +102,7 @@ def _train(options: argparse.Namespace, kernels: str, dropout: float, key: int) 
     """One run: its loss at every step, and on held-out text at the end."""
     store = TokenStore.open(options.corpus)
     size = SizeOptions(size=options.size, dropout=dropout, attention_dropout=dropout)
-    model = Bert(
+    model = EncoderModel(
         size.resolve(store.tokenizer.vocab_size), masked_lm=True, next_sentence=True, seed=0
     )
     model.shared.fast = kernels == "fast"

@@ -16,8 +16,8 @@ from pathlib import Path
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.families.config import ModelConfig
-from bothways.model.bert import Bert
 from bothways.model.folder import save_model
+from bothways.model.model import EncoderModel
 from bothways.tokenization.build import build_vocabulary
 from bothways.tokenization.options import VocabularyConfig
 from bothways.tokenization.tokenizer import Tokenizer
@@ -194,6 +194,6 @@ def _model(folder: Path) -> Path:
         shape = {"layers": 2, "hidden": 64, "heads": 2, "intermediate": 256, "positions": 48}
         dropout = {"dropout": 0.1, "attention_dropout": 0.1, "left_to_right": False}
         config = ModelConfig(vocab_size=_PIECES, **shape, **dropout)
-        model = Bert(config, masked_lm=True, next_sentence=True, seed=1)
+        model = EncoderModel(config, masked_lm=True, next_sentence=True, seed=1)
         save_model(path, model, Tokenizer.from_folder(_vocabulary(folder)))
     return path

@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from bothways.families.options import SizeOptions
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.objectives.labelled import task_loss
 from bothways.tasks.examples import Examples, TaskBatch
 from bothways.training.device import DTYPES, set_threads
@@ -53,7 +53,7 @@ def main() -> None:
     shape, batch = SizeOptions(size="mini").resolve(VOCABULARY), make_batch()
     trainers: dict[str, Trainer[TaskBatch]] = {
         name: Trainer(
-            Bert(replace(shape, left_to_right=causal), classes=2, lstm=units),
+            EncoderModel(replace(shape, left_to_right=causal), classes=2, lstm=units),
             OptimizerOptions(),
             total_steps=1000,
             seed=0,

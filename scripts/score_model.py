@@ -25,8 +25,8 @@ from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import SeedResult
 from bothways.finetuning.setup import check_files, file_digests, model_digest
 from bothways.io.files import new_folder, sha256, write_json, write_text
-from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.model.model import EncoderModel
 from bothways.model.priming import prime_first_layer
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.options import SplitConfig
@@ -137,7 +137,7 @@ def _primed(loaded: LoadedModel, work: Path) -> str:
     """An untrained model of the same shape with primed heads."""
     folder = work / f"primed-{model_digest(loaded, weights=False)}"
     if not folder.exists():
-        network = Bert(loaded.model.config, seed=0)
+        network = EncoderModel(loaded.model.config, seed=0)
         prime_first_layer(network.encoder)
         save_model(folder, network, loaded.tokenizer)
     return str(folder)

@@ -14,8 +14,8 @@ import transformers
 from torch import Tensor, nn
 
 from bothways.model.batch import Inputs, collate
-from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel, load_model
+from bothways.model.model import EncoderModel
 from model_examples import small_tokenizer
 
 VOCABULARY, POSITIONS = 97, 44
@@ -174,7 +174,7 @@ def flat(rows_BL: Tensor, batch: dict[str, Tensor]) -> Tensor:
 
 
 def our_logits(
-    model: Bert, head: str, inputs: Inputs, dtype: torch.dtype = torch.float32
+    model: EncoderModel, head: str, inputs: Inputs, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """A head's outputs for every token, or every sequence."""
     total = int(inputs.bounds[-1])

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from bothways.finetuning.options import FinetuneConfig
-from bothways.model.bert import Bert
 from bothways.model.folder import save_model
+from bothways.model.model import EncoderModel
 from bothways.tasks.options import TaskOptions
 from bothways.training.options import OptimizerOptions
 from model_examples import BOTH_HEADS, small_config, small_tokenizer
@@ -57,7 +57,7 @@ def pair_scores(folder: Path, count: int, seed: int, name: str) -> Path:
 
 def start_model(folder: Path) -> Path:
     """A model folder as pre-training leaves it."""
-    model = Bert(small_config(SHAPE), **BOTH_HEADS, seed=11)
+    model = EncoderModel(small_config(SHAPE), **BOTH_HEADS, seed=11)
     save_model(folder / "model", model, small_tokenizer(VOCABULARY))
     return folder / "model"
 

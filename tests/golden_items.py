@@ -31,8 +31,8 @@ import bothways as bw
 from bothways.cli import main as command_line
 from bothways.families.config import ModelConfig
 from bothways.finetuning.glue import submission_rows
-from bothways.model.bert import Bert
 from bothways.model.folder import save_model
+from bothways.model.model import EncoderModel
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.randomness import Purpose, below, bits, derived_seed, element_words, permutation
@@ -242,7 +242,7 @@ def models() -> Items:
         size = tokenizer.vocab_size
         shape = ModelConfig(vocab_size=size, positions=40, left_to_right=direction, **_SHAPE)
         folder = Path("models", name)
-        save_model(folder, Bert(shape, seed=number, **heads), tokenizer, about)
+        save_model(folder, EncoderModel(shape, seed=number, **heads), tokenizer, about)
         files = _files(folder, name)
         weights = files.pop(f"{name}/model.safetensors")
         start = 8 + int.from_bytes(weights[:8], "little")

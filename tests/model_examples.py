@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bothways.families.config import ModelConfig
 from bothways.model.batch import Inputs, collate
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -60,10 +60,10 @@ def randomise(module: nn.Module, seed: int = 0) -> None:
                 parameter.copy_(0.3 * noise)
 
 
-def small_bert(config: ModelConfig | None = None, *, seed: int = 0, **heads: Any) -> Bert:
+def small_bert(config: ModelConfig | None = None, *, seed: int = 0, **heads: Any) -> EncoderModel:
     """In evaluation mode, randomised, with padding rows 0 as they always are."""
     config = config or small_config()
-    model = Bert(config, seed=seed, **heads)
+    model = EncoderModel(config, seed=seed, **heads)
     randomise(model, seed)
     with torch.no_grad():
         model.embedding_VH[config.vocab_size :] = 0

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bothways.corpus.store import TokenStore
 from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches
@@ -92,9 +92,9 @@ def small_shape(*, dropout: float = 0.0, vocab_size: int = 38) -> ModelConfig:
     )
 
 
-def small_model(*, dropout: float = 0.0, seed: int = 3) -> Bert:
+def small_model(*, dropout: float = 0.0, seed: int = 3) -> EncoderModel:
     """One layer of 16 with both pre-training heads."""
-    return Bert(small_shape(dropout=dropout), **BOTH_HEADS, seed=seed)
+    return EncoderModel(small_shape(dropout=dropout), **BOTH_HEADS, seed=seed)
 
 
 @contextlib.contextmanager

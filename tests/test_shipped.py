@@ -151,7 +151,7 @@ def test_its_vocabulary_serves_a_corpus_and_it_can_be_gone_on_from(elsewhere: Pa
     words.write_text("ebitda\n")
     line = f"vocab extend --source {DEFAULT} --words words.txt --out larger".split()
     assert cli.main(line) == 0
-    assert load("larger").bert.config.vocab_size == load(DEFAULT).bert.config.vocab_size + 1
+    assert load("larger").network.config.vocab_size == load(DEFAULT).network.config.vocab_size + 1
     assert diagnose("run/model") == []
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from bothways import cli
-from bothways.model.bert import Bert
 from bothways.model.folder import save_model
+from bothways.model.model import EncoderModel
 from model_examples import small_config, small_tokenizer
 
 PAGE = (Path(__file__).parents[1] / "docs/tasks.md").read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             lines.insert(4, "broken")
         Path(f"likeness/pairs-{name}.tsv").write_text("\n".join(lines) + "\n")
     shape = dataclasses.replace(small_config((2, 32, 4, 64, 97)), positions=64)
-    save_model(tmp_path / "MODEL", Bert(shape, seed=3), small_tokenizer(97))
+    save_model(tmp_path / "MODEL", EncoderModel(shape, seed=3), small_tokenizer(97))
 
 
 def test_the_page_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:

@@ -204,10 +204,10 @@ def test_sentence_order_is_named_as_such(
 
 def test_the_probability_that_b_follows_is_column_0(folders: Path) -> None:
     model = load(folders / "pretrained")
-    assert model.bert.next_sentence is not None
+    assert model.network.next_sentence is not None
     with torch.no_grad():
-        model.bert.next_sentence.output.weight.zero_()
-        model.bert.next_sentence.output.bias.copy_(torch.tensor([9.0, 0.0]))
+        model.network.next_sentence.output.weight.zero_()
+        model.network.next_sentence.output.bias.copy_(torch.tensor([9.0, 0.0]))
     assert model.next_sentence("w1", "w2") > 0.99
 
 
@@ -569,7 +569,7 @@ def test_convert_says_what_it_left_out_and_drew(
 def test_outputs_that_are_not_finite_are_refused(folders: Path) -> None:
     model = load(folders / "pretrained")
     with torch.no_grad():
-        model.bert.encoder.layers[-1].norm.weight[0] = torch.nan
+        model.network.encoder.layers[-1].norm.weight[0] = torch.nan
     with pytest.raises(NonFiniteError, match="the model's output is not finite"):
         model.fill_mask("w1 [MASK]")
     with pytest.raises(NonFiniteError, match="the model's output is not finite"):

@@ -33,10 +33,10 @@ from bothways.model.batch import (
     collate,
     masked_targets,
 )
-from bothways.model.bert import Bert
 from bothways.model.folder import empty_model, load_model, save_model
 from bothways.model.heads import HEADS, POOLER_KEY, Head
 from bothways.model.kernels.compiled import why_not_covered
+from bothways.model.model import EncoderModel
 from bothways.model.padded import HIDDEN, PaddedForm
 from bothways.model.weight_files import read_weights
 from bothways.model.weights import from_theirs, refuse_other_layers, to_theirs
@@ -140,7 +140,7 @@ def test_the_padded_form_is_exported(name: str, tmp_path: Path) -> None:
 
 
 def _same_as_flat(
-    model: Bert,
+    model: EncoderModel,
     heads: tuple[str, ...],
     outputs: dict[str, Tensor],
     inputs: Inputs,
@@ -149,7 +149,10 @@ def _same_as_flat(
     assert outputs.keys() == {HIDDEN, *heads}
     total = int(inputs.bounds[-1])
     _close(flat(outputs[HIDDEN], batch), model.encoder(inputs)[:total], HIDDEN)
+    called = model(inputs)
+    assert called.keys() == outputs.keys()
     for head in heads:
+        _close(called[head], our_logits(model, head, inputs), head)
         ours = outputs[head] if outputs[head].ndim == 2 else flat(outputs[head], batch)
         _close(ours, our_logits(model, head, inputs), head)
 
@@ -372,7 +375,7 @@ def test_the_fast_form_computes_what_the_plain_one_does(name: str, dropout: floa
     """In training, with the same dropout masks; and at selected positions."""
     config, _ = config_of(EXAMPLES[name].config().to_dict(), where="file")
     config = replace(config, dropout=dropout, attention_dropout=dropout)
-    model = Bert(config, masked_lm=True).double().train()
+    model = EncoderModel(config, masked_lm=True).double().train()
     perturb(model)
     inputs, _ = batch_of(EXAMPLES[name])
     total = int(inputs.bounds[-1])
@@ -403,7 +406,7 @@ def test_how_sequences_are_tiled_changes_nothing(
     """Rows of padding far from any token, which see nothing in a window, do no harm."""
     config, _ = config_of(EXAMPLES[name].config().to_dict(), where="file")
     config = replace(config, dropout=0.0, attention_dropout=0.0)
-    model = Bert(config).double().train()
+    model = EncoderModel(config).double().train()
     perturb(model)
     inputs, _ = batch_of(EXAMPLES[name])
     found = []
@@ -428,7 +431,7 @@ def test_recomputing_changes_no_bit(name: str, recompute: bool) -> None:
     inputs, _ = batch_of(EXAMPLES[name])
     grads = []
     for recomputes in (False, recompute):
-        model = Bert(config).train()
+        model = EncoderModel(config).train()
         model.shared.recompute = recomputes
         model.shared.dropout.reseed(3)
         model.encoder(inputs)[: int(inputs.bounds[-1])].square().sum().backward()
@@ -445,13 +448,15 @@ def test_gradients_of_shared_layers_are_summed_in_fp32() -> None:
     }
     inputs, _ = batch_of(EXAMPLES["albert"])
 
-    def loss(model: Bert, inputs: Inputs, dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(
+        model: EncoderModel, inputs: Inputs, dtype: torch.dtype
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         x_TH = model.encoder(inputs, dtype=dtype)[: int(inputs.bounds[-1])]
         value = (x_TH.float() * torch.linspace(-1, 1, x_TH.numel()).view_as(x_TH)).sum()
         return value, {"loss": value.detach()}
 
     for groups in (0, 1):
-        model = Bert(ModelConfig(**shape, groups=groups, family="albert", project=True))
+        model = EncoderModel(ModelConfig(**shape, groups=groups, family="albert", project=True))
         trainer = Trainer(model, OptimizerOptions(), total_steps=2, seed=0, dtype=torch.bfloat16)
         trainer._accumulate_gradients(0, [inputs], loss)
         kinds = {n: p.grad.dtype for n, p in model.named_parameters() if p.grad is not None}
@@ -466,7 +471,7 @@ def test_gradients_of_shared_layers_are_summed_in_fp32() -> None:
 def test_training_moves_every_weight_of_every_family() -> None:
     for name, example in EXAMPLES.items():
         config, _ = config_of(example.config().to_dict(), where="file")
-        model = Bert(config, masked_lm=True, pooler=False)
+        model = EncoderModel(config, masked_lm=True, pooler=False)
         before = {n: v.clone() for n, v in model.state_dict().items()}
         inputs, _ = batch_of(example)
         masked = masked_targets(np.arange(1, 60, 3), np.arange(20) + 5)
@@ -490,10 +495,10 @@ def test_every_head_of_a_family_can_be_made_and_others_are_refused(family: str) 
     config, _ = config_of(made, where="file")
     for head in HEADS:
         if head in FAMILIES[family].heads:
-            assert set(Bert(config, heads={head: HEADS[head].outputs or 3}).heads) == {head}
+            assert set(EncoderModel(config, heads={head: HEADS[head].outputs or 3}).heads) == {head}
             continue
         with pytest.raises(ModelError, match=f"{FAMILIES[family].title} has no .*Use such a model"):
-            Bert(config, heads={head: HEADS[head].outputs or 3})
+            EncoderModel(config, heads={head: HEADS[head].outputs or 3})
 
 
 def test_refusals_name_what_is_missing() -> None:
@@ -504,10 +509,12 @@ def test_refusals_name_what_is_missing() -> None:
 
 
 def test_verbs_refuse_by_family_and_head(tmp_path: Path) -> None:
-    save_model(tmp_path / "d", Bert(_config("electra"), replaced=True), small_tokenizer(97))
+    save_model(tmp_path / "d", EncoderModel(_config("electra"), replaced=True), small_tokenizer(97))
     with pytest.raises(ModelError, match="it is a discriminator, which tells replaced tokens"):
         load(tmp_path / "d").fill_mask("w1 [MASK]")
-    save_model(tmp_path / "r", Bert(_config("roberta"), masked_lm=True), small_tokenizer(97))
+    save_model(
+        tmp_path / "r", EncoderModel(_config("roberta"), masked_lm=True), small_tokenizer(97)
+    )
     roberta = load(tmp_path / "r")
     with pytest.raises(ModelError, match=r"RoBERTa has no next-sentence head; .*BERT, ALBERT have"):
         roberta.next_sentence("w1", "w2")
@@ -552,7 +559,7 @@ def test_values_that_are_not_computed_are_named(
 
 
 def test_unknown_keys_and_those_of_training_are_noted_once(tmp_path: Path) -> None:
-    save_model(tmp_path / "m", Bert(_config("distilbert")), small_tokenizer(97))
+    save_model(tmp_path / "m", EncoderModel(_config("distilbert")), small_tokenizer(97))
     path = tmp_path / "m" / "config.json"
     values = {**json.loads(path.read_text()), "new_key": 1, "other_key": 2, "qa_dropout": 0.5}
     path.write_text(json.dumps(values))
@@ -568,7 +575,7 @@ def _config(name: str) -> ModelConfig:
 def test_an_untied_output_and_weights_of_no_use() -> None:
     for name in EXAMPLES:
         config = _config(name)
-        family, state = family_of(config), Bert(config, masked_lm=True).state_dict()
+        family, state = family_of(config), EncoderModel(config, masked_lm=True).state_dict()
         theirs = to_theirs(state, config)
         table = theirs[f"{family.prefix}.{family.tokens}"]
         given = {**theirs, family.tied: table.clone(), "embeddings.position_ids": torch.arange(3)}
@@ -582,7 +589,7 @@ def test_an_untied_output_and_weights_of_no_use() -> None:
 def test_a_base_model_saved_alone_and_layers_beyond_the_config() -> None:
     for name in EXAMPLES:
         config = _config(name)
-        family, state = family_of(config), Bert(config).state_dict()
+        family, state = family_of(config), EncoderModel(config).state_dict()
         bare = {n.removeprefix(f"{family.prefix}."): v for n, v in to_theirs(state, config).items()}
         converted = from_theirs(bare, config, where="file")
         assert converted.unused == []
@@ -598,7 +605,7 @@ def test_shapes_of_no_family_come_back_and_are_not_taken_for_one(tmp_path: Path)
     config = replace(
         _config("bert"), norm_at="pre", final_norm=True, embedding=24, window=3, global_every=2
     )
-    model = Bert(config, masked_lm=True)
+    model = EncoderModel(config, masked_lm=True)
     perturb(model)
     with torch.no_grad():
         model.embedding_VH[config.vocab_size :] = 0
@@ -613,7 +620,7 @@ def test_shapes_of_no_family_come_back_and_are_not_taken_for_one(tmp_path: Path)
 
 def test_two_heads_of_one_name_are_not_saved_together() -> None:
     config = _config("modernbert")
-    state = Bert(config, masked_lm=True, classes=3).state_dict()
+    state = EncoderModel(config, masked_lm=True, classes=3).state_dict()
     with pytest.raises(ModelError, match=r"masked_lm, classifier have the same names.*head\.dense"):
         to_theirs(state, config)
 
@@ -624,12 +631,12 @@ def test_two_heads_of_one_name_are_not_saved_together() -> None:
 def test_a_new_head_changes_no_other_heads_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     config = _config("bert")
     old: dict[str, Any] = {"masked_lm": True, "next_sentence": True, "classes": 3}
-    before = Bert(config, seed=5, **old).state_dict()
+    before = EncoderModel(config, seed=5, **old).state_dict()
     form = HeadForm({"dense": "dummy.dense", "output": "dummy.output"}, dense=True)
     dummy = {"dummy": Head(99, "tokens", form=form)}
-    monkeypatch.setattr("bothways.model.bert.HEADS", {**dummy, **HEADS})
+    monkeypatch.setattr("bothways.model.model.HEADS", {**dummy, **HEADS})
     monkeypatch.setattr("bothways.model.heads.HEADS", {**dummy, **HEADS})
-    model = Bert(config, seed=5, heads={"dummy": 7}, **old)
+    model = EncoderModel(config, seed=5, heads={"dummy": 7}, **old)
     after = model.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
     assert after["dummy.output.weight"].shape == (7, 32)

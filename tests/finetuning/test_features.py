@@ -21,8 +21,8 @@ from bothways.errors import ConfigError, DiskError, InputError, RunError
 from bothways.finetuning import features as train
 from bothways.finetuning.features import PAPER_SCORES, chosen_layers, tag_by_features
 from bothways.finetuning.options import LAYER_CHOICES, FeaturesConfig
-from bothways.model.bert import Bert
 from bothways.model.folder import save_model
+from bothways.model.model import EncoderModel
 from bothways.model.recurrent import BiLSTM, FeatureTagger, LayerSum
 from bothways.model.shared import Shared
 from bothways.tasks.options import TaskOptions
@@ -48,7 +48,7 @@ def word_file(path: Path, count: int, seed: int) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path) -> FeaturesConfig:
-    save_model(tmp_path / "model", Bert(small_config(SHAPE), seed=2), small_tokenizer(97))
+    save_model(tmp_path / "model", EncoderModel(small_config(SHAPE), seed=2), small_tokenizer(97))
     return FeaturesConfig(
         task=TaskOptions(
             kind="tagging",

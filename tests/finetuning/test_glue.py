@@ -23,8 +23,8 @@ from bothways.finetuning.glue import glue
 from bothways.finetuning.options import FinetuneConfig, GlueConfig, SearchOptions
 from bothways.finetuning.results import SeedResult
 from bothways.finetuning.setup import file_digests
-from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.model.model import EncoderModel
 from bothways.runtime.pipeline import encode_file, evaluate_file, outputs_of, predict_texts
 from bothways.tasks.catalogue import recipe_of, task_recipe
 from bothways.tasks.labels import match_labels
@@ -71,7 +71,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start") / "model"
-    save_model(folder, Bert(small_config(SHAPE), seed=3), small_tokenizer(VOCABULARY))
+    save_model(folder, EncoderModel(small_config(SHAPE), seed=3), small_tokenizer(VOCABULARY))
     return folder
 
 

@@ -23,8 +23,8 @@ from bothways.io.terminal import (
     text_console,
     training_console,
 )
-from bothways.model.bert import Bert
 from bothways.model.folder import save_model
+from bothways.model.model import EncoderModel
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.pipeline import outputs_of
 from bothways.tasks.examples import encode_examples
@@ -64,7 +64,7 @@ def test_an_ensemble_counts_the_sequences_of_all_its_models(
     monkeypatch.setattr("bothways.runtime.pipeline.PREDICT_TOKENS", 16)
     about = {"kind": "classification", "labels": ["a", "b"], "pair": False, "length": 8}
     for seed in (0, 1):
-        model = Bert(small_config(), classes=2, seed=seed)
+        model = EncoderModel(small_config(), classes=2, seed=seed)
         save_model(tmp_path / str(seed), model, small_tokenizer(97), about)
     loaded = load_ensemble([tmp_path / "0", tmp_path / "1"])
     counts: list[tuple[int, int]] = []

@@ -13,8 +13,8 @@ import pytest
 from bothways import cli
 from bothways.finetuning.options import FinetuneConfig
 from bothways.io.terminal import with_decoded_texts
-from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
+from bothways.model.model import EncoderModel
 from bothways.runtime.options import FillMaskConfig
 from bothways.tasks.options import TaskOptions
 from bothways.tokenization.learning import learn_vocabulary
@@ -41,12 +41,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "train.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n", "utf-8")
     tokenizer = learn_vocabulary([*rows, "[MASK]"], size=120, normalization="composed")
     shape = small_config((1, 32, 4, 50, tokenizer.vocab_size))
-    save_model(root / "model", Bert(shape, **BOTH_HEADS, seed=0), tokenizer)
+    save_model(root / "model", EncoderModel(shape, **BOTH_HEADS, seed=0), tokenizer)
     about = {
         **{"kind": "classification", "labels": ["hayır", "ya"], "pair": False, "length": 24},
         "options": {"text_a": "sentence", "label": "label"},
     }
-    save_model(root / "tuned", Bert(shape, classes=2, seed=0), tokenizer, about)
+    save_model(root / "tuned", EncoderModel(shape, classes=2, seed=0), tokenizer, about)
     return root
 
 

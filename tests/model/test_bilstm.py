@@ -21,8 +21,8 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.seed import new_model
 from bothways.model.batch import collate
-from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
+from bothways.model.model import EncoderModel
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.start import starting_model
 from bothways.runtime.ensemble import load_ensemble
@@ -90,7 +90,7 @@ def test_everything_below_the_head_is_trained(heads: dict[str, Any]) -> None:
 
 def test_it_is_drawn_by_the_seed() -> None:
     def weights(seed: int) -> dict[str, torch.Tensor]:
-        model = Bert(small_config(SHAPES[1]), classes=2, lstm=UNITS, seed=seed)
+        model = EncoderModel(small_config(SHAPES[1]), classes=2, lstm=UNITS, seed=seed)
         assert model.lstm is not None
         return model.lstm.state_dict()
 
@@ -100,7 +100,7 @@ def test_it_is_drawn_by_the_seed() -> None:
         assert torch.equal(value, again[name])
         assert not torch.equal(value, other[name])
         assert float(value.abs().max()) <= 1 / UNITS**0.5
-    without = Bert(small_config(SHAPES[1]), classes=2, seed=1)
+    without = EncoderModel(small_config(SHAPES[1]), classes=2, seed=1)
     assert without.lstm is None
     assert without.lstm_units == 0
 

@@ -11,8 +11,8 @@ from bothways.errors import InputError, LengthError, ModelError
 from bothways.families.config import ModelConfig
 from bothways.families.options import SIZES, SizeOptions
 from bothways.model.batch import Inputs, collate
-from bothways.model.bert import Bert
 from bothways.model.encoder import Encoder, init_weights
+from bothways.model.model import EncoderModel
 from bothways.randomness import Purpose
 from model_examples import (
     BOTH_HEADS,
@@ -242,7 +242,7 @@ def test_hidden_states_are_the_embeddings_and_every_layer() -> None:
 def test_initial_weights_are_a_truncated_normal_within_two_deviations(std: float) -> None:
     size = SizeOptions(layers=1, hidden=128, heads=2, intermediate=256, init_std=std)
     config = size.resolve(997)
-    encoder = Bert(config, seed=1).encoder
+    encoder = EncoderModel(config, seed=1).encoder
     for name, parameter in encoder.state_dict().items():
         if parameter.ndim == 2:
             values = parameter[:997] if name.endswith("tokens.weight") else parameter
@@ -263,7 +263,7 @@ def test_initial_weights_are_a_function_of_the_seed() -> None:
 
     def state(seed: int) -> dict[str, Tensor]:
         torch.randn(seed + 3)  # the global generator must not matter
-        return Bert(config, **BOTH_HEADS, classes=2, seed=seed).state_dict()
+        return EncoderModel(config, **BOTH_HEADS, classes=2, seed=seed).state_dict()
 
     one, again, other = state(1), state(1), state(2)
     assert all(torch.equal(one[name], again[name]) for name in one)
@@ -272,7 +272,7 @@ def test_initial_weights_are_a_function_of_the_seed() -> None:
 
 
 def test_two_heads_do_not_share_their_draws() -> None:
-    model = Bert(small_config(), **BOTH_HEADS, classes=2)
+    model = EncoderModel(small_config(), **BOTH_HEADS, classes=2)
     assert model.masked_lm is not None
     assert model.next_sentence is not None
     assert model.classifier is not None
@@ -296,7 +296,7 @@ def test_an_index_separates_modules_of_one_purpose() -> None:
 
 
 def _real_parameters(config: ModelConfig, *, heads: bool) -> int:
-    model = Bert(config, masked_lm=heads, next_sentence=heads)
+    model = EncoderModel(config, masked_lm=heads, next_sentence=heads)
     padding = (config.padded_vocab - config.vocab_size) * config.hidden
     return sum(parameter.numel() for parameter in model.parameters()) - padding
 

@@ -21,12 +21,12 @@ from torch.utils.checkpoint import checkpoint
 from bothways.batch import IGNORE
 from bothways.model.attention import Attention
 from bothways.model.batch import SelectedPositions
-from bothways.model.bert import Bert
 from bothways.model.dropout import Draw
 from bothways.model.kernels import compiled, loops
 from bothways.model.kernels.memory import Pool
 from bothways.model.layers import Layer
 from bothways.model.losses import class_loss, fused_cross_entropy, masked_lm_loss
+from bothways.model.model import EncoderModel
 from bothways.model.shared import Shared
 from bothways.model.tiles import make_tiles
 from bothways.randomness import element_words
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("several_tiles")
 RAGGED = [3, 40, 1, 36, 20, 37, 2, 40]
 
 
-def _loss(model: Bert, places: Tensor, ids: Tensor, dtype: torch.dtype) -> Tensor:
+def _loss(model: EncoderModel, places: Tensor, ids: Tensor, dtype: torch.dtype) -> Tensor:
     inputs = random_inputs(model.config.vocab_size, RAGGED, limit=64)
     selected = SelectedPositions.of(inputs, places, inputs.starts)
     x_MH, x_BH = model.encoder.hidden_at(inputs, selected, dtype=dtype)
@@ -47,7 +47,7 @@ def _loss(model: Bert, places: Tensor, ids: Tensor, dtype: torch.dtype) -> Tenso
 
 
 def _both(
-    model: Bert, places: Tensor, ids: Tensor, dtype: torch.dtype
+    model: EncoderModel, places: Tensor, ids: Tensor, dtype: torch.dtype
 ) -> list[tuple[Tensor, dict[str, Tensor]]]:
     """Loss and gradients, plain and fast."""
     found = []

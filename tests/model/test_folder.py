@@ -18,8 +18,8 @@ from torch import Tensor
 
 from bothways.api.doctor import diagnose
 from bothways.errors import DiskError, ModelError
-from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
+from bothways.model.model import EncoderModel
 from bothways.model.weight_files import weight_files
 from model_examples import BOTH_HEADS, SHAPES, small_bert, small_config, small_tokenizer
 
@@ -33,7 +33,9 @@ FILES = {
 }
 
 
-def _saved(tmp_path: Path, model: Bert | None = None, about: dict[str, Any] | None = None) -> Path:
+def _saved(
+    tmp_path: Path, model: EncoderModel | None = None, about: dict[str, Any] | None = None
+) -> Path:
     model = model or small_bert(**BOTH_HEADS)
     save_model(tmp_path / "model", model, small_tokenizer(model.config.vocab_size), about)
     return tmp_path / "model"

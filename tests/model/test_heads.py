@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bothways.batch import IGNORE, ROUND_TARGETS, round_up
 from bothways.model.batch import Inputs, TokenTargets
-from bothways.model.bert import Bert
 from bothways.model.losses import class_loss, masked_lm_loss, place_loss, regression_loss
+from bothways.model.model import EncoderModel
 from model_examples import BOTH_HEADS, SHAPES, random_inputs, small_bert, small_config
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
@@ -29,7 +29,7 @@ def _targets(inputs: Inputs, vocab_size: int, count: int = 11) -> TokenTargets:
     return TokenTargets(torch.from_numpy(at), torch.from_numpy(ids), count)
 
 
-def _gradients(loss: Tensor, model: Bert) -> dict[str, Tensor]:
+def _gradients(loss: Tensor, model: EncoderModel) -> dict[str, Tensor]:
     names, parameters = zip(*model.named_parameters(), strict=True)
     grads = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=True)
     return {n: g for n, g in zip(names, grads, strict=True) if g is not None}

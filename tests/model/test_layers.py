@@ -15,9 +15,9 @@ from torch import Tensor
 
 from bothways.families.options import SizeOptions
 from bothways.model.attention import Attention
-from bothways.model.bert import Bert
 from bothways.model.dropout import KeyedDropout
 from bothways.model.layers import Embeddings, Layer
+from bothways.model.model import EncoderModel
 from bothways.model.shared import LayerNorm, Linear, Shared
 from bothways.model.tiles import make_tiles
 from model_examples import random_inputs, randomise, small_config
@@ -285,7 +285,7 @@ def test_dropout_falls_on_the_embeddings() -> None:
 @pytest.mark.parametrize(("own", "attention"), [(0.5, 0.0), (0.0, 0.5)])
 def test_attention_weights_have_a_rate_of_their_own(own: float, attention: float) -> None:
     size = SizeOptions(layers=1, hidden=16, heads=2, dropout=own, attention_dropout=attention)
-    model = Bert(size.resolve(97), classes=2, tags=3)
+    model = EncoderModel(size.resolve(97), classes=2, tags=3)
     layer = model.encoder.layers[0]
     assert layer.attention._probability == attention
     for dropping in (model.encoder.embeddings, layer, model.classifier, model.tagger):

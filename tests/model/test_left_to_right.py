@@ -17,8 +17,8 @@ from bothways.experiments.plan.plan import plan
 from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.model.batch import collate
-from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
+from bothways.model.model import EncoderModel
 from bothways.pretraining.evaluation import evaluate_pretraining
 from bothways.pretraining.options import EvaluateOptions, MaskOptions, PairOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain
@@ -64,7 +64,7 @@ def sees_later(model: Model) -> bool:
     rows = [[5, 6, 7], [5, 6, 8]]
     inputs = collate(rows, [[0] * 3] * 2, max_positions=8)
     with torch.no_grad():
-        x_TH = model.bert.encoder(inputs)
+        x_TH = model.network.encoder(inputs)
     return not torch.allclose(x_TH[:2], x_TH[3:5], atol=1e-5)
 
 
@@ -149,7 +149,7 @@ def test_verbs_that_it_cannot_serve_say_why(pretrained: dict[str, Path]) -> None
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start")
-    model = Bert(small_config(SHAPE, left_to_right=True), **BOTH_HEADS, seed=11)
+    model = EncoderModel(small_config(SHAPE, left_to_right=True), **BOTH_HEADS, seed=11)
     model.next_sentence = None
     save_model(folder / "model", model, small_tokenizer(VOCABULARY))
     return folder / "model"

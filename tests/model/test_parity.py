@@ -16,8 +16,8 @@ from torch import Tensor
 
 from bothways.errors import ModelError
 from bothways.model.batch import Inputs, collate
-from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
+from bothways.model.model import EncoderModel
 from model_examples import (
     BOTH_HEADS,
     POSITIONS,
@@ -77,21 +77,23 @@ def _flat(rows_BL: Tensor, batch: dict[str, Tensor]) -> Tensor:
     return rows_BL[batch["attention_mask"].bool()]
 
 
-def _our_masked_lm(model: Bert, inputs: Inputs, dtype: torch.dtype = torch.float32) -> Tensor:
+def _our_masked_lm(
+    model: EncoderModel, inputs: Inputs, dtype: torch.dtype = torch.float32
+) -> Tensor:
     everywhere = torch.arange(int(inputs.bounds[-1]))
     logits = model.masked_lm_logits(model.encoder(inputs, dtype=dtype)[everywhere])
     return logits[:, : model.config.vocab_size]
 
 
-def _our_next_sentence(model: Bert, inputs: Inputs) -> Tensor:
+def _our_next_sentence(model: EncoderModel, inputs: Inputs) -> Tensor:
     return model.next_sentence_logits(model.encoder(inputs)[inputs.starts])
 
 
-def _our_classes(model: Bert, inputs: Inputs) -> Tensor:
+def _our_classes(model: EncoderModel, inputs: Inputs) -> Tensor:
     return model.task_logits(model.encoder(inputs)[inputs.starts])
 
 
-def _our_tokens(model: Bert, inputs: Inputs) -> Tensor:
+def _our_tokens(model: EncoderModel, inputs: Inputs) -> Tensor:
     return model.task_logits(model.encoder(inputs)[: int(inputs.bounds[-1])])
 
 
@@ -104,7 +106,7 @@ def _their_spans(out: Any, batch: dict[str, Tensor]) -> Tensor:
     return torch.stack([_flat(out.start_logits, batch), _flat(out.end_logits, batch)], -1)
 
 
-Head = tuple[Callable[[Bert, Inputs], Tensor], Callable[[Any, dict[str, Tensor]], Tensor]]
+Head = tuple[Callable[[EncoderModel, Inputs], Tensor], Callable[[Any, dict[str, Tensor]], Tensor]]
 MASKED_LM: Head = (_our_masked_lm, lambda out, batch: _flat(out.logits, batch))
 NEXT_SENTENCE: Head = (_our_next_sentence, lambda out, _: out.logits)
 CLASSES: Head = (_our_classes, lambda out, _: out.logits)
@@ -223,7 +225,7 @@ def _as_choices(batch: dict[str, Tensor], name: str) -> dict[str, Tensor]:
     return {key: value[:, None] for key, value in batch.items()}
 
 
-def _compare_hidden_states(ours: Bert, theirs: Any, tokens: Any, segments: Any) -> None:
+def _compare_hidden_states(ours: EncoderModel, theirs: Any, tokens: Any, segments: Any) -> None:
     inputs = collate(tokens, segments, max_positions=ours.config.positions)
     batch = padded(tokens, segments)
     out = theirs(**batch, output_hidden_states=True)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from bothways.model.batch import Inputs, SelectedPositions
-from bothways.model.bert import Bert
 from bothways.model.losses import class_loss
+from bothways.model.model import EncoderModel
 from model_examples import BOTH_HEADS, random_inputs, small_bert, small_config
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
@@ -17,7 +17,7 @@ LENGTHS = [40, 37, 12, 40, 3, 25, 40, 39]
 
 
 def one_step(
-    model: Bert, inputs: Inputs, dtype: torch.dtype, *, recompute: bool
+    model: EncoderModel, inputs: Inputs, dtype: torch.dtype, *, recompute: bool
 ) -> tuple[Tensor, dict[str, Tensor], int]:
     """Loss, gradients, and bytes kept for the backward pass."""
     kept: dict[int, int] = {}

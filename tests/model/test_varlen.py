@@ -20,10 +20,10 @@ from torch import Tensor
 from bothways.batch import IGNORE
 from bothways.model import encoder
 from bothways.model.batch import Inputs, SelectedPositions, VarlenBounds
-from bothways.model.bert import Bert
 from bothways.model.kernels import varlen
 from bothways.model.kernels.varlen import VarlenLayout, attend_varlen, why_not_varlen
 from bothways.model.losses import class_loss
+from bothways.model.model import EncoderModel
 from model_examples import BOTH_HEADS, random_inputs, randomise, small_bert, small_config
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
@@ -159,7 +159,9 @@ def test_the_stand_ins_take_what_the_operations_take(name: str, stand_in: Any) -
         assert len(schema.returns) == 3
 
 
-def loss_and_gradients(model: Bert, inputs: Inputs, places: Tensor) -> tuple[Tensor, list[Tensor]]:
+def loss_and_gradients(
+    model: EncoderModel, inputs: Inputs, places: Tensor
+) -> tuple[Tensor, list[Tensor]]:
     model.zero_grad()
     model.shared.dropout.reseed(5)
     selected = SelectedPositions.of(inputs, places, inputs.starts)

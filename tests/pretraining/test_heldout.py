@@ -17,8 +17,8 @@ from bothways.experiments.reproduce.heldout import (
     measure_heldout,
     pieces_per_character,
 )
-from bothways.model.bert import Bert
 from bothways.model.folder import save_model
+from bothways.model.model import EncoderModel
 from bothways.objectives.masked import WORDS
 from bothways.pretraining.evaluation import Score
 from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
@@ -43,7 +43,7 @@ def test_what_is_measured_and_how_it_is_called(
     monkeypatch.setattr(heldout, "TokenStore", SimpleNamespace(open=lambda *_: store))
     seen = {}
 
-    def measure(_: Bert, own: TokenStore, recipe: PretrainConfig, **asked: int) -> Any:
+    def measure(_: EncoderModel, own: TokenStore, recipe: PretrainConfig, **asked: int) -> Any:
         seen.update(asked, store=own, masking=recipe.masking, pairs=recipe.pairs)
         return SimpleNamespace(
             words=Score(WORDS, 1.0, 0.25, 0.05, 3), perplexity=2.0, sequences=4, second=None

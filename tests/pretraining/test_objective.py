@@ -12,7 +12,7 @@ import torch
 
 from bothways.batch import IGNORE
 from bothways.model.batch import PretrainingBatch
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.objectives.masked import PAIRS, WORDS, MaskedLM
 from bothways.pretraining.evaluation import HeldOut, Score, measure
 from bothways.pretraining.options import MaskOptions, PairOptions
@@ -37,7 +37,7 @@ def parts_of(batch: int, micro_batch: int, **kinds: Any) -> list[PretrainingBatc
 
 
 def gradients(
-    model: Bert, parts: list[PretrainingBatch]
+    model: EncoderModel, parts: list[PretrainingBatch]
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     loss = bert_loss(parts)
     sums: dict[str, float] = {}
@@ -192,7 +192,7 @@ def test_left_to_right_learns_from_every_place() -> None:
     parts = parts_of(
         12, 4, pairs=PairOptions(kind="single"), masking=MaskOptions(kind="left_to_right")
     )
-    model = Bert(replace(small_shape(), left_to_right=True), **BOTH_HEADS, seed=3)
+    model = EncoderModel(replace(small_shape(), left_to_right=True), **BOTH_HEADS, seed=3)
     result = measure(model, parts, torch.float32, MaskedLM("single"))
     assert result.words.targets == sum(int(p.inputs.bounds[-1]) for p in parts) - 12
     assert result.sentence().startswith("held-out left-to-right perplexity ")

@@ -16,8 +16,8 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, ModelError, RunError, StoreError
 from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
-from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
+from bothways.model.model import EncoderModel
 from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining.options import PairOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
@@ -54,7 +54,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, unbroken: PretrainResult) -> None:
     skip_what_takes_long(monkeypatch)
 
 
-def starting(config: PretrainConfig) -> Bert:
+def starting(config: PretrainConfig) -> EncoderModel:
     return starting_model(config, TokenStore.open(config.corpus))
 
 
@@ -86,7 +86,7 @@ def test_heads_that_are_missing_are_drawn(
     dense, output = model.masked_lm.dense.weight, model.next_sentence.output.weight
     assert not torch.equal(dense[:2], output), "the two heads have numbers of their own"
     assert not torch.equal(dense, other.masked_lm.dense.weight)
-    fresh = Bert(model.config, **BOTH_HEADS, seed=0)
+    fresh = EncoderModel(model.config, **BOTH_HEADS, seed=0)
     assert fresh.masked_lm is not None
     assert torch.equal(dense, fresh.masked_lm.dense.weight), "drawn as for a new model"
     assert (pretrain(config).model / WEIGHTS).exists()
@@ -97,7 +97,7 @@ def test_a_task_head_is_left_behind(
     make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer, head: dict[str, Any]
 ) -> None:
     shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64)
-    save_model(tmp_path / "tuned", Bert(shape, **head), tiny_tokenizer)
+    save_model(tmp_path / "tuned", EncoderModel(shape, **head), tiny_tokenizer)
     config = make(tmp_path / "run", start=str(tmp_path / "tuned"), clock=ClockOptions(steps=1))
     model = load_model(pretrain(config).model).model
     assert model.task_head is None
@@ -122,7 +122,7 @@ def test_the_dropout_of_a_start_is_its_own_or_that_of_the_options(
 ) -> None:
     shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64)
     shape = replace(shape, dropout=0.3, attention_dropout=0.2)
-    save_model(tmp_path / "start", Bert(shape, **BOTH_HEADS), tiny_tokenizer)
+    save_model(tmp_path / "start", EncoderModel(shape, **BOTH_HEADS), tiny_tokenizer)
     config = make(
         tmp_path / "run",
         start=str(tmp_path / "start"),
@@ -183,7 +183,7 @@ def test_starting_from_other_weights_is_another_run(
     loaded = load_model(model)
     save_model(
         model,
-        Bert(loaded.model.config, **BOTH_HEADS, seed=8),
+        EncoderModel(loaded.model.config, **BOTH_HEADS, seed=8),
         loaded.tokenizer,
     )
     with pytest.raises(RunError, match=r"on other content: start \("):
@@ -195,7 +195,7 @@ def test_starting_from_what_does_not_fit_is_refused(
 ) -> None:
     def saved(name: str, tokenizer: Tokenizer, positions: int) -> str:
         shape = ModelConfig(tokenizer.vocab_size, 1, 16, 2, 32, positions=positions)
-        save_model(tmp_path / name, Bert(shape), tokenizer)
+        save_model(tmp_path / name, EncoderModel(shape), tokenizer)
         return str(tmp_path / name)
 
     other = Tokenizer.from_pieces([*tiny_tokenizer.pieces, "extra"])
@@ -212,7 +212,7 @@ def test_pairs_need_a_start_with_two_segments(
     make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer
 ) -> None:
     shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64, segments=1)
-    save_model(tmp_path / "one", Bert(shape), tiny_tokenizer)
+    save_model(tmp_path / "one", EncoderModel(shape), tiny_tokenizer)
     config = make(tmp_path / "run", start=str(tmp_path / "one"), clock=ClockOptions(steps=1))
     with pytest.raises(ConfigError, match=r"one distinguishes no segments .*--pairs\.kind full or"):
         pretrain(config)
@@ -222,7 +222,7 @@ def test_pairs_need_a_start_with_two_segments(
 
 def test_a_task_head_is_dropped(make: Make, tmp_path: Path, tiny_tokenizer: Tokenizer) -> None:
     shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64)
-    save_model(tmp_path / "task", Bert(shape, classes=3), tiny_tokenizer)
+    save_model(tmp_path / "task", EncoderModel(shape, classes=3), tiny_tokenizer)
     config = make(tmp_path / "run", start=str(tmp_path / "task"), clock=ClockOptions(steps=1))
     names = json.loads((pretrain(config).model / "config.json").read_text())
     assert names["architectures"] == ["BertForPreTraining"]

@@ -14,7 +14,7 @@ from bothways.config.fields import fingerprint
 from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
 from bothways.model.batch import collate
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.model.priming import prime_first_layer, primed_rows
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.start import starting_model
@@ -30,7 +30,7 @@ def shape(hidden: int, heads: int, *, left_to_right: bool = False) -> ModelConfi
 
 def first_attention(config: ModelConfig, tokens: np.ndarray) -> Tensor:
     """Probabilities of the first layer's heads by the plain formula, [heads, L, L]."""
-    encoder = Bert(config, seed=3).encoder
+    encoder = EncoderModel(config, seed=3).encoder
     prime_first_layer(encoder)
     table = encoder.embeddings
     summed = table.tokens.weight[tokens] + table.positions.weight[: len(tokens)]
@@ -89,7 +89,7 @@ def test_duplicate_token_heads_attend_to_copies_anywhere(
 
 def test_a_copy_in_the_other_segment_is_as_good() -> None:
     config = shape(128, 2)
-    encoder = Bert(config, seed=3).encoder
+    encoder = EncoderModel(config, seed=3).encoder
     prime_first_layer(encoder)
     segments = encoder.embeddings.segments.weight.detach()
     assert segments[:, :64].std() == pytest.approx(config.init_std, rel=0.2)
@@ -99,8 +99,8 @@ def test_a_copy_in_the_other_segment_is_as_good() -> None:
 def test_everything_else_keeps_its_draw() -> None:
     config = shape(128, 2)
     plain, changed = (
-        Bert(config, **BOTH_HEADS, seed=1),
-        Bert(config, **BOTH_HEADS, seed=1),
+        EncoderModel(config, **BOTH_HEADS, seed=1),
+        EncoderModel(config, **BOTH_HEADS, seed=1),
     )
     prime_first_layer(changed.encoder)
     before, after = plain.state_dict(), changed.state_dict()
@@ -115,7 +115,7 @@ def test_everything_else_keeps_its_draw() -> None:
 
 def test_the_model_is_an_ordinary_one() -> None:
     """Same batch through the encoder: finite, and its gradients reach the first heads."""
-    model = Bert(shape(128, 2), **BOTH_HEADS, seed=0)
+    model = EncoderModel(shape(128, 2), **BOTH_HEADS, seed=0)
     prime_first_layer(model.encoder)
     inputs = collate([[2, 7, 8, 4, 9, 3], [2, 4, 3]], [[0] * 6, [0] * 3], max_positions=128)
     model.encoder(inputs).square().sum().backward()
@@ -126,7 +126,7 @@ def test_the_model_is_an_ordinary_one() -> None:
 
 
 def test_rows_are_held_while_they_are_as_primed() -> None:
-    encoder = Bert(shape(96, 3), seed=1).encoder
+    encoder = EncoderModel(shape(96, 3), seed=1).encoder
     assert not primed_rows(encoder, "encoder"), "random weights"
     prime_first_layer(encoder)
     held = primed_rows(encoder, "encoder")
@@ -147,7 +147,7 @@ def test_rows_are_held_while_they_are_as_primed() -> None:
 
 
 def test_there_is_nothing_to_hold_with_one_head_or_in_an_empty_model() -> None:
-    one, empty = (Bert(shape(64, heads), seed=1).encoder for heads in (1, 2))
+    one, empty = (EncoderModel(shape(64, heads), seed=1).encoder for heads in (1, 2))
     prime_first_layer(one)
     torch.nn.init.zeros_(empty.layers[0].attention.qkv.weight)
     assert not primed_rows(one, "")
@@ -162,7 +162,7 @@ def test_pre_training_begins_with_it_where_the_recipe_says_so() -> None:
     other = replace(plain, model=replace(plain.model, init="primed"))
     assert fingerprint(plain) != fingerprint(other)
     before, after = (starting_model(config, Store()) for config in (plain, other))  # type: ignore[arg-type]
-    expected = Bert(before.config, **BOTH_HEADS, seed=0)
+    expected = EncoderModel(before.config, **BOTH_HEADS, seed=0)
     for found in (before, after):
         states = expected.state_dict()
         assert all(torch.equal(v, states[name]) for name, v in found.state_dict().items())

@@ -15,9 +15,9 @@ from bothways.api.model import Model
 from bothways.errors import NonFiniteError
 from bothways.finetuning import features
 from bothways.model import engine
-from bothways.model.bert import Bert
 from bothways.model.engine import evaluating, fast_kernels
 from bothways.model.folder import load_model
+from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.pretraining.evaluation import measure
 from bothways.runtime import pipeline
@@ -107,7 +107,7 @@ def test_an_error_in_a_held_out_evaluation_puts_the_model_back(
 ) -> None:
     store = memory_store(random_documents(np.random.default_rng(0), 20))
     model = small_model().train()
-    monkeypatch.setattr(Bert, "forward", broken)
+    monkeypatch.setattr(EncoderModel, "compute", broken)
     with pytest.raises(BrokenError):
         measure(model, pair_batches(store).micro_batches(0), torch.float32, MaskedLM())
     assert model.training

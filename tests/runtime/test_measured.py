@@ -17,8 +17,8 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import write_json
-from bothways.model.bert import Bert
 from bothways.model.folder import load_model
+from bothways.model.model import EncoderModel
 from bothways.runtime import pipeline as predict
 from bothways.runtime.pipeline import evaluate_file
 from bothways.tasks.options import TaskOptions, WindowOptions
@@ -183,11 +183,11 @@ def test_a_run_measures_with_the_kernels_of_a_loaded_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They round otherwise, which a model as small as those above does not show."""
-    model = Bert(small_config(), classes=2, seed=0)
+    model = EncoderModel(small_config(), classes=2, seed=0)
     model.shared.fast = False
     seen: list[bool] = []
 
-    def look(model: Bert, _: object, *, dtype: torch.dtype) -> None:
+    def look(model: EncoderModel, _: object, *, dtype: torch.dtype) -> None:
         seen.append(model.shared.fast and dtype == torch.float32)
         raise NonFiniteError("damaged")
 

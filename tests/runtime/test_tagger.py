@@ -19,8 +19,8 @@ from bothways.api.model import load
 from bothways.errors import InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
-from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
+from bothways.model.model import EncoderModel
 from bothways.runtime.entities import split_words, tag_texts
 from bothways.runtime.pipeline import evaluate_file, task_for_file
 from bothways.tasks.options import TaggingOptions, TaskOptions
@@ -57,7 +57,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tagging")
     save_model(
         folder / "start",
-        Bert(small_config(SHAPE), **BOTH_HEADS, seed=1),
+        EncoderModel(small_config(SHAPE), **BOTH_HEADS, seed=1),
         TOKENIZER,
     )
     options = dataclasses.replace(

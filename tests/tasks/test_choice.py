@@ -21,8 +21,8 @@ from bothways.api.model import Model, load
 from bothways.errors import BothwaysError, ConfigError, InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
-from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.model.model import EncoderModel
 from bothways.runtime.pipeline import evaluate_file, predict_choices, predict_outputs
 from bothways.tasks.catalogue import task_recipe as declared
 from bothways.tasks.choice import ChoiceRows, ChoiceTask, encode_choices
@@ -65,7 +65,7 @@ def swag_file(path: Path, count: int, seed: int, *, labelled: bool = True) -> Pa
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start") / "model"
-    save_model(folder, Bert(small_config((2, 32, 4, 64, VOCABULARY)), seed=11), TOKENIZER)
+    save_model(folder, EncoderModel(small_config((2, 32, 4, 64, VOCABULARY)), seed=11), TOKENIZER)
     return folder
 
 
@@ -156,7 +156,7 @@ def test_choose(loaded: LoadedModel, run: Path, capsys: pytest.CaptureFixture[st
     assert "was cut" in capsys.readouterr().err
     model = load(run / "run/seed-0/model")
     length = model.loaded.about["length"]
-    assert length < model.bert.config.positions
+    assert length < model.network.config.positions
     tokens = len(TOKENIZER.encode("w50 " * 40, choices[0]).tokens)
     assert model.tokens_cut("w50 " * 40, choices[0]) == tokens - length
     assert model.tokens_cut("w50", choices[0]) == 0
@@ -405,7 +405,7 @@ def test_options_that_make_no_task(tmp_path: Path, options: TaskOptions, message
 
 def test_an_encoder_with_one_segment_is_refused(tmp_path: Path) -> None:
     shape = replace(small_config((1, 16, 2, 32, VOCABULARY)), segments=1)
-    save_model(tmp_path / "model", Bert(shape), TOKENIZER)
+    save_model(tmp_path / "model", EncoderModel(shape), TOKENIZER)
     path = str(swag_file(tmp_path / "x.csv", 3, 0))
     task = replace(SWAG, train=path, dev=path, test=None)
     config = FinetuneConfig(

@@ -18,8 +18,8 @@ from bothways import cli
 from bothways.errors import ConfigError, InputError, LengthError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
-from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.model.model import EncoderModel
 from bothways.runtime.pipeline import evaluate_file, predict_outputs, predict_texts
 from bothways.tasks.examples import CHUNK, Examples, encode_examples
 from bothways.tasks.options import TaskOptions, WindowOptions
@@ -190,7 +190,7 @@ def document_file(path: Path, count: int, seed: int, *, pair: bool = False) -> P
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start") / "model"
-    save_model(folder, Bert(small_config((2, 32, 4, 64, VOCABULARY)), seed=11), TOKENIZER)
+    save_model(folder, EncoderModel(small_config((2, 32, 4, 64, VOCABULARY)), seed=11), TOKENIZER)
     return folder
 
 

@@ -144,7 +144,7 @@ def test_embeddings_by_hand() -> None:
     for text in ("w1 w2", LONG[:40], ""):
         tokens = DOUBLED.encode(text)
         with torch.inference_mode():
-            states = model.bert.encoder(model._collate(tokens))[: len(tokens.tokens)].numpy()
+            states = model.network.encoder(model._collate(tokens))[: len(tokens.tokens)].numpy()
         np.testing.assert_allclose(model.embed([text])[0], states.mean(0), atol=1e-5)
         np.testing.assert_allclose(model.embed([text], pooling="cls")[0], states[0], atol=1e-5)
         (own,) = model.embed_tokens([text])

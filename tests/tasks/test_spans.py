@@ -21,8 +21,8 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.io.squad import GoldAnswer, Questions, read_questions
 from bothways.model.batch import collate
-from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
+from bothways.model.model import EncoderModel
 from bothways.runtime.pipeline import (
     answer_question,
     encode_file,
@@ -47,7 +47,7 @@ FAST = OptimizerOptions(lr=4e-3, warmup=0.1, bias_correction=True)
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start") / "model"
-    model = Bert(small_config(SHAPE), **BOTH_HEADS, seed=11)
+    model = EncoderModel(small_config(SHAPE), **BOTH_HEADS, seed=11)
     save_model(folder, model, small_tokenizer(VOCABULARY))
     return folder
 
@@ -476,7 +476,7 @@ def test_other_models_do_not_answer(start: Path, tuned: FinetuneConfig) -> None:
 
 def test_folders_of_transformers_answer(tmp_path: Path) -> None:
     """They say nothing of columns, and spans need none."""
-    model = Bert(small_config(SHAPE), spans=True, seed=1)
+    model = EncoderModel(small_config(SHAPE), spans=True, seed=1)
     save_model(tmp_path / "m", model, small_tokenizer(VOCABULARY))
     (tmp_path / "m" / "bothways.json").unlink()
     tokens = small_tokenizer(VOCABULARY).encode("w1", "w2 w3").tokens

@@ -16,9 +16,9 @@ from bothways.cli import main
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.config import ModelConfig
 from bothways.model.batch import collate
-from bothways.model.bert import Bert
 from bothways.model.folder import load_model, save_model
 from bothways.model.growth import extend, grow_vocabulary
+from bothways.model.model import EncoderModel
 from bothways.tokenization.build import count_file_words
 from bothways.tokenization.extension import choose_words, extend_vocabulary
 from bothways.tokenization.learning import learn_vocabulary
@@ -113,7 +113,7 @@ CONFIG = ModelConfig(
 @pytest.mark.parametrize("heads", ["pretraining", "classes", "none"])
 def test_new_rows_are_means_and_old_outputs_stay(heads: str) -> None:
     both = BOTH_HEADS if heads == "pretraining" else {}
-    model = Bert(CONFIG, **both, classes=3 * (heads == "classes"))
+    model = EncoderModel(CONFIG, **both, classes=3 * (heads == "classes"))
     if model.masked_lm is not None:
         torch.nn.init.normal_(model.masked_lm.bias)
     parts = [[7, 8, 9], [10]] + [[5, 6]] * 70  # beyond the next multiple of 64
@@ -142,7 +142,7 @@ def test_new_rows_are_means_and_old_outputs_stay(heads: str) -> None:
 def test_a_model_folder_is_extended_and_transformers_loads_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_model(tmp_path / "old", Bert(CONFIG, **BOTH_HEADS), OLD, {"made_by": "test"})
+    save_model(tmp_path / "old", EncoderModel(CONFIG, **BOTH_HEADS), OLD, {"made_by": "test"})
     (tmp_path / "words.txt").write_text("stent\nMyocarditis\n\nheart\n")
     (tmp_path / "text.txt").write_text("the angina of the cat, the angina.\n" * 6)
     argv = ["vocab", "extend", "--source", str(tmp_path / "old"), "--out", str(tmp_path / "new")]
@@ -175,7 +175,7 @@ def test_a_model_folder_is_extended_and_transformers_loads_it(
 def test_weights_that_the_source_lacks_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_model(tmp_path / "old", Bert(CONFIG, **BOTH_HEADS), OLD)
+    save_model(tmp_path / "old", EncoderModel(CONFIG, **BOTH_HEADS), OLD)
     path = tmp_path / "old/model.safetensors"
     weights = {k: v for k, v in load_file(path).items() if "pooler" not in k and "cls.seq" not in k}
     save_file({**weights, "crf.transitions": torch.zeros(2)}, path, {"format": "pt"})
@@ -202,7 +202,7 @@ def test_a_vocabulary_folder_is_extended(tmp_path: Path) -> None:
         extend(ExtendConfig(source=str(tmp_path / "old"), out=str(tmp_path / "old"), words=words))
     with pytest.raises(ConfigError, match="--words, --files"):
         ExtendConfig(source="a", out="b")
-    save_model(tmp_path / "model", Bert(CONFIG), OLD)
+    save_model(tmp_path / "model", EncoderModel(CONFIG), OLD)
     with pytest.raises(ConfigError, match="exists"):
         extend(ExtendConfig(source=str(tmp_path / "model"), out=str(tmp_path / "new"), words=words))
 

@@ -29,7 +29,7 @@ from bothways.config.parsing import load_recipe
 from bothways.errors import RunError
 from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.pretraining import pretrain as pretraining
 from bothways.pretraining.options import PretrainConfig
 from bothways.tokenization.tokenizer import Tokenizer
@@ -172,7 +172,7 @@ def gradients(notes: Path) -> None:
 
     def trained(ranks: Ranks, parallel: Any) -> Trainer[PretrainingBatch]:
         trainer: Trainer[PretrainingBatch] = Trainer(
-            Bert(shape, **BOTH_HEADS, seed=3),
+            EncoderModel(shape, **BOTH_HEADS, seed=3),
             OptimizerOptions(),
             total_steps=10,
             seed=5,

@@ -25,9 +25,9 @@ from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.model import encoder
 from bothways.model.batch import Inputs, PretrainingBatch, SelectedPositions, VarlenBounds
-from bothways.model.bert import Bert
 from bothways.model.kernels.varlen import VarlenLayout, attend_varlen, why_not_varlen
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
+from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.objectives.objective import pretraining_loss
 from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generator
@@ -79,7 +79,7 @@ def close(found: Tensor, wanted: Tensor, share: float) -> None:
     assert error <= share * float(wanted.detach().abs().max()), error
 
 
-def bf16_model(dropout: float = 0.0, *, left_to_right: bool = False) -> Bert:
+def bf16_model(dropout: float = 0.0, *, left_to_right: bool = False) -> EncoderModel:
     config = small_config(SHAPE, dropout=dropout, left_to_right=left_to_right)
     model = small_bert(config, **BOTH_HEADS)
     randomise(model)
@@ -87,7 +87,7 @@ def bf16_model(dropout: float = 0.0, *, left_to_right: bool = False) -> Bert:
 
 
 def loss_and_gradients(
-    model: Bert, inputs: Inputs, dtype: torch.dtype
+    model: EncoderModel, inputs: Inputs, dtype: torch.dtype
 ) -> tuple[Tensor, dict[str, Tensor]]:
     places = torch.tensor([1, 2, 40, 41, 44, 60, 99, 0, 0])  # none in some sequences
     ids = torch.arange(len(places)) % 97
@@ -219,14 +219,14 @@ def test_fused_cross_entropy(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 # --------------------------------------------------------------------------------------- families
 
 
-def family_model(family: str, dropout: float = 0.0) -> Bert:
+def family_model(family: str, dropout: float = 0.0) -> EncoderModel:
     shape = new_shape(
         family,
         **{"vocab_size": 97, "layers": 4, "hidden": 128, "heads": 2, "intermediate": 192},
         **{"positions": 44, "dropout": dropout, "attention_dropout": dropout},
     )
     heads = {"replaced": True} if family == "electra" else {"masked_lm": True}
-    model = Bert(shape, **heads, pooler=False, seed=3)  # type: ignore[arg-type]
+    model = EncoderModel(shape, **heads, pooler=False, seed=3)  # type: ignore[arg-type]
     randomise(model)
     return model
 
@@ -258,7 +258,7 @@ def test_every_family_is_the_cpus(family: str, dtype: torch.dtype, share: float)
         assert error <= share * max(float(wanted[name].abs().max()), 0.01 * largest), name
 
 
-def electra_steps(on: torch.device, dropout: float) -> tuple[Bert, list[float]]:
+def electra_steps(on: torch.device, dropout: float) -> tuple[EncoderModel, list[float]]:
     model = family_model("electra", dropout)
     model.parts[GENERATOR] = make_generator(model, size=0.5, layers=1, share="all", seed=3)
     model.to(on)
@@ -290,7 +290,7 @@ def test_replaced_tokens_are_learned_as_on_the_cpu() -> None:
 
 
 def train(steps: int, dtype: torch.dtype, *, dropout: float, on: torch.device = GPU) -> Any:
-    model = Bert(small_config(SHAPE, dropout=dropout), **BOTH_HEADS, seed=3).to(on)
+    model = EncoderModel(small_config(SHAPE, dropout=dropout), **BOTH_HEADS, seed=3).to(on)
     trainer: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(lr=1e-3), total_steps=20, seed=3, dtype=dtype
     )
@@ -335,7 +335,7 @@ def test_a_bad_gradient_updates_nothing_and_is_told() -> None:
     counts = [s["step"].clone() for s in trainer.optimizer.state.values()]
     parts = [part.to(GPU) for part in BATCHES.micro_batches(2)]
 
-    def broken(model: Bert, part: PretrainingBatch, dtype: torch.dtype) -> Any:
+    def broken(model: EncoderModel, part: PretrainingBatch, dtype: torch.dtype) -> Any:
         value, stats = bert_loss(parts)(model, part, dtype)
         return value * float("inf"), stats
 
@@ -393,7 +393,7 @@ def test_a_run_is_continued_with_the_same_bits(tiny_corpus: Path, tmp_path: Path
     finally:
         module._Pretraining._save = save  # type: ignore[method-assign]
     cut = pretrain(config)
-    one, other = (load(r.model, device="cpu").bert for r in (whole, cut))
+    one, other = (load(r.model, device="cpu").network for r in (whole, cut))
     for (name, a), b in zip(one.named_parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b), name
 

@@ -19,8 +19,8 @@ from bothways.api.model import load
 from bothways.errors import ConfigError, RunError
 from bothways.model import encoder
 from bothways.model.batch import PretrainingBatch, TaskInputs
-from bothways.model.bert import Bert
 from bothways.model.flops import training_cost
+from bothways.model.model import EncoderModel
 from bothways.objectives.labelled import task_loss
 from bothways.objectives.masked import MaskedLM
 from bothways.pretraining.batches import prefetch
@@ -170,7 +170,7 @@ def test_precision_on_a_gpu(native: bool, name: str, monkeypatch: pytest.MonkeyP
 # ------------------------------------------------------------------------ steps nobody waits for
 
 
-def trainer(model: Bert, *, waits: bool) -> Trainer[PretrainingBatch]:
+def trainer(model: EncoderModel, *, waits: bool) -> Trainer[PretrainingBatch]:
     made: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(lr=1e-2), total_steps=20, seed=3, dtype=torch.float32
     )
@@ -197,7 +197,7 @@ def test_an_update_that_is_not_finite_is_left_out_and_told_later() -> None:
         model.shared.fast = False  # a GPU's optimizer is the library's
     one, other = (trainer(model, waits=False) for model in models)
 
-    def broken(model: Bert, part: PretrainingBatch, dtype: torch.dtype) -> Any:
+    def broken(model: EncoderModel, part: PretrainingBatch, dtype: torch.dtype) -> Any:
         value, stats = bert_loss([part])(model, part, dtype)
         return value * float("nan"), stats
 
@@ -219,7 +219,7 @@ def meta(monkeypatch: pytest.MonkeyPatch) -> torch.device:
     make = trainer_module.make_optimizer
 
     def without_kernel(
-        model: Bert, options: OptimizerOptions, **others: Any
+        model: EncoderModel, options: OptimizerOptions, **others: Any
     ) -> torch.optim.Optimizer:
         optimizer = make(model, options, **others)
         optimizer.step = lambda *_: None  # type: ignore[method-assign, assignment]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bothways.model.batch import Inputs, collate
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.training.frozen_rows import PrunedEmbedding
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer
@@ -28,7 +28,7 @@ def batch(step: int) -> Inputs:
 
 
 def loss(
-    model: Bert, inputs: Inputs, dtype: torch.dtype
+    model: EncoderModel, inputs: Inputs, dtype: torch.dtype
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     value = (
         model.encoder(inputs, dtype=dtype)
@@ -42,9 +42,9 @@ def loss(
 
 def trained(
     *, pruned: bool, options: OptimizerOptions = OPTIONS
-) -> tuple[Bert, list[torch.Tensor]]:
+) -> tuple[EncoderModel, list[torch.Tensor]]:
     """A model after some epochs, and what the whole table was after each."""
-    model = Bert(small_config(), seed=3)
+    model = EncoderModel(small_config(), seed=3)
     model.shared.dropout.eval()
     table, total = model.encoder.embeddings.tokens, STEPS * EPOCHS
     rows = PrunedEmbedding(table, USED, options, total) if pruned else None
@@ -75,7 +75,7 @@ def test_the_same_table(changes: dict[str, float]) -> None:
         ours.state_dict().items(), theirs.state_dict().items(), strict=True
     ):
         torch.testing.assert_close(value, wanted, rtol=2e-5, atol=2e-6, msg=name)
-    start = Bert(small_config(), seed=3).encoder.embeddings.tokens.weight
+    start = EncoderModel(small_config(), seed=3).encoder.embeddings.tokens.weight
     other = 17
     moved = not torch.equal(our_tables[-1][other], start[other])
     assert moved == (options.weight_decay > 0)
@@ -87,4 +87,4 @@ def test_whole_tables_read_any_row() -> None:
     other = collate([[2, 17, 60]], [[0] * 3], max_positions=16)
     assert model.encoder(other).isfinite().all()
     assert len(model.encoder.embeddings.tokens.weight) == model.config.padded_vocab
-    assert set(model.state_dict()) == set(Bert(small_config(), seed=3).state_dict())
+    assert set(model.state_dict()) == set(EncoderModel(small_config(), seed=3).state_dict())

@@ -10,7 +10,7 @@ import torch
 
 from bothways.errors import RunError
 from bothways.model.batch import PretrainingBatch
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.training.options import OptimizerOptions
 from bothways.training.schedules import learning_rate
 from bothways.training.trainer import Trainer
@@ -30,7 +30,7 @@ BATCHES = pair_batches(
 
 
 def trainer(
-    model: Bert, dtype: torch.dtype = torch.float32, seed: int = 3, **options: float
+    model: EncoderModel, dtype: torch.dtype = torch.float32, seed: int = 3, **options: float
 ) -> Trainer[PretrainingBatch]:
     return Trainer(
         model,
@@ -46,11 +46,11 @@ def step(one: Trainer[PretrainingBatch], number: int) -> dict[str, float]:
     return one.step(number, parts, bert_loss(parts))
 
 
-def same(a: Bert, b: Bert) -> bool:
+def same(a: EncoderModel, b: EncoderModel) -> bool:
     return all(map(torch.equal, a.parameters(), b.parameters()))
 
 
-def gradients(model: Bert, number: int) -> list[torch.Tensor]:
+def gradients(model: EncoderModel, number: int) -> list[torch.Tensor]:
     parts = BATCHES.micro_batches(number)
     for part in parts:
         bert_loss(parts)(model, part, torch.float32)[0].backward()
@@ -121,7 +121,7 @@ def test_gradients_do_not_leak_into_the_next_step() -> None:
 
 
 def test_parts_and_steps_draw_their_own_dropout() -> None:
-    def after(number: int, *, also_before: bool = False) -> Bert:
+    def after(number: int, *, also_before: bool = False) -> EncoderModel:
         model = small_model(dropout=0.3)
         if also_before:
             with torch.no_grad():
@@ -216,7 +216,7 @@ def train_one(one: Trainer[PretrainingBatch], number: int) -> dict[str, float]:
     return one.step(number, parts, bert_loss(parts))
 
 
-def assert_copies_are_the_rounded_weights(model: Bert) -> None:
+def assert_copies_are_the_rounded_weights(model: EncoderModel) -> None:
     """Of every weight that the layers use."""
     rounded = model.shared.rounded
     layer = model.encoder.layers[0]

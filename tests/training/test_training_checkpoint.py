@@ -18,8 +18,8 @@ from bothways.api.doctor import _diagnose_checkpoint
 from bothways.config.fields import digest
 from bothways.errors import DiskError, RunError
 from bothways.model import weight_files
-from bothways.model.bert import Bert
 from bothways.model.folder import load_model
+from bothways.model.model import EncoderModel
 from bothways.training import checkpoint as module
 from bothways.training.checkpoint import (
     checkpoints,
@@ -82,7 +82,7 @@ class Training:
         return restore_newest(self.folder, self.model, self.optimizer, self.said.append, run=RUN)
 
 
-def states(model: Bert, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+def states(model: EncoderModel, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     found = [p.detach().clone() for p in model.parameters()]
     for parameter in model.parameters():
         entry = optimizer.state[parameter]
@@ -239,7 +239,7 @@ def test_a_manifest_of_something_else(damaged: Path, content: str) -> None:
 def test_sound_files_of_another_network_are_passed_over(damaged: Path, tmp_path: Path) -> None:
     # Checksums cannot see this; loading does.
     other = Training(tmp_path / "other")
-    other.model = Bert(small_model().config, classes=2)
+    other.model = EncoderModel(small_model().config, classes=2)
     other.optimizer = make_optimizer(other.model, OptimizerOptions())
     other.save(9)
     shutil.copytree(other.folder / "step-9", damaged / "step-9")

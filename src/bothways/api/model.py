@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from bothways.errors import InputError, ModelError, NonFiniteError
 from bothways.families.refusals import missing_head
 from bothways.model.batch import Inputs, SelectedPositions, collate
-from bothways.model.bert import Bert
 from bothways.model.engine import evaluating
 from bothways.model.folder import LoadedModel
+from bothways.model.model import EncoderModel
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import Tagged, tag_text
@@ -94,7 +94,7 @@ class Model:
         return self.loaded.tokenizer
 
     @property
-    def bert(self) -> Bert:
+    def network(self) -> EncoderModel:
         """The network, in evaluation mode."""
         return self.loaded.model
 
@@ -110,9 +110,11 @@ class Model:
             InputError: the text has no [MASK], or one beyond the maximum sequence length.
             NonFiniteError: the model's output is not finite.
         """
-        if self.bert.masked_lm is None:
-            raise ModelError(missing_head(self.bert.config.family, "masked_lm", self.bert.heads))
-        if self.bert.config.left_to_right:
+        if self.network.masked_lm is None:
+            raise ModelError(
+                missing_head(self.network.config.family, "masked_lm", self.network.heads)
+            )
+        if self.network.config.left_to_right:
             where = self.tokenizer.roles.mask or "a mask"
             raise ModelError(
                 f"this model reads left to right: at {where} it sees only the text before it and "
@@ -122,11 +124,11 @@ class Model:
         mask = self.tokenizer.piece(self.tokenizer.mask_id)
         encoding = self._encode(text)
         positions = self._mask_positions(text, encoding, mask)
-        with evaluating(self.bert), torch.inference_mode():
-            inputs = self._collate(encoding).to(self.bert.device)
+        with evaluating(self.network), torch.inference_mode():
+            inputs = self._collate(encoding).to(self.network.device)
             selected = SelectedPositions.of(inputs, torch.tensor(positions))
-            (x_MH,) = self.bert.encoder.hidden_at(inputs, selected)
-            logits_MV = self.bert.masked_lm_logits(x_MH).cpu()
+            (x_MH,) = self.network.encoder.hidden_at(inputs, selected)
+            logits_MV = self.network.masked_lm_logits(x_MH).cpu()
             _check_finite(logits_MV[:, : self.tokenizer.vocab_size])  # padded columns are -inf
             logits_MV[:, torch.from_numpy(self.tokenizer.special_ids)] = -torch.inf
             candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
@@ -163,8 +165,8 @@ class Model:
         if len(positions) < total:
             raise InputError(
                 f"{text[:60]!r}: {mask} number {len(positions) + 1} of {total} is beyond the "
-                f"{self.bert.config.positions} tokens this encoder has positions for; shorten the "
-                "text before it."
+                f"{self.network.config.positions} tokens this encoder has positions for; shorten "
+                "the text before it."
             )
         return positions
 
@@ -176,16 +178,16 @@ class Model:
             ModelError: the model has no next-sentence head.
             NonFiniteError: the model's output is not finite.
         """
-        if self.bert.next_sentence is None:
-            family, causal = self.bert.config.family, self.bert.config.left_to_right
+        if self.network.next_sentence is None:
+            family, causal = self.network.config.family, self.network.config.left_to_right
             raise ModelError(missing_head(family, "next_sentence", causal=causal))
         check_segments(self.loaded, pair=True)
         inputs = self._collate(self._encode(a, b))
-        with evaluating(self.bert), torch.inference_mode():
-            inputs = inputs.to(self.bert.device)
+        with evaluating(self.network), torch.inference_mode():
+            inputs = inputs.to(self.network.device)
             first_tokens = SelectedPositions.of(inputs, inputs.starts)
-            (x_BH,) = self.bert.encoder.hidden_at(inputs, first_tokens)
-            logits_BC = self.bert.next_sentence_logits(x_BH)
+            (x_BH,) = self.network.encoder.hidden_at(inputs, first_tokens)
+            logits_BC = self.network.next_sentence_logits(x_BH)
             _check_finite(logits_BC)
         return float(logits_BC.softmax(-1)[0, 0])
 
@@ -324,15 +326,15 @@ class Model:
         """The number of tokens of a text or pair that are truncated to fit: of a context and a
         choice, into the length of fine-tuning; else into the encoder's positions."""
         choices = self.loaded.about.get("kind") == "choice"
-        length = choose_length(self.loaded, None) if choices else self.bert.config.positions
+        length = choose_length(self.loaded, None) if choices else self.network.config.positions
         return self.tokenizer.encode(a, b, max_length=length).cut
 
     def _encode(self, a: str, b: str | None = None) -> Encoding:
-        return self.tokenizer.encode(a, b, max_length=self.bert.config.positions)
+        return self.tokenizer.encode(a, b, max_length=self.network.config.positions)
 
     def _collate(self, encoding: Encoding) -> Inputs:
         return collate(
-            [encoding.tokens], [encoding.segments], max_positions=self.bert.config.positions
+            [encoding.tokens], [encoding.segments], max_positions=self.network.config.positions
         )
 
 

@@ -60,7 +60,7 @@ def fill_mask(config: FillMaskConfig) -> list[str]:
         for fillings in model.fill_mask(text, top=config.top):
             lines += [f"  {f.probability:6.1%}  {f.piece:<16} {f.text}" for f in fillings] + [""]
     cut = sum(model.tokens_cut(text) > 0 for text in config.texts)
-    _note_cut(cut, len(config.texts), model.bert.config.positions)
+    _note_cut(cut, len(config.texts), model.network.config.positions)
     return lines
 
 
@@ -71,7 +71,9 @@ def next_sentence(config: NextSentenceConfig) -> str:
     probability = model.next_sentence(config.text_a, config.text_b)
     cut = model.tokens_cut(config.text_a, config.text_b)
     if cut:
-        print_note(f"{cut} tokens of the pair were cut to fit into {model.bert.config.positions}")
+        print_note(
+            f"{cut} tokens of the pair were cut to fit into {model.network.config.positions}"
+        )
     other = "swapped" if model.loaded.about.get("pairs") == "order" else "random"
     return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
 
@@ -94,7 +96,7 @@ def predict(config: PredictConfig) -> list[str]:
     model = _open_task(config)
     if config.file is not None:
         return _predict_file(model.loaded, config)
-    if model.bert.tagger is not None and config.text_b is None:
+    if model.network.tagger is not None and config.text_b is None:
         lines = _tag_lines(model, config.texts)
     else:
         b = None if config.text_b is None else [config.text_b] * len(config.texts)
@@ -242,7 +244,7 @@ def embed(config: EmbedConfig) -> str:
         )
     if settings := model.loaded.about.get("settings_left_out"):
         print_note(f"with sentence-transformers {' and '.join(settings)}; not so here")
-    limit = config.length or model.bert.config.positions
+    limit = config.length or model.network.config.positions
     _note_cut(embeddings.cut, len(texts), limit)
     if embeddings.long:
         print_note(

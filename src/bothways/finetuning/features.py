@@ -30,10 +30,10 @@ from bothways.io import arrays
 from bothways.io.files import explain_disk_errors, new_folder, reserve_space, write_json
 from bothways.io.terminal import line_printer, table_text
 from bothways.model.batch import TaskInputs
-from bothways.model.bert import Bert
 from bothways.model.engine import evaluating
 from bothways.model.folder import LoadedModel, load_model
 from bothways.model.losses import class_loss
+from bothways.model.model import EncoderModel
 from bothways.model.recurrent import FeatureTagger
 from bothways.randomness import Purpose, derived_seed
 from bothways.runtime.pipeline import check_length, write_predictions
@@ -62,7 +62,7 @@ _ARRAY, _ABOUT = "layers.npy", "features.json"
 
 def cached_layers(
     folder: Path,
-    model: Bert,
+    model: EncoderModel,
     examples: Examples,
     *,
     fingerprint: str,
@@ -116,7 +116,7 @@ def _fingerprint(folder: Path) -> str | None:
 
 @torch.inference_mode()
 def _compute(
-    array: NDArray[np.float16], model: Bert, examples: Examples, dtype: torch.dtype
+    array: NDArray[np.float16], model: EncoderModel, examples: Examples, dtype: torch.dtype
 ) -> None:
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
         batch = TaskInputs.of(examples.batch(indices, max_positions=model.config.positions))

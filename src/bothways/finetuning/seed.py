@@ -30,8 +30,8 @@ from bothways.finetuning.setup import (
 )
 from bothways.io.files import explain_disk_errors, new_folder, restore_set_aside, write_json
 from bothways.model.batch import TaskInputs
-from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel, load_model, save_model, write_model_files
+from bothways.model.model import EncoderModel
 from bothways.objectives.labelled import task_loss
 from bothways.runtime.pipeline import measured_outputs, write_predictions
 from bothways.tasks.examples import TRAIN_TOKENS, cut_by_tokens, step_batches
@@ -250,7 +250,7 @@ class SeedTraining:
     def __init__(
         self,
         config: FinetuneConfig,
-        model: Bert,
+        model: EncoderModel,
         data: FinetuningData,
         run: OpenedRun,
         run_seeds: RunSeeds,
@@ -395,7 +395,9 @@ MEASURED_IN = "fp32"
 """The precision of scores and predictions, whatever that of training is."""
 
 
-def new_model(loaded: LoadedModel, config: FinetuneConfig, task: Task[Any, Any], seed: int) -> Bert:
+def new_model(
+    loaded: LoadedModel, config: FinetuneConfig, task: Task[Any, Any], seed: int
+) -> EncoderModel:
     """The encoder with a new task head, or with that of the model folder (:func:`keeps_head`).
 
     Other heads are dropped. Weights that the model folder lacked (a pooler) are newly initialised
@@ -411,7 +413,7 @@ def new_model(loaded: LoadedModel, config: FinetuneConfig, task: Task[Any, Any],
     if config.dropout is not None:
         p = config.dropout
         shape = dataclasses.replace(shape, dropout=p, attention_dropout=p, head_dropout=None)
-    model = Bert(
+    model = EncoderModel(
         shape,
         classes=task.outputs if task.head == "classes" else 0,
         tags=task.outputs if task.head == "tags" else 0,
@@ -514,7 +516,7 @@ def train_seed(
     return result
 
 
-def _try_model(path: Path, model: Bert, loaded: LoadedModel, about: dict[str, Any]) -> None:
+def _try_model(path: Path, model: EncoderModel, loaded: LoadedModel, about: dict[str, Any]) -> None:
     """See that the trained model can be saved, before it is trained."""
     with try_save(path) as trial:
         write_model_files(trial.folder, model, loaded.tokenizer, about, trial.write)

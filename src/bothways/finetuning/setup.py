@@ -14,8 +14,8 @@ from typing import Any
 from bothways.errors import ConfigError, InputError
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
 from bothways.io.files import sha256
-from bothways.model.bert import Bert
 from bothways.model.folder import LoadedModel
+from bothways.model.model import EncoderModel
 from bothways.runtime.pipeline import (
     check_length,
     check_segments,
@@ -155,7 +155,7 @@ def measure_extra_files(
     extra: ExtraFiles,
     names: Iterable[str],
     task: Task[Any, Any],
-    model: Bert,
+    model: EncoderModel,
     folder: Path,
 ) -> dict[str, Measurement]:
     """Predict files into ``NAME_predictions.tsv`` and measure the labelled ones.

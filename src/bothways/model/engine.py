@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bothways.batch import Batch, TaskBatch
 from bothways.model.batch import Inputs, TaskInputs
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 
 
 class TorchEngine:
@@ -27,7 +27,7 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, model: Bert, dtype: torch.dtype = torch.float32):
+    def __init__(self, model: EncoderModel, dtype: torch.dtype = torch.float32):
         self.model, self.dtype = model, dtype
 
     def task_outputs(self, batch: TaskBatch) -> NDArray[np.float32]:
@@ -75,7 +75,7 @@ def evaluating(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def fast_kernels(model: Bert) -> Iterator[None]:
+def fast_kernels(model: EncoderModel) -> Iterator[None]:
     """The kernels of prediction inside the block, whatever those of training are; threads as for
     :func:`evaluating`."""
     shared = model.shared
@@ -137,7 +137,7 @@ def _held(owner: object, what: str, change: Callable[[], Callable[[], None]]) ->
                 _HELD.pop(owner, None)
 
 
-def read_outputs(model: Bert, batch: TaskInputs, dtype: torch.dtype) -> Tensor:
+def read_outputs(model: EncoderModel, batch: TaskInputs, dtype: torch.dtype) -> Tensor:
     """The outputs [R, C] of the task head."""
     x_RH = model.task_vectors(
         batch.inputs, batch.read_positions, dtype=dtype, selected=batch.selected

@@ -22,9 +22,9 @@ from bothways.families.config import ModelConfig
 from bothways.families.family import own_type, write_config
 from bothways.io.files import explain_disk_errors, new_folder, write_json
 from bothways.io.json_files import read_json_file
-from bothways.model.bert import Bert
 from bothways.model.encoder import init_weights
 from bothways.model.heads import HEADS, POOLER_KEY, OutputHead
+from bothways.model.model import EncoderModel
 from bothways.model.sentence_modules import read_sentence_modules
 from bothways.model.weight_files import WEIGHTS, read_weights, write_tensors
 from bothways.model.weights import (
@@ -61,7 +61,7 @@ class LoadedModel:
         dtype: of the file's weights.
     """
 
-    model: Bert
+    model: EncoderModel
     tokenizer: Tokenizer
     about: dict[str, Any]
     unused: list[str] = field(default_factory=list)
@@ -85,7 +85,7 @@ class LoadedModel:
 
 def save_model(
     folder: str | Path,
-    model: Bert,
+    model: EncoderModel,
     tokenizer: Tokenizer,
     about: dict[str, Any] | None = None,
     *,
@@ -112,7 +112,7 @@ def save_model(
 
 def write_model_files(
     folder: Path,
-    model: Bert,
+    model: EncoderModel,
     tokenizer: Tokenizer,
     about: dict[str, Any],
     write: Callable[[dict[str, Tensor], Path, dict[str, str]], None] = write_tensors,
@@ -245,7 +245,7 @@ def _what_it_is(folder: Path) -> str:
     )
 
 
-def empty_model(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
+def empty_model(config: ModelConfig, state: dict[str, Tensor]) -> EncoderModel:
     """A model with the heads that a state has weights for, with its weights on the meta device."""
     names = heads_in(state)
     outputs = {name: HEADS[name].outputs or _shape(state, name)[0] for name in names}
@@ -253,7 +253,7 @@ def empty_model(config: ModelConfig, state: dict[str, Tensor]) -> Bert:
     lstm = has_lstm(state)
     in_file = any(name.startswith("encoder.pooler.") for name in state)
     with torch.device("meta"):  # only shapes: the weights come from the file
-        return Bert(
+        return EncoderModel(
             config,
             heads=outputs,
             lstm=width // 2 if lstm else 0,
@@ -265,7 +265,7 @@ def _shape(state: dict[str, Tensor], head: str) -> tuple[int, ...]:
     return tuple(state[f"{head}.output.weight"].shape)
 
 
-def _fill(model: Bert, state: dict[str, Tensor], path: Path) -> list[str]:
+def _fill(model: EncoderModel, state: dict[str, Tensor], path: Path) -> list[str]:
     expected = model.state_dict()
     names = name_table(model.config, model.heads, lstm=model.lstm is not None)
     missing = [name for name in expected if name not in state]
@@ -337,7 +337,7 @@ def _check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
         )
 
 
-def _differences_elsewhere(model: Bert) -> dict[str, Any]:
+def _differences_elsewhere(model: EncoderModel) -> dict[str, Any]:
     """Entries of bothways.json for a model that transformers would compute differently."""
     if model.lstm is not None:
         return {
@@ -355,7 +355,7 @@ def _differences_elsewhere(model: Bert) -> dict[str, Any]:
     return {}
 
 
-def _check_direction(folder: Path, model: Bert, about: dict[str, Any]) -> None:
+def _check_direction(folder: Path, model: EncoderModel, about: dict[str, Any]) -> None:
     """Refuse a model that would be computed differently from how it was trained."""
     causal = model.config.left_to_right
     sequences = model.reads_sequences and model.lstm is None
@@ -404,7 +404,7 @@ def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, An
         )
 
 
-def _task_from_config(values: dict[str, Any], model: Bert, where: str) -> dict[str, Any]:
+def _task_from_config(values: dict[str, Any], model: EncoderModel, where: str) -> dict[str, Any]:
     """The equivalent of bothways.json for a task head that transformers saved."""
     names, outputs = values.get("id2label") or {}, model.task_outputs
     labels = [str(names.get(str(i), f"LABEL_{i}")) for i in range(outputs)]

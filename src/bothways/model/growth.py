@@ -16,8 +16,8 @@ from bothways.io.files import new_folder
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader
 from bothways.io.terminal import print_note
 from bothways.io.text import list_files, read_lines
-from bothways.model.bert import Bert
 from bothways.model.folder import empty_model
+from bothways.model.model import EncoderModel
 from bothways.shipped import model_folder
 from bothways.tokenization.build import count_file_words, measure, refuse_foreign_folder
 from bothways.tokenization.extension import (
@@ -36,7 +36,7 @@ _TOKENS, _BIAS = "encoder.embeddings.tokens.weight", "masked_lm.bias"
 
 
 @torch.no_grad()
-def grow_vocabulary(model: Bert, parts: Sequence[Sequence[int]]) -> Bert:
+def grow_vocabulary(model: EncoderModel, parts: Sequence[Sequence[int]]) -> EncoderModel:
     """A copy of a model with more rows in its token embedding and masked-LM bias.
 
     All other weights are unchanged, and so are the hidden states of texts made of old pieces; the

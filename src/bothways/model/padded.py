@@ -13,13 +13,10 @@ from torch import Tensor, nn
 
 from bothways.errors import ModelError
 from bothways.model.activations import activate
-from bothways.model.bert import Bert
 from bothways.model.heads import HEADS, MaskedLMHead, OutputHead
 from bothways.model.layers import Layer
+from bothways.model.model import HIDDEN, EncoderModel
 from bothways.model.rotary import Rotation
-
-HIDDEN = "hidden"
-"""The name of the last layer's states among the outputs."""
 
 
 class PaddedForm(nn.Module):
@@ -32,7 +29,7 @@ class PaddedForm(nn.Module):
         ModelError: a BiLSTM, which has no padded form.
     """
 
-    def __init__(self, model: Bert):
+    def __init__(self, model: EncoderModel):
         super().__init__()
         if model.lstm is not None:
             raise ModelError(

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from bothways.model.batch import TaskInputs
-from bothways.model.bert import Bert
 from bothways.model.engine import read_outputs
 from bothways.model.losses import class_loss, place_loss, regression_loss
+from bothways.model.model import EncoderModel
 from bothways.tasks.task import LossKind
 from bothways.training.trainer import Loss
 
@@ -25,7 +25,7 @@ def task_loss(kind: LossKind, targets: int) -> Loss[TaskInputs]:
     """
 
     def loss(
-        model: Bert, batch: TaskInputs, dtype: torch.dtype
+        model: EncoderModel, batch: TaskInputs, dtype: torch.dtype
     ) -> tuple[Tensor, dict[str, Tensor]]:
         outputs_RC = read_outputs(model, batch, dtype)
         if kind == "place":

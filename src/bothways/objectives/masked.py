@@ -10,8 +10,8 @@ import torch
 
 from bothways.batch import IGNORE
 from bothways.model.batch import PretrainingBatch
-from bothways.model.bert import Bert
 from bothways.model.losses import class_loss
+from bothways.model.model import EncoderModel
 from bothways.objectives.objective import Objective, Sums, Term
 from bothways.training.options import PairKind
 
@@ -49,7 +49,9 @@ class MaskedLM(Objective):
             counts[self._pairs.key] = batch.inputs.sequences
         return counts
 
-    def sums(self, model: Bert, batch: PretrainingBatch, dtype: torch.dtype) -> dict[str, Sums]:
+    def sums(
+        self, model: EncoderModel, batch: PretrainingBatch, dtype: torch.dtype
+    ) -> dict[str, Sums]:
         """Both losses, from the hidden states at the masked positions and each first token."""
         x_MH, *rest = model.encoder.hidden_at(batch.inputs, batch.selected, dtype=dtype)
         sums = {self._words.key: Sums(*model.masked_lm_loss(x_MH, batch.masked.ids))}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bothways.model.batch import PretrainingBatch
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 from bothways.training.trainer import Loss
 
@@ -65,7 +65,9 @@ class Objective(ABC):
         """How many targets each loss has in a micro-batch, by key."""
 
     @abstractmethod
-    def sums(self, model: Bert, batch: PretrainingBatch, dtype: torch.dtype) -> dict[str, Sums]:
+    def sums(
+        self, model: EncoderModel, batch: PretrainingBatch, dtype: torch.dtype
+    ) -> dict[str, Sums]:
         """The losses of a micro-batch, by key; those without targets may be left out."""
 
     @abstractmethod
@@ -92,7 +94,7 @@ def pretraining_loss(
     counts = total_counts(objective, micro_batches, ranks)
 
     def loss(
-        model: Bert, batch: PretrainingBatch, dtype: torch.dtype
+        model: EncoderModel, batch: PretrainingBatch, dtype: torch.dtype
     ) -> tuple[Tensor, dict[str, Tensor]]:
         found = objective.sums(model, batch, dtype)
         stats: dict[str, Tensor] = {}

@@ -23,7 +23,7 @@ from bothways.batch import IGNORE
 from bothways.errors import ConfigError
 from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.objectives.masked import WORDS
 from bothways.objectives.objective import Objective, Sums, Term
 from bothways.randomness import Purpose, derived_seed, uniform
@@ -58,10 +58,12 @@ class ReplacedTokens(Objective):
             self._replaced.key: int(batch.inputs.bounds[-1]),
         }
 
-    def sums(self, model: Bert, batch: PretrainingBatch, dtype: torch.dtype) -> dict[str, Sums]:
+    def sums(
+        self, model: EncoderModel, batch: PretrainingBatch, dtype: torch.dtype
+    ) -> dict[str, Sums]:
         """Both losses; the proposals are drawn by the key of the micro-batch."""
         generator = model.parts[GENERATOR]
-        assert isinstance(generator, Bert)
+        assert isinstance(generator, EncoderModel)
         masked, total = batch.masked, int(batch.inputs.bounds[-1])
         (x_MH,) = generator.encoder.hidden_at(batch.inputs, batch.selected, dtype=dtype)
         words = generator.masked_lm_loss(x_MH, masked.ids)
@@ -91,12 +93,12 @@ class ReplacedTokens(Objective):
         return {self._words.key: int(torch.bincount(ids).max()) if len(ids) else 0}
 
 
-def _key(model: Bert) -> tuple[int, Purpose]:
+def _key(model: EncoderModel) -> tuple[int, Purpose]:
     """The key of a micro-batch's draws; in evaluation, when nothing is drawn anew, always one."""
     return (model.shared.dropout.seed if model.training else 0), Purpose.REPLACED
 
 
-def sample(generator: Bert, x_MH: Tensor, draws_M: Tensor) -> Tensor:
+def sample(generator: EncoderModel, x_MH: Tensor, draws_M: Tensor) -> Tensor:
     """A token for each masked position, from the generator's distribution.
 
     The distribution function is inverted at one number per position, so that a draw depends on
@@ -126,8 +128,8 @@ def sample(generator: Bert, x_MH: Tensor, draws_M: Tensor) -> Tensor:
 
 
 def make_generator(
-    model: Bert, *, size: float, layers: int | None, share: Sharing, seed: int
-) -> Bert:
+    model: EncoderModel, *, size: float, layers: int | None, share: Sharing, seed: int
+) -> EncoderModel:
     """A generator for a discriminator.
 
     Args:
@@ -143,7 +145,7 @@ def make_generator(
     """
     shape = generator_shape(model.config, size=size, layers=layers)
     own_seed = derived_seed(seed, Purpose.GENERATOR)
-    generator = Bert(shape, masked_lm=True, seed=own_seed, shared=model.shared)
+    generator = EncoderModel(shape, masked_lm=True, seed=own_seed, shared=model.shared)
     own, its = generator.encoder.embeddings, model.encoder.embeddings
     if share != "none":
         own.tokens.weight = its.tokens.weight

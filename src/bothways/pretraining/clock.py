@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.evaluation import count_heldout
@@ -37,7 +37,7 @@ _MADE, _AT_ONCE = 256, 2**16  # sequences that are made for their special tokens
 def resolve_clock(
     config: PretrainConfig,
     store: TokenStore,
-    model: Bert,
+    model: EncoderModel,
     sources: Sequence[PhaseBatches],
     ranks: Ranks,
 ) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def resolve_clock(
 def _count_steps(
     config: PretrainConfig,
     store: TokenStore,
-    model: Bert,
+    model: EncoderModel,
     sources: Sequence[PhaseBatches],
     dtype: torch.dtype,
     ranks: Ranks,
@@ -140,7 +140,7 @@ def _text_tokens(source: PhaseBatches, count: int) -> NDArray[np.int64]:
 
 def _probe(
     config: PretrainConfig,
-    model: Bert,
+    model: EncoderModel,
     source: PhaseBatches,
     dtype: torch.dtype,
     ranks: Ranks,

@@ -14,9 +14,9 @@ from bothways.batch import round_up
 from bothways.corpus.store import TokenStore
 from bothways.errors import ModelError, StoreError
 from bothways.model.batch import PretrainingBatch
-from bothways.model.bert import Bert
 from bothways.model.engine import evaluating
 from bothways.model.folder import LoadedModel
+from bothways.model.model import EncoderModel
 from bothways.objectives.objective import Objective, Sums, Term, total_counts
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.instances import store_problem
@@ -109,7 +109,7 @@ class HeldOut:
 
 @torch.no_grad()
 def measure(
-    model: Bert,
+    model: EncoderModel,
     batches: Sequence[PretrainingBatch],
     dtype: torch.dtype,
     objective: Objective,
@@ -132,7 +132,7 @@ def measure(
             # In the last round some processes have no batch of their own, but a sharded model needs
             # all of them to compute.
             batch = batches[number % len(batches)].to(device)
-            found = model(objective.sums, batch, dtype)
+            found = model.compute(objective.sums, batch, dtype)
             if number < len(batches):
                 sums = [found.get(term.key, Sums(none, none)) for term in terms]
                 parts = [(s.loss, s.right, none if s.ones is None else s.ones) for s in sums]
@@ -197,7 +197,7 @@ def _heldout_store(config: PretrainConfig, store: TokenStore) -> TokenStore:
 
 
 def measure_store(
-    model: Bert, store: TokenStore, config: PretrainConfig, *, length: int, sequences: int
+    model: EncoderModel, store: TokenStore, config: PretrainConfig, *, length: int, sequences: int
 ) -> HeldOut:
     """Measure a model on a store, in fp32.
 

@@ -19,8 +19,8 @@ from bothways.config.fields import digest, to_dict
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, RunError
 from bothways.model.batch import PretrainingBatch
-from bothways.model.bert import Bert
 from bothways.model.folder import save_model
+from bothways.model.model import EncoderModel
 from bothways.model.priming import primed_rows
 from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
@@ -181,7 +181,7 @@ class _Pretraining:
         config: PretrainConfig,
         run: Run,
         store: TokenStore,
-        model: Bert,
+        model: EncoderModel,
         sources: list[PhaseBatches],
         numerics: dict[str, Any],
         ranks: Ranks,
@@ -217,7 +217,7 @@ class _Pretraining:
             about = _about(self.config, self.store, self.steps)
             save_model(path, model, self.store.tokenizer, about)
             for name, part in self.model.parts.items():
-                assert isinstance(part, Bert)
+                assert isinstance(part, EncoderModel)
                 about["made_by"] = f"bothways pretrain, as {name}"
                 save_model(self.run.folder / name, part, self.store.tokenizer, about)
             draw_curves(self.run.folder)

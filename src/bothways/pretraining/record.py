@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import torch
 
 from bothways.model.batch import PretrainingBatch
-from bothways.model.bert import Bert
 from bothways.model.flops import training_cost
+from bothways.model.model import EncoderModel
 from bothways.objectives.masked import PAIRS
 from bothways.objectives.objective import Objective
 from bothways.objectives.replaced import REPLACED
@@ -35,7 +35,7 @@ class Utilization:
         dtype: arithmetic of its layers.
     """
 
-    def __init__(self, model: Bert, dtype: torch.dtype):
+    def __init__(self, model: EncoderModel, dtype: torch.dtype):
         self._config = model.config
         gpu = model.device.type != "cpu"
         self.peak: Peak | None = find_peak(model.device, dtype) if gpu else None

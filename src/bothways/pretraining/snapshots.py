@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError
-from bothways.model.bert import Bert
 from bothways.model.folder import save_model
+from bothways.model.model import EncoderModel
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.checkpoint import try_save
 from bothways.training.fsdp import whole_model
@@ -64,7 +64,12 @@ def try_snapshots(run: Path, steps: Sequence[int]) -> None:
 
 
 def keep_snapshot(
-    run: Path, step: int, model: Bert, tokenizer: Tokenizer, about: dict[str, Any], ranks: Ranks
+    run: Path,
+    step: int,
+    model: EncoderModel,
+    tokenizer: Tokenizer,
+    about: dict[str, Any],
+    ranks: Ranks,
 ) -> bool:
     """Write a step's snapshot, unless it exists: a run that was stopped passes a step again.
 

@@ -13,9 +13,9 @@ from bothways.errors import ConfigError, StoreError
 from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
-from bothways.model.bert import Bert
 from bothways.model.folder import empty_model, load_model
 from bothways.model.heads import form_of
+from bothways.model.model import EncoderModel
 from bothways.model.priming import prime_first_layer
 from bothways.model.weight_files import weight_files
 from bothways.objectives.masked import PAIRS, MaskedLM
@@ -44,7 +44,7 @@ def open_corpus(folder: str) -> TokenStore:
     return TokenStore.open(folder)
 
 
-def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
+def starting_model(config: PretrainConfig, store: TokenStore) -> EncoderModel:
     """A model with new weights, or that of --start with new pre-training heads if it lacks them.
 
     Raises:
@@ -69,10 +69,10 @@ def starting_model(config: PretrainConfig, store: TokenStore) -> Bert:
     return model
 
 
-def new_model(config: PretrainConfig, shape: ModelConfig) -> Bert:
+def new_model(config: PretrainConfig, shape: ModelConfig) -> EncoderModel:
     """New weights, with the heads that the recipe trains."""
     heads = _heads(config)
-    model = Bert(
+    model = EncoderModel(
         shape,
         masked_lm="masked_lm" in heads,
         next_sentence="next_sentence" in heads,
@@ -98,7 +98,7 @@ def _heads(config: PretrainConfig) -> list[str]:
     return ["masked_lm", *(["next_sentence"] if config.pairs.kind in PAIRS else [])]
 
 
-def _add_generator(config: PretrainConfig, model: Bert) -> None:
+def _add_generator(config: PretrainConfig, model: EncoderModel) -> None:
     if config.objectives.replaced:
         options = config.generator
         model.parts[GENERATOR] = make_generator(
@@ -106,7 +106,7 @@ def _add_generator(config: PretrainConfig, model: Bert) -> None:
         )
 
 
-def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
+def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel:
     """The model of --start, with the dropout probabilities of ``config.model`` where it has any.
 
     Raises:
@@ -140,7 +140,7 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> Bert:
     return _with_shape(loaded.model, replace(shape, **given))
 
 
-def _with_shape(model: Bert, shape: ModelConfig) -> Bert:
+def _with_shape(model: EncoderModel, shape: ModelConfig) -> EncoderModel:
     """The same weights in a model of another dropout; layers take it when they are made."""
     state = model.state_dict()
     other = empty_model(shape, state)

@@ -23,9 +23,9 @@ from bothways.errors import ConfigError, InputError, NonFiniteError
 from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
 from bothways.model.batch import Inputs, TaskInputs
-from bothways.model.bert import Bert
 from bothways.model.engine import evaluating
 from bothways.model.folder import LoadedModel
+from bothways.model.model import EncoderModel
 from bothways.runtime.pipeline import check_length
 from bothways.tasks.examples import (
     CHUNK,
@@ -280,7 +280,7 @@ def _encode_windows(
 
 @torch.inference_mode()
 def _embed_windows(
-    model: Bert,
+    model: EncoderModel,
     windows: _Windows,
     layers: list[int],
     combine: Combine,
@@ -330,7 +330,9 @@ def _check_finite(vectors: Vector, windows: _Windows, pooling: Pooling) -> None:
         )
 
 
-def _layer_states(model: Bert, inputs: Inputs, layers: list[int], combine: Combine) -> Tensor:
+def _layer_states(
+    model: EncoderModel, inputs: Inputs, layers: list[int], combine: Combine
+) -> Tensor:
     """Hidden states of the chosen layers, combined: [T, D]."""
     if layers == [model.config.layers]:
         last: Tensor = model.encoder(inputs)

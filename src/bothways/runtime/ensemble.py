@@ -27,8 +27,8 @@ from scipy.special import logsumexp
 
 from bothways.config.fields import from_dict, to_dict
 from bothways.errors import ModelError
-from bothways.model.bert import Bert
 from bothways.model.folder import CONFIG, LoadedModel, load_model, read_json
+from bothways.model.model import EncoderModel
 from bothways.shipped import model_folder
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import task_of
@@ -49,7 +49,7 @@ class Ensemble(LoadedModel):
 
     others: tuple[Path, ...] = ()
 
-    def models(self) -> Iterator[Bert]:
+    def models(self) -> Iterator[EncoderModel]:
         """The models, loaded one after the other."""
         yield self.model
         for folder in self.others:

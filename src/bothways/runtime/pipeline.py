@@ -21,9 +21,9 @@ from bothways.io import arrays
 from bothways.io.squad import Questions
 from bothways.io.terminal import ShowProgress
 from bothways.io.text import beginning
-from bothways.model.bert import Bert
 from bothways.model.engine import TorchEngine, fast_kernels
 from bothways.model.folder import LoadedModel
+from bothways.model.model import EncoderModel
 from bothways.runtime.ensemble import Ensemble, combine
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
@@ -235,7 +235,11 @@ def _part(progress: ShowProgress | None, number: int, count: int) -> ShowProgres
 
 
 def predict_outputs(
-    model: Bert, examples: Examples, *, dtype: torch.dtype, progress: ShowProgress | None = None
+    model: EncoderModel,
+    examples: Examples,
+    *,
+    dtype: torch.dtype,
+    progress: ShowProgress | None = None,
 ) -> Outputs:
     """Outputs of the task head, dropout off, in the order of the examples.
 
@@ -272,7 +276,7 @@ def predict_outputs(
     return outputs
 
 
-def measured_outputs(model: Bert, examples: Examples) -> Outputs:
+def measured_outputs(model: EncoderModel, examples: Examples) -> Outputs:
     """Outputs for the scores and predictions of a training run, as ``evaluate`` and ``predict``
     compute them from the saved folder.
 
@@ -445,7 +449,7 @@ def check_segments(loaded: LoadedModel, *, pair: bool) -> None:
         )
 
 
-def check_length(model: Bert, length: int) -> None:
+def check_length(model: EncoderModel, length: int) -> None:
     """Refuse a length beyond the encoder's positions.
 
     Raises:

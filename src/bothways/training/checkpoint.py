@@ -33,8 +33,8 @@ from bothways.io.files import (
     sha256,
     write_json,
 )
-from bothways.model.bert import Bert
 from bothways.model.folder import ABOUT, load_model, write_model_files
+from bothways.model.model import EncoderModel
 from bothways.model.weight_files import read_safetensors, write_tensors
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.fsdp import fill, gather, parameters, whole_model
@@ -153,7 +153,7 @@ class Restored:
 def save_checkpoint(
     folder: Path,
     step: int,
-    model: Bert,
+    model: EncoderModel,
     tokenizer: Tokenizer,
     optimizer: torch.optim.Optimizer,
     *,
@@ -198,7 +198,7 @@ def save_checkpoint(
 def try_checkpoint(
     folder: Path,
     step: int,
-    model: Bert,
+    model: EncoderModel,
     tokenizer: Tokenizer,
     optimizer: torch.optim.Optimizer,
     *,
@@ -337,7 +337,7 @@ def _recipe(path: Path) -> str:
 
 def restore_newest(
     folder: Path,
-    model: Bert,
+    model: EncoderModel,
     optimizer: torch.optim.Optimizer,
     say: Callable[[str], None],
     ranks: Ranks = SINGLE_PROCESS,
@@ -439,19 +439,21 @@ def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) 
     return restored
 
 
-def trained_tensors(model: Bert, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+def trained_tensors(
+    model: EncoderModel, optimizer: torch.optim.Optimizer
+) -> Iterator[tuple[str, Tensor]]:
     """Everything that training changes, with its names on disk."""
     yield from parameters(model)
     yield from _moments(model, optimizer)
 
 
-def _moments(model: Bert, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+def _moments(model: EncoderModel, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in parameters(model):
         for key, value in optimizer.state[parameter].items():
             yield f"{name}/{key}", value
 
 
-def _beside(model: Bert, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+def _beside(model: EncoderModel, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
     """What a checkpoint holds beside the model folder: moments, and the weights of parts."""
     yield from _moments(model, optimizer)
     yield from ((name, p) for name, p in parameters(model) if name.startswith("parts."))

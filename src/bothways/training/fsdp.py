@@ -15,17 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bothways.model.bert import Bert
 from bothways.model.folder import empty_model
+from bothways.model.model import EncoderModel
 from bothways.training.ranks import Ranks
 
 
-def shard(model: Bert, ranks: Ranks) -> None:
+def shard(model: EncoderModel, ranks: Ranks) -> None:
     """Shard a model's parameters, in place; optimizers are made afterwards.
 
     Each layer is gathered by itself. Embeddings and heads are gathered together, because the token
     embedding is also the output layer's. From here on the model must be called through
-    :meth:`Bert.forward`, and equally often by all ranks.
+    :meth:`EncoderModel.compute`, and equally often by all ranks.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
@@ -37,11 +37,12 @@ def shard(model: Bert, ranks: Ranks) -> None:
         sharded = fully_shard(module, mesh=mesh)
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)  # the only reduction that gloo has
+    register_fsdp_forward_method(model, "compute")
     for layer in model.encoder.layers:
         register_fsdp_forward_method(layer, "forward_at")
 
 
-def parameters(model: Bert) -> Iterator[tuple[str, torch.nn.Parameter]]:
+def parameters(model: EncoderModel) -> Iterator[tuple[str, torch.nn.Parameter]]:
     """The named parameters, sharded as the optimizer has them: evaluation leaves some gathered."""
     if is_sharded(model):
         sharded: Any = model
@@ -49,7 +50,7 @@ def parameters(model: Bert) -> Iterator[tuple[str, torch.nn.Parameter]]:
     yield from model.named_parameters()
 
 
-def is_sharded(model: Bert) -> bool:
+def is_sharded(model: EncoderModel) -> bool:
     """Whether :func:`shard` was applied to the model."""
     return hasattr(model, "reshard")
 
@@ -76,7 +77,7 @@ def gather(tensors: Iterable[tuple[str, Tensor]], ranks: Ranks) -> dict[str, Ten
     return gathered
 
 
-def whole_model(model: Bert, ranks: Ranks) -> Bert:
+def whole_model(model: EncoderModel, ranks: Ranks) -> EncoderModel:
     """The model itself, or a whole copy of a sharded one on rank 0 (all ranks must call)."""
     if not is_sharded(model):
         return model

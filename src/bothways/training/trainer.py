@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bothways.errors import DivergenceError
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.randomness import Purpose, derived_seed
 from bothways.training.frozen_rows import FrozenRows
 from bothways.training.fsdp import shard, whole
@@ -23,7 +23,7 @@ M = TypeVar("M")
 # Statistics of a step: numbers, or on a GPU scalar tensors that may not be computed yet.
 Stats = dict[str, float | Tensor]
 # Returns a scalar, already divided by the step's global counts, and detached sums for the log.
-Loss = Callable[[Bert, M, torch.dtype], tuple[Tensor, dict[str, Tensor]]]
+Loss = Callable[[EncoderModel, M, torch.dtype], tuple[Tensor, dict[str, Tensor]]]
 
 
 class Trainer(Generic[M]):
@@ -45,7 +45,7 @@ class Trainer(Generic[M]):
 
     def __init__(
         self,
-        model: Bert,
+        model: EncoderModel,
         options: OptimizerOptions,
         *,
         total_steps: int,
@@ -173,7 +173,7 @@ class Trainer(Generic[M]):
         """The loss of this process's micro-batch ``number``, with its own dropout masks."""
         index = self.ranks.rank + number * self.ranks.size  # in the global batch
         self.model.shared.dropout.reseed(derived_seed(self._seed, Purpose.DROPOUT, step, index))
-        return self.model(loss, micro_batch, self.dtype)  # type: ignore[no-any-return]
+        return self.model.compute(loss, micro_batch, self.dtype)
 
     def _clip(self) -> Tensor:
         """Clip the gradient to the largest norm allowed; returns the norm before clipping."""

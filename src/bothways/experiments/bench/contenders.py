@@ -13,7 +13,7 @@ from bothways.errors import ConfigError
 from bothways.experiments.bench.cases import PaddedBatch, padded
 from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
-from bothways.model.bert import Bert
+from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.objectives.objective import pretraining_loss
 from bothways.training.device import CPU, DTYPES, transposing_pays
@@ -59,7 +59,7 @@ def _ours(
     *,
     fast: bool,
 ) -> Step:
-    model = Bert(config, masked_lm=True, next_sentence=True).to(device)
+    model = EncoderModel(config, masked_lm=True, next_sentence=True).to(device)
     model.shared.fast = fast
     if device.type == "cpu" and fast:
         model.shared.transposes = transposing_pays(DTYPES[precision])

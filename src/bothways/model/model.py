@@ -29,11 +29,14 @@ from bothways.randomness import Purpose
 # The order of the parameters decides that of sums over them.
 _BEFORE_LSTM = ("masked_lm", "next_sentence")
 
+HIDDEN = "hidden"
+"""The name of the last layer's states among the outputs."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Bert(nn.Module):
+class EncoderModel(nn.Module):
     """An encoder with its heads, as saved in a model folder.
 
     Args:
@@ -168,16 +171,46 @@ class Bert(nn.Module):
         key = HEADS[name].key
         init_weights(getattr(self, name), self.config, seed=seed, purpose=Purpose.HEAD, index=key)
 
-    def forward(
-        self, compute: Callable[Concatenate[Bert, P], R], *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Returns ``compute(self, *args, **kwargs)``.
+    def forward(self, inputs: Inputs, *, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+        """The outputs by name, for every sequence and token.
 
-        Training calls ``model(loss, batch, dtype)`` rather than ``loss(model, batch, dtype)``
-        because FSDP gathers sharded weights only around a module's ``forward``. A loss uses the
-        encoder and the heads one after the other, so all of it has to run inside.
+        Args:
+            inputs: a flat batch.
+            dtype: arithmetic of the encoder.
+
+        Returns:
+            :data:`HIDDEN`, the last layer's states [T, H], and for each head its name: [T, V] for
+            masked tokens, [B, C] for heads on sequences, [T, C] for heads on tokens. The rows of
+            the batch's tail are left out.
+
+        Raises:
+            LengthError, ModelError: as :meth:`Encoder.hidden_states`.
         """
-        return compute(self, *args, **kwargs)
+        x_TH: Tensor = self.encoder(inputs, dtype=dtype)[: int(inputs.bounds[-1])]
+        outputs = {HIDDEN: x_TH}
+        for name, head in self.heads.items():
+            if isinstance(head, MaskedLMHead):
+                outputs[name] = self.masked_lm_logits(x_TH)[:, : self.config.vocab_size]
+                continue
+            read = x_TH
+            if self.lstm is not None and HEADS[name].task:
+                read = self.lstm(x_TH.float(), inputs.lengths.tolist())
+                if HEADS[name].reads == "sequence":
+                    read = final_states(read, inputs)
+            elif HEADS[name].reads == "sequence":
+                read = self._sequences(x_TH, inputs)
+            outputs[name] = self.logits(name, read)
+        return outputs
+
+    def compute(
+        self, function: Callable[Concatenate[EncoderModel, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Returns ``function(self, *args, **kwargs)``, with sharded weights gathered meanwhile.
+
+        FSDP gathers them around the module's methods that it was told of, and a loss uses the
+        encoder and the heads one after the other, only where it needs them.
+        """
+        return function(self, *args, **kwargs)
 
     @property
     def device(self) -> torch.device:
@@ -278,14 +311,19 @@ class Bert(nn.Module):
         """
         if self.lstm is not None:
             return final_states(self._lstm_outputs(inputs, dtype), inputs)
-        if self.config.left_to_right:
-            x_TH: Tensor = self.encoder(inputs, dtype=dtype)
-            return x_TH.index_select(0, inputs.lasts)
-        if self.config.pooling == "mean":
-            return _means(self.encoder(inputs, dtype=dtype), inputs)
+        if self.config.left_to_right or self.config.pooling == "mean":
+            return self._sequences(self.encoder(inputs, dtype=dtype), inputs)
         first_tokens = first_tokens or SelectedPositions.of(inputs, inputs.starts)
         (x_BH,) = self.encoder.hidden_at(inputs, first_tokens, dtype=dtype)
         return x_BH
+
+    def _sequences(self, x_TH: Tensor, inputs: Inputs) -> Tensor:
+        """What stands for each sequence, [B, H], from the last layer's states."""
+        if self.config.left_to_right:
+            return x_TH.index_select(0, inputs.lasts)
+        if self.config.pooling == "mean":
+            return _means(x_TH, inputs)
+        return x_TH.index_select(0, inputs.starts)
 
     def token_vectors(
         self,
