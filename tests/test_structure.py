@@ -191,6 +191,71 @@ _NO_CODE = {
 }
 
 
+# --------------------------------------------------------------------- io opens what users wrote
+
+
+# What bothways itself wrote or ships, and what the system and other packages have.
+OWN_FILES = {
+    "config.fields": "an options object as plain data",
+    "config.recipes": "shipped and given recipes",
+    "corpus.assemble": "temporary files of a build",
+    "corpus.build_log": "the log of a build",
+    "corpus.cached_encoder": "a tokenizer on its way to a worker",
+    "corpus.duplicates": "temporary files of a build",
+    "corpus.sources": "a Parquet file, for pyarrow",
+    "corpus.store": "corpus folders",
+    "experiments.bench.memory": "answers of its own process; the system's",
+    "experiments.demo.harvest": "sources of installed packages",
+    "experiments.demo.run": "its own text and settings",
+    "experiments.plan.plan": "the system's",
+    "experiments.reproduce.execute": "its own records and logs",
+    "experiments.reproduce.forecast": "sizes",
+    "experiments.reproduce.run": "its own table",
+    "finetuning.features": "its own records",
+    "finetuning.glue": "its own predictions",
+    "finetuning.report": "its own records",
+    "finetuning.seed": "its own records",
+    "model.weight_files": "tensors",
+    "pretraining.pretrain": "the null device",
+    "tasks.catalogue": "shipped tasks",
+    "tokenization.bert_settings": "a tokenizer of the library as plain data",
+    "tokenization.extension": "a tokenizer of the library as plain data",
+    "tokenization.reading": "the bytes of a vocabulary, to be copied",
+    "tokenization.sentencepiece_model": "a binary file",
+    "tokenization.tokenizer": "a tokenizer of the library as plain data",
+    "training.checkpoint": "checkpoints",
+    "training.monitor": "its own records",
+    "training.runfolder": "run folders; the system's",
+    "cli": "the null device",
+}
+OPENING = {"open", "read_text", "read_bytes"}
+PARSING = {"load", "loads", "reader", "DictReader"}
+
+
+def opens(node: ast.AST) -> bool:
+    """Whether a call opens a file or takes JSON or CSV apart."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name):
+        return node.func.id == "open"
+    if not isinstance(node.func, ast.Attribute):
+        return False
+    owner = node.func.value
+    if isinstance(owner, ast.Name) and owner.id in ("json", "csv"):
+        return node.func.attr in PARSING
+    # A token store is opened, too, but by its own class.
+    return node.func.attr in OPENING and not (isinstance(owner, ast.Name) and "Store" in owner.id)
+
+
+@pytest.mark.parametrize("name", [n for n in MODULES if top(n) != "io"])
+def test_only_io_opens_what_users_wrote(name: str) -> None:
+    found = [line_of(node) for node in ast.walk(tree(name)) if opens(node)]
+    if name in OWN_FILES:
+        assert found, f"{name} opens nothing; take it off the list"
+    else:
+        assert not found, f"{name}, lines {found}: ask io, which has one policy for broken input"
+
+
 # ----------------------------------------------------------------- sequences: one module knows them
 
 

@@ -222,7 +222,7 @@ def test_a_signal_lets_it_finish_and_save_a_step(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The 2nd step of 4, and then the last one, after which dev is still to be measured."""
-    config, step = dataclasses.replace(config, checkpoint_minutes=60.0), Trainer.step
+    config, step = dataclasses.replace(config, checkpoint=SavingOptions(60.0)), Trainer.step
     finetune(dataclasses.replace(config, run=str(tmp_path / "unbroken")))
     handler = signal.getsignal(signal.SIGTERM)
     for number in (1, 3):

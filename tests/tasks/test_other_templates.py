@@ -15,6 +15,7 @@ from tokenizers import decoders, models, processors
 from bothways.api.model import Model
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, LengthError, ModelError
+from bothways.io.squad import Questions
 from bothways.model.batch import collate
 from bothways.model.engine import as_loaded
 from bothways.pretraining.batches import PhaseBatches, find_spans, join_spans
@@ -24,7 +25,6 @@ from bothways.tasks.choice import encode_choices
 from bothways.tasks.examples import encode_examples
 from bothways.tasks.options import SpanOptions
 from bothways.tasks.passages import encode_questions
-from bothways.tasks.questions import Questions
 from bothways.tasks.tagging import encode_sentences
 from bothways.tasks.windows import encode_windows
 from bothways.tokenization.normalization import normalizer, word_splitter

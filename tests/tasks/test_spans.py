@@ -20,6 +20,7 @@ from bothways.errors import ConfigError, InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.setup import measured_outputs
+from bothways.io.squad import GoldAnswer, Questions, read_questions
 from bothways.model.batch import collate
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model
@@ -35,7 +36,6 @@ from bothways.tasks.answers import score_answers
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import SpanOptions, TaskOptions
 from bothways.tasks.passages import PassageFile
-from bothways.tasks.questions import GoldAnswer, Questions, read_questions
 from bothways.tasks.spans import Answer, RankedAnswers, SpanTask
 from bothways.training.options import OptimizerOptions
 from model_examples import BOTH_HEADS, padded, small_config, small_tokenizer

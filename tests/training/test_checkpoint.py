@@ -21,7 +21,6 @@ from bothways.finetuning import seed as epochs
 from bothways.finetuning import seed as run_seed
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
-from bothways.finetuning.seed import FOLDER
 from bothways.training import checkpoint, fit
 from bothways.training.checkpoint import LAST as FOLDER
 from bothways.training.checkpoint import LastCheckpoint
@@ -65,7 +64,7 @@ def test_a_checkpoint_is_due_some_minutes_after_the_last(
     monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(Trainer, "step", slow)
     monkeypatch.setattr(LastCheckpoint, "save", lambda _, step, *__: saved.append(step))
-    finetune(dataclasses.replace(config, epochs=1, checkpoint_minutes=2.5))
+    finetune(dataclasses.replace(config, epochs=1, checkpoint=SavingOptions(2.5)))
     assert saved == [3, 6, 9, 12]
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.broken import corpus_line, of_corpus
 from bothways.io.files import new_folder
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader
 from bothways.io.terminal import print_note
@@ -103,7 +104,8 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
     reader = ParagraphReader()
     if config.files:
         files = list_files(config.files, INPUT_SUFFIXES)
-        reader = ParagraphReader(config.text_field, config.broken, config.max_line_mib)
+        limit = corpus_line(config.max_line_mib)
+        reader = ParagraphReader(config.text_field, of_corpus(config.broken), limit)
         counts = count_file_words(files, tokenizer, config.workers, reader)
         words = choose_words(tokenizer, counts, most=config.most, min_count=config.min_count)
     if config.words is not None:
@@ -120,7 +122,7 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
         with new_folder(out) as folder:
             extended.tokenizer.save(folder)
     report = _report(tokenizer, extended, counts, config)
-    return {**report, "broken_lines": reader.broken_lines} if reader.broken_lines else report
+    return {**report, "broken_lines": reader.broken.lines} if reader.broken.lines else report
 
 
 def _listed_words(path: Path, tokenizer: Tokenizer) -> list[str]:
@@ -130,7 +132,7 @@ def _listed_words(path: Path, tokenizer: Tokenizer) -> list[str]:
             try:
                 words.append(single_word(tokenizer, line.strip()))
             except InputError as error:
-                raise InputError(str(error), path=path, line=number) from error
+                raise InputError(error.problem, path=path, line=number) from error
     return words
 
 

@@ -20,9 +20,9 @@ from scipy.special import softmax
 from bothways.errors import InputError, ModelError
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import choose_length, outputs_of
-from bothways.tasks.conll import Sentences
 from bothways.tasks.kinds import task_of
 from bothways.tasks.schemes import entity_spans
+from bothways.tasks.sentences import Sentences
 from bothways.tasks.tagging import TaggingTask, encoded_sentences
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer

@@ -8,14 +8,13 @@ are the files that transformers reads and writes; ``bothways.json`` adds what th
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from bothways.errors import ModelError
+from bothways.errors import InputError, ModelError
 from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig
 from bothways.families.family import own_type, write_config
@@ -30,6 +29,7 @@ from bothways.families.heads import (
     weight_shapes,
 )
 from bothways.io.files import write_json
+from bothways.io.json_files import read_json_file
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.sentence_modules import read_sentence_modules
 from bothways.runtime.weights import Weights, account_for, name_table, stored_weights
@@ -261,11 +261,13 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         ModelError: it is missing or damaged.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelError(f"{path} does not exist; {remedy}.") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read ({error}); {remedy}.") from None
+        value = read_json_file(path)
+    except InputError as error:
+        if not path.exists():
+            raise ModelError(f"{path} does not exist; {remedy}.") from None
+        raise ModelError(
+            f"{path} cannot be read ({error.problem.rstrip('.')}); {remedy}."
+        ) from None
     if not isinstance(value, dict):
         raise ModelError(f"{path} does not hold a JSON object; {remedy}.")
     return value

@@ -39,7 +39,15 @@ class DoctorConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabellerOptions(DeviceOptions):
+class EngineChoice(DeviceOptions):
+    """What computes a model, and where."""
+
+    engine: str = "auto"
+    """Engine that computes the model, by name; auto takes the first that is installed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabellerOptions(EngineChoice):
     """How the verbs compute that read labelled files or files to label."""
 
     precision: Precision = "fp32"

@@ -17,8 +17,9 @@ from scipy.special import softmax
 
 from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
 from bothways.io import arrays
+from bothways.io.squad import Questions
 from bothways.io.terminal import ShowProgress
-from bothways.io.text import COMPRESSED
+from bothways.io.text import beginning
 from bothways.runtime.engine import Engine
 from bothways.runtime.ensemble import Ensemble, combine
 from bothways.runtime.folder import LoadedModel
@@ -28,7 +29,6 @@ from bothways.tasks.kinds import task_of
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.questions import Questions
 from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import EncodedFile, Labelled, Outputs, Task
 from bothways.tasks.texts import ClassificationTask, TextTask
@@ -317,16 +317,13 @@ def unknown_notes(tokenizer: Tokenizer, examples: Examples, rows: Labelled) -> t
     if unknown <= _MANY_UNKNOWN:
         return ()
     reason = "the model's vocabulary does not suit this text"
-    if not rows.path.name.endswith(COMPRESSED):
-        with rows.path.open("rb") as file:
-            beginning = file.read(2**16).decode("utf-8", errors="ignore")
-        composed = unicodedata.normalize("NFC", beginning)
-        decomposed, other = tokenizer.encode_plain([beginning, composed])
-        if other.count(unk_id) < 0.75 * decomposed.count(unk_id):
-            reason = (
-                "its characters are decomposed (Unicode NFD), and the vocabulary's are not; "
-                "convert the file to NFC"
-            )
+    text = beginning(rows.path)
+    decomposed, composed = tokenizer.encode_plain([text, unicodedata.normalize("NFC", text)])
+    if composed.count(unk_id) < 0.75 * decomposed.count(unk_id):
+        reason = (
+            "its characters are decomposed (Unicode NFD), and the vocabulary's are not; "
+            "convert the file to NFC"
+        )
     return (f"{rows.path.name}: {unknown:.0%} of the tokens are {tokenizer.roles.unk}: {reason}",)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from bothways.errors import InputError, ModelError
+from bothways.io.json_files import read_json_file
 
 _MODULES = "modules.json"
 _POOLING = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
@@ -74,8 +76,15 @@ def _pooling(settings: dict[str, Any]) -> dict[str, str]:
 
 
 def _read(path: Path) -> Any:
-    """A JSON file; None if it is missing or damaged: the encoder loads without it."""
+    """A JSON file; None if it is missing: the encoder loads without it.
+
+    Raises:
+        ModelError: it is damaged.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+        return read_json_file(path) if path.exists() else None
+    except InputError as error:
+        raise ModelError(
+            f"{error} Without it, vectors would not be those of sentence-transformers. Complete "
+            "the download, or remove the file to get plain vectors of the encoder."
+        ) from None

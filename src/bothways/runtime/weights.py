@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import ModelError
+from bothways.errors import InputError, ModelError
 from bothways.families import Family, HeadForm, ModelConfig, family_of
 from bothways.families.family import encoder_names, head_names, heads_of, layer_number, modern_name
 from bothways.families.heads import (
@@ -34,6 +34,7 @@ from bothways.families.heads import (
     ON_LSTM,
     forms_of,
 )
+from bothways.io.json_files import read_json_file
 
 Floats = NDArray[np.float32]
 
@@ -173,11 +174,11 @@ def _listed(index: Path) -> list[str]:
     """The names of the parts, in order."""
     kind = Path(index.name.removesuffix(_INDEX)).suffix
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(read_json_file(index)["weight_map"].values()))
         # The parts lie next to the index: a path that leads elsewhere is not followed.
         if wrong := [n for n in names if Path(n).name != n or Path(n).suffix != kind]:
             raise ValueError(f"{wrong[0]!r} is not the name of a {kind} file")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(index, error) from None
     return names
 

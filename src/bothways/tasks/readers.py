@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.lines import Layout, broken_line_handler
+from bothways.io.broken import Broken
+from bothways.io.lines import Layout
 from bothways.io.tables import read_table
+from bothways.tasks.labels import check_spellings
 from bothways.tasks.options import TaskOptions
 
 
@@ -36,7 +38,7 @@ class Rows:
     a: list[str] = field(default_factory=list)
     b: list[str] | None = None
     labels: list[str] | None = None
-    broken: list[int] = field(default_factory=list)
+    broken: Broken = field(default_factory=Broken)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -67,19 +69,25 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
         names.append(options.text_b)
     if labelled:
         names.append(options.label)
-    rows = Rows(path, b=None if options.text_b is None else [], labels=[] if labelled else None)
-    on_broken = broken_line_handler(rows.broken, skips=skips_broken(options, labelled=labelled))
-    for number, values in read_table(path, names, layout_of(options), on_broken):
+    rows = Rows(
+        path,
+        b=None if options.text_b is None else [],
+        labels=[] if labelled else None,
+        broken=broken_lines(options, labelled=labelled),
+    )
+    for number, values in read_table(path, names, layout_of(options), rows.broken):
         if rows.labels is not None:
             try:
                 rows.labels.append(clean_label(values[-1], path, number))
             except InputError as error:
-                on_broken(error)
+                rows.broken.leave_out(error)
                 continue
         rows.lines.append(number)
         rows.a.append(values[0])
         if rows.b is not None:
             rows.b.append(values[1])
+    if rows.labels is not None and options.kind == "classification" and not options.labels:
+        check_spellings(path, zip(rows.lines, rows.labels, strict=True))
     texts = {options.text_a: rows.a}
     if options.text_b is not None and rows.b is not None:
         texts[options.text_b] = rows.b
@@ -97,10 +105,15 @@ def layout_of(options: TaskOptions) -> Layout:
     )
 
 
-def skips_broken(options: TaskOptions, *, labelled: bool) -> bool:
-    """Whether lines that cannot be read are left out. In a file to predict they never are, because
-    every line needs its answer."""
-    return labelled and options.broken == "skip"
+def broken_lines(options: TaskOptions, *, labelled: bool) -> Broken:
+    """The policy for lines that cannot be read. In a file to predict they are never left out,
+    because every line needs its answer."""
+    if not labelled:
+        return Broken()
+    return Broken(
+        "skip" if options.broken == "skip" else "stop",
+        "(task.broken skip leaves out such lines of labelled files.)",
+    )
 
 
 def clean_label(text: str, path: Path, number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,8 +46,10 @@ class LearningOptions(WorkerOptions):
 
     size: int = 30522
     """Vocabulary size, including special tokens."""
-    algorithm: Literal["wordpiece", "bpe", "byte-bpe"] = "wordpiece"
-    """WordPiece, BPE on characters, or BPE on bytes (which never produces [UNK])."""
+    algorithm: Literal["wordpiece", "bpe", "byte-bpe", "gpt2-bpe", "unigram"] = "wordpiece"
+    """WordPiece; BPE on characters; BPE on bytes (which never produces [UNK]) of BERT's words;
+    gpt2-bpe: BPE on bytes as GPT-2's and RoBERTa's, with spaces and case kept (--lowercase false);
+    unigram: Unigram as ALBERT's, by the package sentencepiece."""
     score: Literal["likelihood", "ratio", "frequency"] | None = None
     """Criterion of WordPiece merges. Default: likelihood. BPE always merges by frequency."""
     lowercase: bool = True
@@ -62,6 +65,10 @@ class LearningOptions(WorkerOptions):
     alphabet: int | None = None
     """Number of distinct characters kept; rarer ones become [UNK]. Default: 1,000, or 4,000 if
     more than a third of the letters are East Asian."""
+    coverage: float = 0.9995
+    """Share of the text's characters that unigram spells; rarer characters become <unk>."""
+    byte_fallback: bool = False
+    """Whether unigram spells characters without a piece as bytes, instead of <unk>."""
     unused: int = 0
     """Number of placeholder tokens [unused0], [unused1], ... to reserve."""
 
@@ -73,11 +80,31 @@ class LearningOptions(WorkerOptions):
         require("unused", self.unused, 0)
         if self.alphabet is not None:
             require("alphabet", self.alphabet, 1)
+        if not 0 < self.coverage <= 1:
+            raise ConfigError(f"coverage is {self.coverage}; it must be above 0 and at most 1.")
+        self._refuse_what_is_of_other_algorithms()
         if self.algorithm != "wordpiece" and self.score not in (None, "frequency"):
             raise ConfigError(
                 f"score is {self.score}, but {self.algorithm} always merges by frequency; leave "
                 "out score, or use the algorithm wordpiece."
             )
+
+    def _refuse_what_is_of_other_algorithms(self) -> None:
+        own = {"unigram": ("coverage", "byte_fallback", "unused"), "gpt2-bpe": ("min_count",)}
+        names = {
+            *("score", "normalization", "min_count", "min_pair_count", "alphabet", "unused"),
+            *("coverage", "byte_fallback"),
+        }
+        berts = names - {"coverage", "byte_fallback"}
+        for field in dataclasses.fields(LearningOptions):
+            used = own.get(self.algorithm, berts)
+            if field.name in names - {*used} and getattr(self, field.name) != field.default:
+                raise ConfigError(
+                    f"{field.name} is {getattr(self, field.name)}, which the algorithm "
+                    f"{self.algorithm} does not have; leave it out."
+                )
+        if self.algorithm == "gpt2-bpe" and self.lowercase:
+            raise ConfigError("the algorithm gpt2-bpe keeps case; give --lowercase false.")
 
 
 @dataclass(frozen=True, kw_only=True)

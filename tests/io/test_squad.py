@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bothways.errors import InputError
-from bothways.tasks.questions import GoldAnswer, read_questions
+from bothways.io.squad import GoldAnswer, read_questions
 from question_examples import question, squad_file
 
 CONTEXT = "The café opened in 1999. It closed soon."
@@ -80,7 +80,7 @@ def test_what_a_file_says_of_questions_without_answers(
     [
         (b"", "a.json:1: is not JSON"),
         (b'{"data":\n [,]}', "a.json:2: is not JSON"),
-        (b'{"data": ["\xff"]}', "a.json:1: is not UTF-8"),
+        (b'{"data": ["\xff"]}', "a.json:1: not UTF-8"),
         (b"[" * 100_000, "nested too deeply"),
         (b"[1]", "SQuAD's format"),
         (b'{"data": ' + b"1" * 5000 + b"}", "a.json: holds a number of more than 4,300 digits"),

@@ -11,8 +11,8 @@ import yaml
 from bothways import tasks
 from bothways.config.fields import from_dict
 from bothways.errors import InputError
-from bothways.tasks.conll import Sentences, read_sentences
 from bothways.tasks.options import TaggingOptions
+from bothways.tasks.sentences import Sentences, read_sentences
 
 SIMPLE = TaggingOptions()
 
@@ -55,6 +55,13 @@ def test_tabs_comments_and_characters_as_words(tmp_path: Path) -> None:
     assert read(tmp_path, "#tag O\n@me O").words == [["#tag", "@me"]]
     # White space that is neither a space nor a tab is a word like any other.
     assert read(tmp_path, "\u00a0\tO\n").words == [["\u00a0"]]
+
+
+def test_quotation_marks_of_a_csv_writer(tmp_path: Path) -> None:
+    found = read(tmp_path, '""""\tO\nMary\tB-PER\n"say ""no"""\tO\n')
+    assert found.words == [['"', "Mary", 'say "no"']]
+    assert read(tmp_path, '"\tO\nMary\tB-PER\n"\tO\n').words == [['"', "Mary", '"']]
+    assert read(tmp_path, '"" O\n').words == [['""']]
 
 
 def test_what_breaks_the_scheme_is_named_or_repaired(tmp_path: Path) -> None:

@@ -8,14 +8,13 @@ Unused keys, such as ``plausible_answers``, are ignored.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
-from bothways.io.json_files import surrogate_problem
+from bothways.io.json_files import read_json_file, surrogate_problem
 
 
 @dataclass(frozen=True)
@@ -117,28 +116,6 @@ def _no_answer(items: list[dict[str, Any]]) -> bool | None:
     if True in flags or answered == {True, False}:
         return True
     return False if flags or True in answered else None
-
-
-def read_json_file(path: Path) -> Any:
-    """The content of a JSON file.
-
-    Raises:
-        InputError: no such file, not UTF-8, or not JSON, with the line.
-    """
-    try:
-        return json.loads(path.read_bytes().decode("utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}.", path=path) from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise InputError("is not UTF-8; convert it.", path=path, line=line) from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"is not JSON ({error.msg}).", path=path, line=error.lineno) from None
-    except ValueError:  # Python reads no whole number that is longer
-        limit = sys.get_int_max_str_digits()
-        raise InputError(f"holds a number of more than {limit:,} digits.", path=path) from None
-    except RecursionError:
-        raise InputError("is nested too deeply to be a file of questions.", path=path) from None
 
 
 def _paragraphs(path: Path, content: Any) -> Iterator[tuple[str, Any]]:
