@@ -473,10 +473,11 @@ def test_what_most_others_wait_for_goes_first(
     found = grid_of("table5", "cpu", **world)
     started: list[Step] = []
 
-    def start(step: Step, _: ReproduceConfig) -> None:
+    def start(step: Step, _: ReproduceConfig) -> subprocess.Popen[bytes]:
         started.append(step)
         if len(started) == 3:
             raise KeyboardInterrupt
+        return subprocess.Popen([sys.executable, "-c", ""])
 
     monkeypatch.setattr(execute, "start_job", start)
     config = ReproduceConfig("table5", scale="cpu", **world, jobs=3)

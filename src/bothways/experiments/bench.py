@@ -247,14 +247,15 @@ def shape_and_batches(options: BenchTrainConfig) -> tuple[ModelConfig, Steps]:
     Raises:
         StoreError: the corpus cannot be opened.
     """
-    sizes: dict[str, int] = {"batch": options.batch, "length": options.length, "count": BATCHES}
-    vocab_size, steps = options.vocab_size, None
+    batch, length, vocab_size = options.batch, options.length, options.vocab_size
     if options.corpus:
         store = TokenStore.open(options.corpus)
-        vocab_size, steps = store.tokenizer.vocab_size, real_batches(store, **sizes)
+        vocab_size = store.tokenizer.vocab_size
+        steps = real_batches(store, batch=batch, length=length, count=BATCHES)
+    else:
+        steps = full_batches(vocab_size, batch=batch, length=length, count=BATCHES)
     config = SizeOptions(size=options.size).resolve(vocab_size)
-    config = replace(config, attention_dropout=options.attention_dropout)
-    return config, steps or full_batches(vocab_size, **sizes)
+    return replace(config, attention_dropout=options.attention_dropout), steps
 
 
 def full_batches(
@@ -476,12 +477,18 @@ def _measure_memory(request: str) -> None:
         print((_high_water() - before) / 1024)
 
 
+def memory_kib(field: str) -> int | None:
+    """A field of this process's status in KiB; None if the system does not report it."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
+    return None
+
+
 def _high_water() -> int:
     """Peak resident memory in KiB."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1])
+    if (peak := memory_kib("VmHWM")) is not None:
+        return peak
     try:
         import resource
     except ImportError:
@@ -513,14 +520,14 @@ def profile(step: RunStep, *, on_gpu: bool = False) -> str:
     """The time of a step by kind of work, and by operation; on a GPU the GPU's time. Shares are of
     the whole step, as it is with the profiler running."""
     clock = attrgetter("self_device_time_total" if on_gpu else "self_cpu_time_total")
-    wait = torch.cuda.synchronize if on_gpu else lambda: None
+    device = torch.device("cuda") if on_gpu else CPU
     step(0)
-    wait()
+    synchronize(device)
     with torch.profiler.profile() as profiler, _named_loops():
         start = time.perf_counter()
         for batch in range(_PROFILED):
             step(batch + 1)
-        wait()
+        synchronize(device)
         total = (time.perf_counter() - start) * 1e6
     # An operation's GPU time is that of its kernels, which have rows of their own as well.
     operations = [row for row in profiler.key_averages() if row.device_type.name == "CPU"]

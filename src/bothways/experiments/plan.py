@@ -7,7 +7,6 @@ being trained with the real training step, on a micro-batch reduced to about a s
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from torch import Tensor
 from bothways.config.fields import to_dict
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
-from bothways.experiments.bench import full_batches
+from bothways.experiments.bench import full_batches, memory_kib
 from bothways.experiments.options import PlanConfig
 from bothways.families.config import ModelConfig
 from bothways.io.files import write_json
@@ -181,10 +180,7 @@ def plan(config: PlanConfig) -> Forecast:
 
 def _resident_bytes() -> int:
     """Memory of this process; 0 if the system does not report it."""
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
-    return 0
+    return 1024 * (memory_kib("VmRSS") or 0)
 
 
 def _from_shape(
@@ -254,13 +250,17 @@ def _sample_text(
 ) -> _SampleText:
     """Sequences of the corpus; without a corpus, sequences of full length with random words."""
     micro_batch = min(phase.micro_batch, phase.batch)
-    kind = {"pairs": config.pairs, "masking": config.masking}
     if store is None:
 
         def random_batches(sequences: int) -> list[PretrainingBatch]:
-            sizes = {"batch": sequences, "length": phase.length, "count": _PARTS}
-            kind, masking = config.pairs.kind, config.masking
-            steps = full_batches(shape.vocab_size, **sizes, pairs=kind, masking=masking)
+            steps = full_batches(
+                shape.vocab_size,
+                batch=sequences,
+                length=phase.length,
+                count=_PARTS,
+                pairs=config.pairs.kind,
+                masking=config.masking,
+            )
             return [batch for step in steps for batch in step]
 
         batch = random_batches(micro_batch)[0]
@@ -269,9 +269,14 @@ def _sample_text(
     corpus = store
 
     def source(sequences: int, epoch_sizes: list[int] | None = None) -> PhaseBatches:
-        parts = replace(phase, batch=_PARTS * sequences, micro_batch=sequences)
         return PhaseBatches(
-            corpus, parts, **kind, seed=config.seed, number=number, epoch_sizes=epoch_sizes
+            corpus,
+            replace(phase, batch=_PARTS * sequences, micro_batch=sequences),
+            pairs=config.pairs,
+            masking=config.masking,
+            seed=config.seed,
+            number=number,
+            epoch_sizes=epoch_sizes,
         )
 
     sample = source(micro_batch)

@@ -230,11 +230,10 @@ class _GridBuilder:
         if bound.column.of == HELDOUT:
             return ScoreSource(self._heldout(run).name, seed)
         shape: ModelConfig = run.config.model.resolve(vocab_size=1)
-        layers = row.layers or bound.column.layers
+        layers, task = row.layers or bound.column.layers, self._task(bound.task)
         recipe: Any
         if layers is not None:
             chosen_layers(layers, shape.layers)  # refuses layers that the encoder lacks
-            task = self._task(bound.task)
             options = task.recipe.task
             test = options.measure[0] if options.measure else None
             recipe = replace(
@@ -245,7 +244,6 @@ class _GridBuilder:
             )
             own, parts = "", tuple(f"{layers}:{seed}" for seed in self.seeds)
         else:
-            task = self._task(bound.task)
             lstm = {"lstm": shape.hidden} if row.lstm else {}
             recipe = changed(task.recipe, {**row.finetune, **lstm})
             if recipe.sequence_length > shape.positions:
@@ -255,15 +253,15 @@ class _GridBuilder:
                     "choose among --tasks."
                 )
             own, parts = difference(task.recipe, recipe), tuple(map(str, self.seeds))
-        model, inputs, at = self._folder(run) / MODEL, (run.key,), ""
+        model, at, inputs = self._folder(run) / MODEL, "", [*task.inputs, run.key]
         if snapshot is not None:
-            model = snapshot_folder(self._folder(run), snapshot)
-            inputs, at = (run.key, f"step {snapshot}"), f"at-{snapshot}"
+            model, at = snapshot_folder(self._folder(run), snapshot), f"at-{snapshot}"
+            inputs.append(f"step {snapshot}")
         step = Step(
             "finetune" if layers is None else "features",
             "-".join(filter(None, (bound.task, run.label, at, own))),
             replace(recipe, model=str(model)),
-            (*task.inputs, *inputs),
+            tuple(inputs),
             (*task.needs, run.name),
             parts,
             snapshot,
@@ -374,11 +372,12 @@ class _GridBuilder:
         if not embedded and not self.table.learns_vocabulary:
             folder = Path(config.corpus or "")
             return folder, (Manifest.read(folder).fingerprint,), ()
-        files, needs = config.text, ()
+        files: tuple[str, ...] = config.text
+        needs: tuple[str, ...] = ()
+        inputs: tuple[str, ...]
         if embedded:
             text = self._text()
-            files, inputs = (str(self._folder(text) / TEXT),), (text.key,)
-            needs: tuple[str, ...] = (text.name,)
+            files, inputs, needs = (str(self._folder(text) / TEXT),), (text.key,), (text.name,)
         else:
             inputs = tuple(sha256(path)[:16] for path in list_files(files, INPUT_SUFFIXES))
         label, learned = self._vocabulary_label(row), changed(self.scale.vocabulary, row.vocabulary)

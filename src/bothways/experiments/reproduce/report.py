@@ -144,8 +144,9 @@ def _score(run: dict[str, Any], column: Column) -> tuple[float, bool] | None:
     if "scores" not in run:  # feature-based tagging: the main metric of each file
         return (run[column.part], False) if column.part in run else None
     measured = run if column.part == "dev" else next(iter(run["further"].values()), None)
-    value = measured and measured["scores"].get(column.metric)
-    return None if value is None or measured is None else (value, measured["collapsed"])
+    if measured is None or (value := measured["scores"].get(column.metric)) is None:
+        return None
+    return value, measured["collapsed"]
 
 
 # --------------------------------------------------------------------------------
@@ -292,16 +293,16 @@ def _cell_record(cell: Cell, published: float | None) -> dict[str, Any]:
 
 def _step_record(ledger: Ledger, step: Step) -> dict[str, Any]:
     recorded = ledger.record(step) or {}
+    unbegun: dict[str, Any] = {
+        "settings": step.settings(),
+        "result": None,
+        "attempts": [],
+        "run": None,
+    }
     return {
-        "name": step.name,
-        "kind": step.kind,
-        "needs": list(step.needs),
-        "inputs": list(step.inputs),
+        **{name: getattr(step, name) for name in ("name", "kind", "needs", "inputs")},
         "finished": ledger.done(step),
-        "settings": recorded.get("settings", step.settings()),
-        "result": recorded.get("result"),
-        "attempts": recorded.get("attempts", []),
-        "run": recorded.get("run"),
+        **{name: recorded.get(name, value) for name, value in unbegun.items()},
         "machine": recorded.get("machine"),
     }
 
@@ -478,7 +479,7 @@ def _legend(figure: Any, *, published: bool) -> None:
     ours = "ours: mean, runs, standard deviation"
     handles = [Line2D([], [], color=_OURS, marker="o", linestyle="", label=ours)]
     if published:
-        style = {"marker": "D", "linestyle": "", "fillstyle": "none", "label": "published"}
+        style: Any = {"marker": "D", "linestyle": "", "fillstyle": "none", "label": "published"}
         handles.append(Line2D([], [], color=_PUBLISHED, **style))
     figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
 
