@@ -234,14 +234,8 @@ class _GridBuilder:
         recipe: Any
         if layers is not None:
             chosen_layers(layers, shape.layers)  # refuses layers that the encoder lacks
-            options = task.recipe.task
-            test = options.measure[0] if options.measure else None
-            recipe = replace(
-                self.scale.features,
-                task=replace(options, measure=(), test=test),
-                precision=self.config.precision,
-                threads=self.config.threads,
-            )
+            numerics = {name: getattr(self.config, name) for name in ("precision", "threads")}
+            recipe = replace(self.scale.features, task=task.recipe.task, **numerics).located()
             own, parts = "", tuple(f"{layers}:{seed}" for seed in self.seeds)
         else:
             lstm = {"lstm": shape.hidden} if row.lstm else {}
