@@ -30,8 +30,8 @@ import torch
 import bothways
 from bothways.api.verbs import evaluate, predict
 from bothways.errors import ConfigError
-from bothways.experiments.plan.options import PlanConfig
-from bothways.experiments.plan.plan import plan
+from bothways.experiments.options import PlanConfig
+from bothways.experiments.plan import plan
 from bothways.finetuning.features import tag_by_features
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig

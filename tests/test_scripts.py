@@ -16,7 +16,7 @@ import pytest
 
 from bothways.config.parsing import parse
 from bothways.errors import InputError
-from bothways.experiments.bench.options import BenchTrainConfig
+from bothways.experiments.options import BenchTrainConfig
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.model.engine import as_loaded

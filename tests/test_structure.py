@@ -266,7 +266,6 @@ NAMES_ALLOWED = {
     "cli": "help",
     "pretraining.options": "a message on recipes of BERT",
     "batch": "a message for those who make batches by hand",
-    "experiments.reproduce.tables": "the heading of the paper's table",
     "shipped": "the model in the package",
 }
 PIECES = ("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]", "<mask>", "<s>", "</s>", "<pad>", "<unk>")

@@ -61,7 +61,7 @@ def test_the_examples_in_the_help_can_be_parsed(
         return ""
 
     stand_in(monkeypatch, "bothways.pretraining.pretrain", "pretrain", note)
-    stand_in(monkeypatch, "bothways.experiments.demo.run", "demo", note)
+    stand_in(monkeypatch, "bothways.experiments.demo", "demo", note)
     examples = [line for line in cli.EXAMPLES.splitlines() if line.startswith("  bothways ")]
     assert len(examples) == 4
     for line in examples:

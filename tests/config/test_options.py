@@ -22,7 +22,7 @@ from bothways.config.parsing import UsageError
 from bothways.config.recipes import shipped_recipes
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import ConfigError
-from bothways.experiments.plan.options import PlanConfig
+from bothways.experiments.options import PlanConfig
 from bothways.families.config import ModelConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig, RunSeeds
 from bothways.pretraining.options import PretrainConfig

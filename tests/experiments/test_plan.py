@@ -15,11 +15,9 @@ import torch
 from bothways import cli
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
-from bothways.experiments.plan import plan as module
-from bothways.experiments.plan.options import PlanConfig
-from bothways.experiments.plan.plan import Forecast, plan
-from bothways.experiments.plan.probe import Probe
-from bothways.experiments.plan.tables import _bytes, _time, tables
+from bothways.experiments import plan as module
+from bothways.experiments.options import PlanConfig
+from bothways.experiments.plan import Forecast, Probe, _bytes, _time, plan, tables
 from bothways.families.options import SizeOptions
 from bothways.model.engine import network_of
 from bothways.model.flops import mean_operations, training_cost

@@ -12,8 +12,8 @@ import torch
 
 from bothways.api.model import Model, load
 from bothways.errors import ConfigError, ModelError
-from bothways.experiments.plan.options import PlanConfig
-from bothways.experiments.plan.plan import plan
+from bothways.experiments.options import PlanConfig
+from bothways.experiments.plan import plan
 from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.model.batch import collate

@@ -9,6 +9,7 @@ with several seeds each. The report shows how much pre-training improved the acc
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 import time
@@ -20,9 +21,14 @@ from bothways.api.model import load
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import RunError
-from bothways.experiments.demo.harvest import harvest, write_corpus
-from bothways.experiments.demo.labelled import follows_task, package_task, split_documents
-from bothways.experiments.demo.options import DemoConfig
+from bothways.experiments.documentation import (
+    follows_task,
+    harvest,
+    package_task,
+    split_documents,
+    write_corpus,
+)
+from bothways.experiments.options import DemoConfig
 from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
@@ -37,7 +43,6 @@ from bothways.tokenization.learning import learn_vocabulary
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 
 VOCABULARY = 8192
-STARTS = ("pretrained", "random", "shipped")
 FILL_MASK = (
     f"Return the {DEFAULT_MASK} of the array.",
     f"If the file does not {DEFAULT_MASK}, an error is raised.",
@@ -47,9 +52,13 @@ FILL_MASK_SHIPPED = (
     f"She opened the {DEFAULT_MASK} and looked out.",
     f"The doctor came to see the {DEFAULT_MASK} man.",
 )
+_TITLES = {"follows": "does B follow A?", "package": "which package is described?"}
+_COLUMNS = {"follows": ("first", "second"), "package": ("sentence", None)}
 # Share of the time left after preparing the text that is reserved for fine-tuning.
 _FINETUNING_SHARE = 0.4
 _MIN_MINUTES = 0.25
+# Epochs of fine-tuning: in proportion to the minutes, the most from the default of 7 on.
+_EPOCHS, _MIN_EPOCHS = 6, 2
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,7 @@ class Gain:
             architecture with random weights.
         shipped: the same for the model that comes with the package: larger, trained for longer.
         baseline: accuracy of predicting the majority class.
+        examples: how many were measured.
     """
 
     task: str
@@ -69,11 +79,22 @@ class Gain:
     random: tuple[float, ...]
     shipped: tuple[float, ...]
     baseline: float
+    examples: int
 
     @property
     def gain(self) -> float:
         """Mean accuracy of ``pretrained`` minus that of ``random``."""
         return statistics.fmean(self.pretrained) - statistics.fmean(self.random)
+
+    @property
+    def clear(self) -> bool:
+        """Whether the gain is above two standard errors, of seeds and of examples together."""
+        error = 0.0
+        for scores in (self.pretrained, self.random):
+            mean = statistics.fmean(scores)
+            error += mean * (1 - mean) / self.examples
+            error += statistics.variance(scores) / len(scores) if len(scores) > 1 else 0.0
+        return self.gain > 2 * math.sqrt(error)
 
 
 @borrowed_process()
@@ -96,10 +117,24 @@ def demo(config: DemoConfig) -> str:
     # An existing run continues with the minutes it was started with.
     minutes = float(folder.name.removeprefix("pretrain-").removesuffix("min"))
     _say(f"3/4 pre-training for about {minutes:.1f} minutes")
-    run = _pretrain(config, out, folder, minutes)
+    run = pretrain(
+        PretrainConfig(
+            corpus=str(out / "corpus"),
+            run=str(folder),
+            model=SizeOptions(size="tiny", positions=128),
+            clock=ClockOptions(minutes=minutes),
+            phases=(
+                Phase(length=64, share=0.9, batch=32, micro_batch=32),
+                Phase(length=128, share=0.1, batch=16, micro_batch=16),
+            ),
+            optimizer=OptimizerOptions(lr=1e-3, warmup=0.1, bias_correction=True),
+            seed=config.seed,
+            evaluate=EvaluateOptions(sequences=256),
+        )
+    )
     _say(f"4/4 fine-tuning from these weights, from random weights and from {DEFAULT}")
-    gains = [_compare(config, out, run, name) for name in ("follows", "package")]
-    text = _report(out, run, gains)
+    gains = [_compare(config, run, task) for task in _TITLES]
+    text = _report(config, run, gains)
     write_text(out / "report.txt", text + "\n")
     write_json(out / "report.json", [vars(gain) | {"gain": gain.gain} for gain in gains])
     return text + f"\n\n{(time.monotonic() - start) / 60:.1f} minutes in total"
@@ -107,18 +142,15 @@ def demo(config: DemoConfig) -> str:
 
 def _check_settings(config: DemoConfig, out: Path) -> None:
     """Refuse to continue a demonstration with settings other than those it was started with."""
-    settings = {"minutes": config.minutes, "seed": config.seed}
-    path = out / "demo.json"
-    if path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        if before != settings:
-            options = " ".join(f"--{name} {value:g}" for name, value in before.items())
-            raise RunError(
-                f"{out} holds a demonstration made with {options}; give the same options to "
-                "continue it, or another folder with --out."
-            )
-    else:
+    settings, path = {"minutes": config.minutes, "seed": config.seed}, out / "demo.json"
+    if not path.exists():
         write_json(path, settings)
+    elif (before := json.loads(path.read_text(encoding="utf-8"))) != settings:
+        options = " ".join(f"--{name} {value:g}" for name, value in before.items())
+        raise RunError(
+            f"{out} holds a demonstration made with {options}; give the same options to "
+            "continue it, or another folder with --out."
+        )
 
 
 def _prepare(config: DemoConfig, out: Path) -> None:
@@ -127,8 +159,7 @@ def _prepare(config: DemoConfig, out: Path) -> None:
         _say(f"1/4 and 2/4 text, vocabulary and corpus: kept, they exist in {out}")
         return
     _say("1/4 reading the documentation of the installed Python packages")
-    documents = harvest(workers=2)
-    for_pretraining, for_tasks = split_documents(documents, seed=config.seed)
+    for_pretraining, for_tasks = split_documents(harvest(workers=2), seed=config.seed)
     text = out / "text.txt"
     write_corpus(for_pretraining, text)
     package_task(for_tasks, out / "package", seed=config.seed)
@@ -152,48 +183,32 @@ def _prepare(config: DemoConfig, out: Path) -> None:
     _say(f"    {train['sentences']:,} sentences, {train['tokens']:,} tokens: {out / 'corpus'}")
 
 
-def _pretrain(config: DemoConfig, out: Path, folder: Path, minutes: float) -> PretrainResult:
-    return pretrain(
-        PretrainConfig(
-            corpus=str(out / "corpus"),
-            run=str(folder),
-            model=SizeOptions(size="tiny", positions=128),
-            clock=ClockOptions(minutes=minutes),
-            phases=(
-                Phase(length=64, share=0.9, batch=32, micro_batch=32),
-                Phase(length=128, share=0.1, batch=16, micro_batch=16),
-            ),
-            optimizer=OptimizerOptions(lr=1e-3, warmup=0.1, bias_correction=True),
-            seed=config.seed,
-            evaluate=EvaluateOptions(sequences=256),
-        )
-    )
-
-
-def _compare(config: DemoConfig, out: Path, run: PretrainResult, name: str) -> Gain:
+def _compare(config: DemoConfig, run: PretrainResult, task: str) -> Gain:
     """Fine-tune from each start; the first two differ only in their initial weights."""
-    results = {start: _finetune(config, out, run, name, start) for start in STARTS}
+    results = {
+        start: _finetune(config, run, task, start) for start in ("pretrained", "random", "shipped")
+    }
     scores = {start: tuple(result.scores["accuracy"]) for start, result in results.items()}
-    return Gain(name, **scores, baseline=results["pretrained"].baseline["accuracy"])
+    first = results["pretrained"]
+    return Gain(task, **scores, baseline=first.baseline["accuracy"], examples=first.dev_examples)
 
 
-def _finetune(
-    config: DemoConfig, out: Path, run: PretrainResult, name: str, start: str
-) -> FinetuneResult:
-    pair = name == "follows"
+def _finetune(config: DemoConfig, run: PretrainResult, task: str, start: str) -> FinetuneResult:
+    text_a, text_b = _COLUMNS[task]
+    folder, usual = Path(config.out) / task, DemoConfig().minutes
     return finetune(
         FinetuneConfig(
             task=TaskOptions(
-                name=name,
-                train=str(out / name / "train.tsv"),
-                dev=str(out / name / "dev.tsv"),
-                text_a="first" if pair else "sentence",
-                text_b="second" if pair else None,
+                name=task,
+                train=str(folder / "train.tsv"),
+                dev=str(folder / "dev.tsv"),
+                text_a=text_a,
+                text_b=text_b,
             ),
             model=DEFAULT if start == "shipped" else str(run.model),
-            run=str(run.run.with_name(f"{run.run.name}-{name}-{start}")),
+            run=str(run.run.with_name(f"{run.run.name}-{task}-{start}")),
             from_scratch=start == "random",
-            epochs=6,
+            epochs=max(_MIN_EPOCHS, round(_EPOCHS * min(1.0, config.minutes / usual))),
             length=96,
             optimizer=OptimizerOptions(
                 lr=3e-4 if start == "shipped" else 5e-4, warmup=0.1, bias_correction=True
@@ -203,33 +218,41 @@ def _finetune(
     )
 
 
-def _report(out: Path, run: PretrainResult, gains: Sequence[Gain]) -> str:
-    lines = ["", "Predictions of the model pre-trained here:"]
-    lines += _fillings(run.model, FILL_MASK)
-    lines += ["", f"Predictions of {DEFAULT}, the model that comes with bothways:"]
-    lines += _fillings(DEFAULT, FILL_MASK_SHIPPED)
-    lines += ["", f"{'accuracy on held-out functions':<32}{'pre-trained':>16}{'random start':>16}"]
-    lines[-1] += f"{'gain':>8}{DEFAULT:>16}{'majority':>13}"
-    titles = {"package": "which package is described?", "follows": "does B follow A?"}
-    for gain in gains:
-        lines.append(
-            f"  {titles[gain.task]:<30}{_spread(gain.pretrained):>16}{_spread(gain.random):>16}"
-            f"{gain.gain:>+8.3f}{_spread(gain.shipped):>16}{gain.baseline:>13.3f}"
-        )
-    lines.append(f"  (mean ± standard deviation over {len(gains[0].pretrained)} seeds)")
-    lines += [
-        "",
-        f"curves:   {run.run / 'curves.png'}",
-        f"model:    {run.model}  (loads in transformers, too)",
-        f"folder:   {out}",
-        "",
-        "What to run next:",
-        f"  {_program()} fill-mask 'He went to the {DEFAULT_MASK} and sat down.'",
-        f"  {_program()} fill-mask {run.model} 'A list of {DEFAULT_MASK}.'",
-        f"  {_program()} next-sentence {run.model} 'The file is opened.' 'It is then closed.'",
-        f"  {_program()} vocab --files 'your/*.txt' --out vocabulary",
+def _report(config: DemoConfig, run: PretrainResult, gains: Sequence[Gain]) -> str:
+    too_few = f"   no clear gain: {config.minutes:g} minutes on this machine were too few"
+    rows = [
+        f"  {_TITLES[gain.task]:<30}{_spread(gain.pretrained):>16}{_spread(gain.random):>16}"
+        f"{gain.gain:>+8.3f}{_spread(gain.shipped):>16}{gain.baseline:>13.3f}"
+        f"{'' if gain.clear else too_few}"
+        for gain in gains
     ]
-    return "\n".join(lines)
+    # How this program was started, so that printed commands can be copied.
+    program = sys.argv[0] if Path(sys.argv[0]).name == "bothways" else "bothways"
+    return "\n".join(
+        [
+            "",
+            "Predictions of the model pre-trained here:",
+            *_fillings(run.model, FILL_MASK),
+            "",
+            f"Predictions of {DEFAULT}, the model that comes with bothways:",
+            *_fillings(DEFAULT, FILL_MASK_SHIPPED),
+            "",
+            f"{'accuracy on held-out functions':<32}{'pre-trained':>16}{'random start':>16}"
+            f"{'gain':>8}{DEFAULT:>16}{'majority':>13}",
+            *rows,
+            f"  (mean ± standard deviation over {len(gains[0].pretrained)} seeds)",
+            "",
+            f"curves:   {run.run / 'curves.png'}",
+            f"model:    {run.model}  (loads in transformers, too)",
+            f"folder:   {Path(config.out)}",
+            "",
+            "What to run next:",
+            f"  {program} fill-mask 'He went to the {DEFAULT_MASK} and sat down.'",
+            f"  {program} fill-mask {run.model} 'A list of {DEFAULT_MASK}.'",
+            f"  {program} next-sentence {run.model} 'The file is opened.' 'It is then closed.'",
+            f"  {program} vocab --files 'your/*.txt' --out vocabulary",
+        ]
+    )
 
 
 def _fillings(model: str | Path, texts: Sequence[str]) -> list[str]:
@@ -239,11 +262,6 @@ def _fillings(model: str | Path, texts: Sequence[str]) -> list[str]:
         shown = ", ".join(f"{f.piece} {f.probability:.0%}" for f in fillings[:4])
         lines.append(f"  {text:<52} {shown}")
     return lines
-
-
-def _program() -> str:
-    """How this program was started, so that printed commands can be copied."""
-    return sys.argv[0] if Path(sys.argv[0]).name == "bothways" else "bothways"
 
 
 def _spread(values: Sequence[float]) -> str:

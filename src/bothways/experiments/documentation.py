@@ -1,13 +1,29 @@
-"""English prose that every machine with bothways has: the documentation inside Python packages.
+"""English prose that every machine with bothways has, and labelled data made from it without human
+judgement: the documentation inside Python packages.
 
 Docstrings of modules, classes and functions (and texts that some packages attach by calls such as
 ``add_docstr(torch.abs, "...")``) are read from the source files with :mod:`ast`. No package is
 imported, so reading is quick and has no side effects. Everything but prose is removed: code
 examples, parameter types, tables, formulas, markup. Only the first occurrence of a sentence is
-kept.
+kept. The order of packages, files and definitions is fixed, so the same installed versions always
+give the same documents.
 
-The order of packages, files and definitions is fixed, so the same installed versions always give
-the same documents.
+The tasks are:
+
+* Which package: the package that a sentence describes. Sentences that name any of the packages, or
+  the one kind of object that reveals a package (tensor, ndarray, axes), are left out, and the
+  classes are of equal size.
+* Follows: whether the second sentence comes right after the first in the same docstring, or is from
+  another docstring of the same package. Both labels draw their sentences from the same sources, so
+  neither sentence alone reveals the answer.
+* Capitals: the words of a sentence are lower-cased, and the tags mark those that had a capital
+  letter, as names have.
+
+There is no leakage between the data sets: :func:`split_documents` sets whole functions and classes
+aside, and removes from the pre-training text every sentence that shares a run of eight words with
+them. The training and dev examples of the tasks come from different definitions among those set
+aside, and no dev example shares a run of eight words with a training example. So the encoder has
+seen neither training nor dev sentences before fine-tuning.
 """
 
 from __future__ import annotations
@@ -22,6 +38,7 @@ import os
 import re
 import sysconfig
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -31,7 +48,7 @@ import numpy as np
 import sentencex
 
 from bothways.errors import InputError
-from bothways.io.files import write_text
+from bothways.io.files import new_folder, write_text
 from bothways.io.processes import exit_with
 from bothways.randomness import Purpose, uniform
 
@@ -100,6 +117,7 @@ def harvest(
         InputError: a package is not installed as source files, or no documentation was found.
     """
     sources = [source for package in packages for source in _sources(package)]
+    read: Iterable[list[Document]] = map(_read, sources)
     if workers > 1:
         # Not forked: a fork of a process in which torch has started threads can hang.
         context = multiprocessing.get_context("spawn")
@@ -107,8 +125,6 @@ def harvest(
             workers, mp_context=context, initializer=exit_with, initargs=(os.getpid(),)
         ) as pool:
             read = list(pool.map(_read, sources, chunksize=32))
-    else:
-        read = [_read(source) for source in sources]
     seen: set[str] = set()
 
     def is_new(sentence: str) -> bool:
@@ -168,20 +184,13 @@ def only_sentences(documents: Iterable[Document], keep: Callable[[str], bool]) -
 
     ``keep`` is called once per sentence, in order. A removed sentence ends its paragraph.
     """
-    kept = []
-    for document in documents:
-        paragraphs: list[list[str]] = []
-        for paragraph in document.paragraphs:
-            paragraphs.append([])
-            for sentence in paragraph:
-                if keep(sentence):
-                    paragraphs[-1].append(sentence)
-                else:
-                    paragraphs.append([])
-        if any(paragraphs):
-            full = tuple(tuple(paragraph) for paragraph in paragraphs if paragraph)
-            kept.append(replace(document, paragraphs=full))
-    return kept
+    kept = ((document, _kept(document.paragraphs, keep)) for document in documents)
+    return [replace(d, paragraphs=tuple(map(tuple, left))) for d, left in kept if left]
+
+
+def _kept(paragraphs: Iterable[Iterable[str]], keep: Callable[[str], bool]) -> list[list[str]]:
+    groups = (group for paragraph in paragraphs for group in itertools.groupby(paragraph, keep))
+    return [list(sentences) for kept, sentences in groups if kept]
 
 
 def words_of(sentence: str) -> list[str]:
@@ -192,39 +201,30 @@ def words_of(sentence: str) -> list[str]:
 # ------------------------------------------------------------------------------- source files
 
 
-@dataclass(frozen=True)
-class _Source:
-    package: str
-    module: str
-    path: Path
-
-
-def _sources(package: str) -> list[_Source]:
-    """The source files of a package, in order of their paths."""
+def _sources(package: str) -> Iterator[tuple[str, str, Path]]:
+    """The package, module and path of its source files, in order of their paths."""
     folder = _folder(package)
-    sources = []
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
         if not _SKIPPED_FOLDERS.intersection(parts[:-1]) and not parts[-1].startswith("test_"):
-            module = ".".join((package, *(part for part in parts if part != "__init__")))
-            sources.append(_Source(package, module, path))
-    return sources
+            yield package, ".".join((package, *(p for p in parts if p != "__init__"))), path
 
 
-def _read(source: _Source) -> list[Document]:
+def _read(source: tuple[str, str, Path]) -> list[Document]:
     """The documents of one source file; none if it cannot be parsed."""
+    package, module, path = source
     try:
-        text = source.path.read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8", errors="replace")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in the sources
             tree = ast.parse(text)
     except (OSError, SyntaxError, ValueError):
         return []  # templates, or sources for another version of Python
     # The language reference shown by help() is a dictionary, not docstrings.
-    topics = _topics(tree, source.module) if source.path.stem == "topics" else []
+    topics = _topics(tree, module) if path.stem == "topics" else []
     return [
-        Document(source.package, source.module, name, tuple(map(tuple, paragraphs)))
-        for name, docstring in (*topics, *_documented(tree, source.module))
+        Document(package, module, name, tuple(map(tuple, paragraphs)))
+        for name, docstring in (*topics, *_documented(tree, module))
         if (paragraphs := clean(docstring))
     ]
 
@@ -298,27 +298,20 @@ def clean(docstring: str) -> list[list[str]]:
 
     A sentence that is not prose is left out and ends its paragraph.
     """
-    paragraphs: list[list[str]] = []
     lines = _without_blocks(inspect.cleandoc(docstring).splitlines())
-    for text in _paragraphs(_without_examples(lines)):
-        paragraphs.append([])
-        # Dots in dotted names would be mistaken for the ends of sentences.
-        text = re.sub(r"(?<=\w)\.(?=\w)", _INNER_DOT, _without_markup(text))
-        for sentence in sentencex.segment("en", text):
-            sentence = _with_full_stop(sentence.replace(_INNER_DOT, ".").strip())
-            if is_prose(sentence):
-                paragraphs[-1].append(sentence)
-            else:
-                paragraphs.append([])
-    return [paragraph for paragraph in paragraphs if paragraph]
+    return _kept(map(_sentences, _paragraphs(_without_examples(lines))), is_prose)
+
+
+def _sentences(text: str) -> Iterator[str]:
+    # Dots in dotted names would be mistaken for the ends of sentences.
+    text = re.sub(r"(?<=\w)\.(?=\w)", _INNER_DOT, _without_markup(text))
+    for sentence in sentencex.segment("en", text):
+        sentence = sentence.replace(_INNER_DOT, ".").strip()
+        # Summary lines and the ends of lists often lack a full stop.
+        yield sentence + "." if sentence[-1:].isalnum() else sentence
 
 
 _INNER_DOT = "\ufdd0"  # a code point that no text contains
-
-
-def _with_full_stop(sentence: str) -> str:
-    """Add a full stop, which summary lines and the ends of lists often lack."""
-    return sentence + "." if sentence[-1:].isalnum() else sentence
 
 
 _KEPT_DIRECTIVE = re.compile(
@@ -467,3 +460,238 @@ def is_prose(sentence: str) -> bool:
     plain = sum(bool(_PLAIN_WORD.match(word)) for word in words)
     common = sum(word.strip("().,;:!?\"'").lower() in _COMMON for word in words)
     return plain >= _PLAIN_SHARE * len(words) and common >= _COMMON_SHARE * len(words)
+
+
+# --------------------------------------------------------------------------------
+# Labelled data.
+
+PACKAGES = (STDLIB, "numpy", "scipy", "sklearn", "matplotlib", "torch")
+"""The labels of the package task: packages with enough text."""
+
+RUN = 8
+"""Two sentences that share this many consecutive words count as near-duplicates."""
+
+_MIN_EXAMPLES = 10  # per label and file; fewer are not enough to measure anything
+_MIN_WORDS = 8  # in a sentence of the package task; shorter ones have too little content
+_GIVEAWAYS = re.compile(
+    r"python|numpy|scipy|sk-?learn|scikit|matplotlib|pyplot|torch|tensor|"
+    r"\b(?:np|sp|mpl|plt|ndarrays?|axes)\b",
+    re.IGNORECASE,
+)
+
+# First counters of the draws below, so that no two draws use the same numbers.
+_SET_ASIDE, _FOR_DEV, _ORDER, _LABEL = range(1, 5)
+
+Row = tuple[str, ...]
+
+
+def split_documents(
+    documents: Sequence[Document], *, seed: int, share: float = 0.15
+) -> tuple[list[Document], list[Document]]:
+    """Set whole functions and classes aside for the labelled tasks, by a hash of their names.
+
+    Args:
+        documents: returned by :func:`harvest`.
+        seed: of the hash.
+        share: of the definitions, in (0, 1).
+
+    Returns:
+        The documents to pre-train on, without sentences that share :data:`RUN` consecutive words
+        with those set aside (or are equal); and the documents set aside.
+    """
+    labelled: list[Document] = []
+    rest: list[Document] = []
+    for document in documents:
+        draw = name_draw(seed, document.definition, _SET_ASIDE)
+        (labelled if draw < share else rest).append(document)
+    known = _all_runs(sentence for document in labelled for sentence in document.sentences)
+    return only_sentences(rest, lambda s: known.isdisjoint(_runs(s))), labelled
+
+
+def package_task(
+    documents: Sequence[Document],
+    folder: Path,
+    *,
+    seed: int,
+    train: int = 800,
+    dev: int = 800,
+    packages: Sequence[str] = PACKAGES,
+) -> None:
+    """Write ``train.tsv`` and ``dev.tsv``: which package does this sentence describe?
+
+    The columns are ``sentence`` and ``label`` (a package's name). No function or class
+    is in both files.
+
+    Args:
+        documents: those set aside by :func:`split_documents`.
+        folder: created if necessary.
+        seed: for all random choices.
+        train: number of examples in the training file, over all labels; fewer if there are not
+            enough. Each label has the same number.
+        dev: the same for the dev file.
+        packages: the labels.
+
+    Raises:
+        InputError: fewer than ten examples of a label.
+        DiskError: a file could not be written.
+    """
+    examples = [
+        (document.definition, (sentence, document.package))
+        for document in documents
+        if document.package in packages
+        for sentence in document.sentences
+        if len(sentence.split()) >= _MIN_WORDS and not _GIVEAWAYS.search(sentence)
+    ]
+    _write_task(examples, folder, ("sentence", "label"), tuple(packages), seed, (train, dev))
+
+
+def follows_task(
+    documents: Sequence[Document], folder: Path, *, seed: int, train: int = 800, dev: int = 800
+) -> None:
+    """Write ``train.tsv`` and ``dev.tsv``: does the second sentence come right after the first?
+
+    The columns are ``first``, ``second`` and ``label``: ``follows``, or ``other`` where the second
+    sentence is the second of another pair, from another docstring of the same package.
+
+    Args, Raises: as for :func:`package_task`.
+    """
+    groups: dict[tuple[str, bool], list[tuple[Document, str, str]]] = defaultdict(list)
+    for document in documents:
+        for_dev = _is_for_dev(document.definition, seed, train, dev)
+        for paragraph in document.paragraphs:
+            # Every second pair, so that no sentence is in two of them.
+            for first, second in list(itertools.pairwise(paragraph))[::2]:
+                groups[document.package, for_dev].append((document, first, second))
+    examples = []
+    for pairs in groups.values():
+        pairs.sort(key=lambda pair: name_draw(seed, pair[1], _LABEL))
+        half = len(pairs) // 2
+        examples += [(d.definition, (one, two, "follows")) for d, one, two in pairs[:half]]
+        # The seconds of the others move on by one pair: each is still used once.
+        moved = pairs[half + 1 :] + pairs[half : half + 1]
+        examples += [
+            (document.definition, (first, second, "other"))
+            for (document, first, _), (source, _, second) in zip(pairs[half:], moved, strict=True)
+            if document.name != source.name
+        ]
+    columns = ("first", "second", "label")
+    _write_task(examples, folder, columns, ("follows", "other"), seed, (train, dev))
+
+
+def _write_task(
+    examples: Sequence[tuple[str, Row]],
+    folder: Path,
+    columns: Row,
+    labels: Row,
+    seed: int,
+    sizes: tuple[int, int],
+) -> None:
+    """Choose the examples and write both files.
+
+    ``examples`` are (definition, row); the last column of a row is its label.
+    """
+    train_size, dev_size = sizes
+    halves: tuple[list[Row], list[Row]] = ([], [])
+    for definition, row in examples:
+        halves[_is_for_dev(definition, seed, train_size, dev_size)].append(row)
+    for half in halves:
+        half.sort(key=lambda row: name_draw(seed, "\t".join(row), _ORDER))
+    train = _balanced(halves[0], labels, train_size, folder / "train.tsv")
+    known = _all_runs(text for row in train for text in row[:-1])
+    fresh = [row for row in halves[1] if all(known.isdisjoint(_runs(t)) for t in row[:-1])]
+    dev = _balanced(fresh, labels, dev_size, folder / "dev.tsv")
+    for name, rows in (("train.tsv", train), ("dev.tsv", dev)):
+        write_text(folder / name, "".join("\t".join(row) + "\n" for row in (columns, *rows)))
+
+
+def _balanced(rows: Sequence[Row], labels: Row, size: int, path: Path) -> list[Row]:
+    """The first rows of each label, the same number of each, in their original order."""
+    of_label = {label: [row for row in rows if row[-1] == label] for label in labels}
+    scarce = min(labels, key=lambda label: len(of_label[label]))
+    each = min(size // len(labels), len(of_label[scarce]))
+    if each < _MIN_EXAMPLES:
+        raise InputError(
+            f"{len(of_label[scarce])} examples of label {scarce!r} for {size} rows in total; each "
+            f"of the {len(labels)} labels needs {_MIN_EXAMPLES}. Set more documents aside (share), "
+            "harvest more packages, or request more rows.",
+            path=path,
+        )
+    chosen = {row for label in labels for row in of_label[label][:each]}
+    return [row for row in rows if row in chosen]
+
+
+def _is_for_dev(definition: str, seed: int, train: int, dev: int) -> bool:
+    """Whether a definition's sentences go to the dev file, in proportion to the sizes."""
+    return name_draw(seed, definition, _FOR_DEV) * (train + dev) >= train
+
+
+def _all_runs(sentences: Iterable[str]) -> set[tuple[str, ...]]:
+    return {run for sentence in sentences for run in _runs(sentence)}
+
+
+def _runs(sentence: str) -> Iterator[tuple[str, ...]]:
+    """All runs of :data:`RUN` consecutive words; a shorter sentence is one run."""
+    words = words_of(sentence)
+    for start in range(max(1, len(words) - RUN + 1)):
+        yield tuple(words[start : start + RUN])
+
+
+# --------------------------------------------------------------------------------
+# The smoke scale's text and tasks of `bothways reproduce`.
+
+TEXT = "text.txt"
+_WORD = re.compile(r"\w+|[^\w\s]")
+_DEV_SHARE = 1 / 3
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The packages to read, and how much to make."""
+
+    packages: tuple[str, ...] = (STDLIB, "numpy")
+    max_mb: float = 1.0
+    examples: int = 200
+    seed: int = 0
+
+
+def make_text(options: TextOptions, folder: Path) -> dict[str, int]:
+    """Write ``text.txt`` and a folder for each task; all or nothing.
+
+    Returns:
+        The number of documents to pre-train on, and of those set aside for the tasks.
+
+    Raises:
+        InputError: the packages hold too little prose.
+        DiskError: a file could not be written.
+    """
+    documents = harvest(packages=options.packages, max_mb=options.max_mb)
+    for_pretraining, for_tasks = split_documents(documents, seed=options.seed)
+    sizes = {"seed": options.seed, "train": options.examples, "dev": options.examples}
+    with new_folder(folder) as partial:
+        write_corpus(for_pretraining, partial / TEXT)
+        follows_task(for_tasks, partial / "follows", **sizes)
+        package_task(for_tasks, partial / "package", **sizes, packages=options.packages)
+        _capitals_task(for_tasks, partial / "capitals", options)
+    return {"documents": len(for_pretraining), "set_aside": len(for_tasks)}
+
+
+def _capitals_task(documents: Sequence[Document], folder: Path, options: TextOptions) -> None:
+    """``train.conll``, ``dev.conll`` and ``test.conll``; no definition is in two of them."""
+    splits: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
+    for document in documents:
+        draw = name_draw(options.seed, document.definition, 0)
+        split = "train" if draw >= 2 * _DEV_SHARE else "dev" if draw >= _DEV_SHARE else "test"
+        tagged = map(_tagged, document.sentences)
+        splits[split] += [sentence for sentence in tagged if "\tB-" in sentence]
+    for split, sentences in splits.items():
+        write_text(folder / f"{split}.conll", "\n\n".join(sentences[: options.examples]) + "\n")
+
+
+def _tagged(sentence: str) -> str:
+    """One line per word, with its tag; the first word's capital is not informative, so ignored."""
+    lines, inside = [], False
+    for number, word in enumerate(_WORD.findall(sentence)):
+        capital = number > 0 and word != word.lower()
+        lines.append(f"{word.lower()}\t{('I-CAP' if inside else 'B-CAP') if capital else 'O'}")
+        inside = capital
+    return "\n".join(lines)
