@@ -178,7 +178,7 @@ def _by_group(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict
         if rest:
             groups.setdefault(head, {})[rest] = value
         else:
-            own[head] = value
+            own[head] = tuple(value) if isinstance(value, list) else value
     return own, groups
 
 
