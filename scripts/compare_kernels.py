@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from bothways.corpus.store import TokenStore
 from bothways.families.options import SizeOptions
+from bothways.model.device import DTYPES, set_threads
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.options import MaskOptions, PairOptions
-from bothways.training.device import DTYPES, set_threads
 from bothways.training.monitor import plot_panels
 from bothways.training.options import OptimizerOptions, Phase
 from bothways.training.trainer import Trainer

@@ -27,7 +27,7 @@ def worker(options: argparse.Namespace) -> None:
     from bothways.experiments.bench.cases import shape_and_batches
     from bothways.experiments.bench.contenders import make_step
     from bothways.experiments.bench.options import BenchTrainConfig
-    from bothways.training.device import set_threads
+    from bothways.model.device import set_threads
 
     set_threads(options.threads)
     config, batches = shape_and_batches(

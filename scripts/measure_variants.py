@@ -16,10 +16,10 @@ from dataclasses import replace
 import numpy as np
 
 from bothways.families.options import SizeOptions
+from bothways.model.device import DTYPES, set_threads
 from bothways.model.model import EncoderModel
 from bothways.objectives.labelled import task_loss
 from bothways.tasks.examples import Examples, TaskBatch
-from bothways.training.device import DTYPES, set_threads
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer
 

@@ -38,10 +38,10 @@ from bothways.finetuning.features import tag_by_features
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
 from bothways.io.delimited import csv_records
+from bothways.model import device
 from bothways.pretraining.pretrain import pretrain
 from bothways.runtime.options import EvaluateConfig, PredictConfig
 from bothways.tasks.options import TaskOptions
-from bothways.training import device
 from bothways.training.options import ClockOptions, Phase
 from finetuning_examples import start_model, word_config, word_files
 from pretrain_runs import Make, StoppedError, after_step, short_recipe, stop
@@ -290,7 +290,7 @@ def test_memory_goes_back_to_the_system_after_a_call() -> None:
     go back when they are freed. (Smaller ones may be taken from a hole, and stay.)"""
     code = (
         "import os, torch\n"
-        "from bothways.training.device import borrowed_process, set_threads\n"
+        "from bothways.model.device import borrowed_process, set_threads\n"
         "page = os.sysconf('SC_PAGE_SIZE')\n"
         "rss = lambda: int(open('/proc/self/statm').read().split()[1]) * page // 2**20\n"
         "with borrowed_process():\n"

@@ -15,6 +15,8 @@ import pytest
 
 import bothways
 from bothways.families import FAMILIES
+from bothways.families.heads import CHOICE, HEADS, NEXT_SENTENCE, REPLACED
+from bothways.runtime.engine import engines
 
 ROOT = Path(bothways.__file__).parent
 FLOORS = (
@@ -25,11 +27,11 @@ FLOORS = (
     {"families"},
     {"tokenization"},
     {"corpus", "tasks"},
+    {"runtime"},
     {"model"},
     {"training"},
     {"objectives"},
     {"pretraining"},
-    {"runtime"},
     {"finetuning"},
     {"api"},
     {"experiments"},
@@ -42,12 +44,12 @@ OPTIONS = "options"
 BELOW_OPTIONS = ("errors", "shipped", "config", "families")
 TORCH_FREE = (
     *("errors", "randomness", "io", "config", "batch", "tokenization", "corpus", "families"),
-    *("tasks", "cli"),
+    *("tasks", "runtime", "api", "cli"),
 )
 LONG_FILE = 600
 """Lines of code (no blank lines, comments, docstrings); docs/architecture.md says why of longer."""
 LONGEST_FAMILY = 125
-FRAME = {"families", *(f"families.{name}" for name in ("config", "family", "options", "refusals"))}
+FRAME = {"families", *(f"families.{name}" for name in ("config", "family", "heads", "options"))}
 # The name of a normalisation of text, which is that of a family, too.
 NORMALISATIONS = ("tokenization",)
 
@@ -322,6 +324,30 @@ def test_families_are_named_in_their_folder_only(name: str) -> None:
         if name.startswith(NORMALISATIONS):
             value = re.sub(rf"\b{next(iter(FAMILIES))}\b", "", value)
         assert not literal.search(value), f"{name}, line {node.lineno}: {node.value!r}"
+
+
+# Names of heads that are also words for something else: a kind of task, an objective, a verb.
+OTHER_MEANINGS = {CHOICE: "", REPLACED: "", NEXT_SENTENCE: "cli"}
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name and top(name) != "families"])
+def test_heads_are_named_in_their_folder_only(name: str) -> None:
+    names = {head for head in HEADS if not name.startswith(OTHER_MEANINGS.get(head, "-"))}
+    for node in strings(name):
+        assert node.value not in names, f"{name}, line {node.lineno}: {node.value!r}"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if top(name) in TORCH_FREE])
+def test_engines_are_named_in_their_folder_only(name: str) -> None:
+    for node in strings(name):
+        assert node.value not in engines(), f"{name}, line {node.lineno}: {node.value!r}"
+
+
+def test_modes_of_inference_are_the_engines() -> None:
+    """What training does without gradients is not an inference."""
+    for name in MODULES:
+        if name != "model.engine" and name != "finetuning.features":  # a tagger on stored features
+            assert "inference_mode" not in MODULES[name].read_text(encoding="utf-8"), name
 
 
 def test_a_family_is_a_page_of_data() -> None:

@@ -27,9 +27,9 @@ from bothways.experiments.bench.options import BenchTrainConfig
 from bothways.experiments.bench.train import bench_train
 from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
+from bothways.model.device import Peak
 from bothways.model.flops import training_cost
 from bothways.pretraining.options import MaskOptions
-from bothways.training.device import Peak
 
 SMALL: dict[str, Any] = {
     "size": "tiny", "batch": 2, "length": 16, "vocab_size": 128, "rounds": 2, "threads": 1,

@@ -32,8 +32,8 @@ from bothways.families.options import SizeOptions
 from bothways.finetuning.options import LAYER_CHOICES, FeaturesConfig, FinetuneConfig
 from bothways.finetuning.seed import SCORES
 from bothways.io.files import sha256
-from bothways.model.folder import WEIGHTS
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig
+from bothways.runtime.weights import WEIGHTS
 from bothways.training.options import ClockOptions, Phase
 from reproduce_examples import grid_of, kinds, make_world, pretend
 

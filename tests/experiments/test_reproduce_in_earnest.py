@@ -20,7 +20,7 @@ from bothways.experiments.reproduce.recipes import changed
 from bothways.experiments.reproduce.run import reproduce
 from bothways.experiments.reproduce.steps import TextOptions
 from bothways.experiments.reproduce.tables import SCALES, TABLES
-from bothways.model.folder import load_model
+from bothways.runtime.folder import load_model
 from bothways.training.options import Phase
 
 
@@ -77,7 +77,7 @@ def test_tables_in_earnest(
     assert [c["task"] for c in told["columns"]] == ["follows", "package"]
     made = {path.name: path.stat().st_mtime_ns for path in (out / "runs").iterdir()}
     (left,) = [out / "runs" / name for name in made if name.startswith("pretrain-pairs-full")]
-    assert load_model(left / "model").model.config.left_to_right
+    assert load_model(left / "model").config.left_to_right
     assert (left / "snapshots/3").is_dir()
     assert not list((out / "runs").glob("finetune-*/seed-0/model")), "nothing is kept unasked"
     keep_rows(monkeypatch, "table8", 0)

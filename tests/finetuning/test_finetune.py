@@ -30,8 +30,10 @@ from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.finetuning.seed import new_model
 from bothways.finetuning.setup import load_data, model_digest
 from bothways.model.batch import TaskInputs
-from bothways.model.folder import load_model, save_model
+from bothways.model.engine import network_of
+from bothways.model.folder import save_model
 from bothways.objectives.labelled import task_loss
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, predict_texts, unknown_notes
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import SpanOptions, TaggingOptions, TaskOptions, WindowOptions
@@ -82,7 +84,7 @@ def test_it_learns_and_the_folder_gives_it_back(config: FinetuneConfig, data: Pa
     assert evaluate_file(loaded, data / "dev.tsv").scores == result.seeds[0].measurement.scores
     assert loaded.about["labels"] == ["with", "without"]
     assert loaded.about["length"] == 16
-    assert loaded.model.masked_lm is None
+    assert network_of(loaded).masked_lm is None
 
     lines = [line.split("\t") for line in (folder / "dev_predictions.tsv").read_text().splitlines()]
     assert lines[0] == ["index", "prediction", "gold", "p(with)", "p(without)"]
@@ -381,21 +383,23 @@ def test_cuts_empty_texts_and_collapse_are_reported(
 def test_what_is_drawn_and_what_is_kept(config: FinetuneConfig, start: Path) -> None:
     loaded = load_model(start)
     one, two = (new_model(loaded, config, THREE, seed) for seed in (0, 1))
-    assert_same(one.encoder.state_dict(), loaded.model.encoder.state_dict())
+    assert_same(one.encoder.state_dict(), network_of(loaded).encoder.state_dict())
     assert not torch.equal(one.classifier.output.weight, two.classifier.output.weight)
     assert one.classifier.output.weight.shape == (3, 32)
 
     scratch = dataclasses.replace(config, from_scratch=True)
     one, two = (new_model(loaded, scratch, THREE, seed) for seed in (0, 1))
     name = "layers.0.expand.weight"
-    drawn = [m.encoder.state_dict()[name] for m in (one, two, loaded.model)]
+    drawn = [m.encoder.state_dict()[name] for m in (one, two, network_of(loaded))]
     assert not any(torch.equal(drawn[i], drawn[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
     # A pooler that the folder lacked belongs to the seed, as the head does.
     loaded.fresh = ["encoder.pooler.weight", "encoder.pooler.bias"]
     one, two = (new_model(loaded, config, THREE, seed) for seed in (0, 1))
     assert not torch.equal(one.encoder.pooler.weight, two.encoder.pooler.weight)
-    assert torch.equal(one.encoder.state_dict()[name], loaded.model.encoder.state_dict()[name])
+    assert torch.equal(
+        one.encoder.state_dict()[name], network_of(loaded).encoder.state_dict()[name]
+    )
 
     shape = new_model(loaded, dataclasses.replace(config, dropout=0.3), THREE, 0).config
     assert (shape.dropout, shape.attention_dropout) == (0.3, 0.3)
@@ -408,7 +412,7 @@ def test_a_head_is_kept_where_asked(
         finetune(dataclasses.replace(config, head="keep"))
     first = dataclasses.replace(config, run=str(tmp_path / "first"))
     loaded = load_model(finetune(first).best.model)
-    head = loaded.model.state_dict()["classifier.output.weight"]
+    head = network_of(loaded).state_dict()["classifier.output.weight"]
     task = ClassificationTask(TaskOptions(labels=("with", "without")))
     with pytest.raises(ConfigError, match="from_scratch initialises all weights"):
         finetune(dataclasses.replace(config, head="keep", from_scratch=True))

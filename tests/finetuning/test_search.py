@@ -23,7 +23,7 @@ from bothways.finetuning.finetune import finetune, prepare
 from bothways.finetuning.options import FinetuneConfig, RunSeeds, SearchOptions
 from bothways.finetuning.results import FinetuneResult, SearchResult, SeedResult
 from bothways.finetuning.search import setting_name
-from bothways.model.folder import load_model
+from bothways.model.engine import load_network
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import GridOptions
@@ -306,7 +306,7 @@ def test_order_and_head_have_seeds_of_their_own(
     assert len(orders) == 4
     assert orders[0] == orders[1] != orders[2] == orders[3]
     # At a rate of next to nothing a run ends with the head it drew.
-    heads = [load_model(s.model).model.classifier.output.weight for s in result.seeds]  # type: ignore[union-attr]
+    heads = [load_network(s.model).classifier.output.weight for s in result.seeds]  # type: ignore[union-attr]
     assert (heads[0] == heads[2]).all()
     assert (heads[1] == heads[3]).all()
     assert not (heads[0] == heads[1]).any()

@@ -25,7 +25,7 @@ from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.families import new_shape
 from bothways.model.batch import PretrainingBatch
-from bothways.model.folder import load_model
+from bothways.model.engine import load_network
 from bothways.model.model import EncoderModel
 from bothways.objectives.objective import pretraining_loss
 from bothways.objectives.replaced import (
@@ -245,7 +245,7 @@ def test_both_folders_are_theirs(make: Callable[..., PretrainConfig], tmp_path: 
         theirs, told = kind.from_pretrained(folder, output_loading_info=True)
         assert not told["missing_keys"], told
         assert not told["unexpected_keys"], told
-        ours = load_model(folder).model
+        ours = load_network(folder)
         ids = torch.randint(5, ours.config.vocab_size, (2, 9))
         with torch.no_grad():
             hidden = theirs.eval().electra(ids).last_hidden_state

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from bothways.errors import DiskError, RunError
-from bothways.model.weight_files import WEIGHTS
+from bothways.model import device as precision
 from bothways.pretraining import pretrain as module
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
-from bothways.training import device as precision
+from bothways.runtime.weights import WEIGHTS
 from bothways.training.options import ClockOptions, OptimizerOptions
 from bothways.training.runfolder import read_run
 from bothways.training.trainer import Trainer

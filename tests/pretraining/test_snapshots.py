@@ -15,11 +15,12 @@ from bothways.config.fields import fingerprint
 from bothways.errors import ConfigError
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
-from bothways.model.folder import load_model
-from bothways.model.weight_files import WEIGHTS
+from bothways.model.engine import network_of
 from bothways.pretraining import pretrain as module
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
+from bothways.runtime.folder import load_model
+from bothways.runtime.weights import WEIGHTS
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 from bothways.training.trainer import Trainer
@@ -127,7 +128,7 @@ def test_the_models_of_these_steps_and_the_run_as_without(
     assert records(result.run) == records(without.run)
     for step, folder in result.snapshots.items():
         loaded = load_model(folder)
-        assert loaded.model.masked_lm is not None
+        assert network_of(loaded).masked_lm is not None
         assert (loaded.about["steps"], loaded.about["snapshot_of_steps"]) == (step, STEPS)
     assert diagnose(result.run) == diagnose(result.snapshots[3]) == []
     (result.snapshots[3] / WEIGHTS).write_bytes(b"")

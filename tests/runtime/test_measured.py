@@ -13,13 +13,14 @@ import torch
 
 from bothways import cli
 from bothways.errors import NonFiniteError
+from bothways.finetuning import setup
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import write_json
-from bothways.model.folder import load_model
+from bothways.model.engine import TorchEngine
 from bothways.model.model import EncoderModel
-from bothways.runtime import pipeline as predict
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file
 from bothways.tasks.options import TaskOptions, WindowOptions
 from finetuning_examples import FAST, pair_scores, start_model, word_task, words
@@ -187,12 +188,12 @@ def test_a_run_measures_with_the_kernels_of_a_loaded_folder(
     model.shared.fast = False
     seen: list[bool] = []
 
-    def look(model: EncoderModel, _: object, *, dtype: torch.dtype) -> None:
-        seen.append(model.shared.fast and dtype == torch.float32)
+    def look(engine: TorchEngine, *_: object, **__: object) -> None:
+        seen.append(engine.network.shared.fast and engine.dtype == torch.float32)
         raise NonFiniteError("damaged")
 
-    monkeypatch.setattr(predict, "predict_outputs", look)
+    monkeypatch.setattr(setup, "predict_outputs", look)
     with pytest.raises(NonFiniteError):
-        predict.measured_outputs(model, None)  # type: ignore[arg-type]
+        setup.measured_outputs(model, None)  # type: ignore[arg-type]
     assert seen == [True]
     assert not model.shared.fast

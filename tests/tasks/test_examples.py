@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import LengthError
+from bothways.finetuning.setup import measured_outputs
 from bothways.model.batch import Inputs, TaskInputs, flat_inputs
 from bothways.objectives.labelled import task_loss
-from bothways.runtime.pipeline import predict_outputs
 from bothways.tasks.examples import (
     Examples,
     cut_by_tokens,
@@ -130,7 +130,7 @@ def test_a_length_without_room_is_refused() -> None:
 def test_neighbours_and_padding_do_not_matter() -> None:
     """Outputs among all others equal those alone, and those of padded rows."""
     model, found = small_bert(classes=3), examples()
-    together = predict_outputs(model, found, dtype=torch.float32)
+    together = measured_outputs(model, found)
     with torch.no_grad():
         for i in range(len(found)):
             alone = Inputs.of(found.inputs(np.array([i]), max_positions=40))
@@ -229,7 +229,7 @@ def test_outputs_come_back_in_the_order_of_the_rows(
     found = windows_at_first_tokens() if "classes" in heads else windows()
     monkeypatch.setattr("bothways.runtime.pipeline.PREDICT_TOKENS", 20)
     assert len(list(length_batches(found.lengths, 20))) > 1
-    together = predict_outputs(model, found, dtype=torch.float32)
+    together = measured_outputs(model, found)
     assert together.shape == (len(found.read_positions), model.task_outputs)
     with torch.no_grad():
         for n in range(len(found)):
@@ -243,8 +243,8 @@ def test_every_token_may_be_read() -> None:
     found = windows()
     whole = dataclasses.replace(found, read_positions=np.arange(len(found.tokens)), targets=None)
     model = small_bert(spans=True)
-    outputs = predict_outputs(model, whole, dtype=torch.float32)
-    some = predict_outputs(model, found, dtype=torch.float32)
+    outputs = measured_outputs(model, whole)
+    some = measured_outputs(model, found)
     np.testing.assert_allclose(outputs[found.read_positions], some, atol=2e-6)
 
 

@@ -19,14 +19,16 @@ from bothways import cli
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
+from bothways.finetuning.setup import measured_outputs
 from bothways.model.batch import collate
-from bothways.model.folder import load_model, save_model
+from bothways.model.engine import network_of
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import (
     answer_question,
     encode_file,
     evaluate_file,
-    predict_outputs,
     task_for_file,
 )
 from bothways.tasks.answers import score_answers
@@ -178,7 +180,7 @@ def test_transformers_gives_the_same_outputs(tuned: FinetuneConfig) -> None:
     transformers = pytest.importorskip("transformers")
     loaded = load_model(model_of(tuned))
     _, part = encode_file(loaded, tuned.task.dev, labelled=True)
-    outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
+    outputs = measured_outputs(network_of(loaded), part.examples)
     bounds = part.examples.bounds
     tokens, segments = (
         [row.tolist() for row in np.split(values, bounds[1:-1])][:9]

@@ -16,9 +16,11 @@ from bothways.cli import main
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.config import ModelConfig
 from bothways.model.batch import collate
-from bothways.model.folder import load_model, save_model
+from bothways.model.engine import network_of
+from bothways.model.folder import save_model
 from bothways.model.growth import extend, grow_vocabulary
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import load_model
 from bothways.tokenization.build import count_file_words
 from bothways.tokenization.extension import choose_words, extend_vocabulary
 from bothways.tokenization.learning import learn_vocabulary
@@ -165,9 +167,9 @@ def test_a_model_folder_is_extended_and_transformers_loads_it(
     assert sum(i >= OLD.vocab_size for i in encoding.tokens) == 3
     inputs = collate([encoding.tokens], [encoding.segments], max_positions=40)
     with torch.inference_mode():
-        hidden = loaded.model.encoder(inputs)
+        hidden = network_of(loaded).encoder(inputs)
         at = torch.arange(len(encoding.tokens))
-        ours = loaded.model.masked_lm_logits(hidden[at])[:, : OLD.vocab_size + 3]
+        ours = network_of(loaded).masked_lm_logits(hidden[at])[:, : OLD.vocab_size + 3]
         expected = network(torch.tensor([encoding.tokens])).prediction_logits[0]
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 

@@ -25,6 +25,7 @@ from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.model import encoder
 from bothways.model.batch import Inputs, PretrainingBatch, SelectedPositions, VarlenBounds
+from bothways.model.device import choose_device, choose_precision, find_peak, peak_memory_note
 from bothways.model.kernels.varlen import VarlenLayout, attend_varlen, why_not_varlen
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.model import EncoderModel
@@ -34,7 +35,6 @@ from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generat
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain
-from bothways.training.device import choose_device, choose_precision, find_peak, peak_memory_note
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 from bothways.training.trainer import Trainer

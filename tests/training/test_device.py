@@ -17,19 +17,10 @@ import torch
 
 from bothways.api.model import load
 from bothways.errors import ConfigError, RunError
+from bothways.model import device as devices
 from bothways.model import encoder
 from bothways.model.batch import PretrainingBatch, TaskInputs
-from bothways.model.flops import training_cost
-from bothways.model.model import EncoderModel
-from bothways.objectives.labelled import task_loss
-from bothways.objectives.masked import MaskedLM
-from bothways.pretraining.batches import prefetch
-from bothways.pretraining.evaluation import measure
-from bothways.pretraining.record import Utilization
-from bothways.tasks.examples import Examples
-from bothways.training import device as devices
-from bothways.training import trainer as trainer_module
-from bothways.training.device import (
+from bothways.model.device import (
     CPU,
     Peak,
     choose_device,
@@ -39,6 +30,15 @@ from bothways.training.device import (
     matrix_rate,
     peak_memory_note,
 )
+from bothways.model.flops import training_cost
+from bothways.model.model import EncoderModel
+from bothways.objectives.labelled import task_loss
+from bothways.objectives.masked import MaskedLM
+from bothways.pretraining.batches import prefetch
+from bothways.pretraining.evaluation import measure
+from bothways.pretraining.record import Utilization
+from bothways.tasks.examples import Examples
+from bothways.training import trainer as trainer_module
 from bothways.training.options import OptimizerOptions
 from bothways.training.prefetch import run_ahead
 from bothways.training.trainer import Trainer
@@ -148,13 +148,13 @@ def test_what_is_said_of_attention_and_memory(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("bothways.model.kernels.varlen._capability", lambda _: (9, 0))
     monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
     for first in (True, False):
-        monkeypatch.setattr("bothways.training.device.is_first_use", lambda first=first: first)
+        monkeypatch.setattr("bothways.model.device.is_first_use", lambda first=first: first)
         assert ("compiled" in describe_kernels(config, CPU, torch.bfloat16)) == first
     assert "flat batches" in describe_kernels(config, gpu, torch.bfloat16)
     assert "padded tiles" in describe_kernels(config, gpu, torch.float32)
     assert "plain kernels" in describe_kernels(config, gpu, torch.bfloat16, fast=False)
     assert peak_memory_note(CPU) == ""
-    monkeypatch.setattr("bothways.training.device.why_not_compiled", lambda: "no Numba")
+    monkeypatch.setattr("bothways.model.device.why_not_compiled", lambda: "no Numba")
     assert "slower (no Numba)" in describe_kernels(config, CPU, torch.float32)
     assert describe_kernels(config, CPU, torch.float32, fast=False) == ""
 

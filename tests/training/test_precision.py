@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from bothways.errors import ConfigError
-from bothways.training import device as precision
-from bothways.training.device import (
+from bothways.model import device as precision
+from bothways.model.device import (
     DTYPES,
     choose_for_training,
     choose_precision,
@@ -108,7 +108,7 @@ def test_memory_that_is_freed_is_kept() -> None:
     places. (Above 32 MiB, older releases return a block whatever is set.)"""
     code = """\
 import resource, torch
-from bothways.training.device import set_threads
+from bothways.model.device import set_threads
 set_threads(1)
 for _ in range(8):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -17,8 +17,8 @@ from bothways.errors import RunError
 from bothways.finetuning import seed as epochs
 from bothways.finetuning import seed as run_seed
 from bothways.io.files import reserve_space
-from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining import pretrain as pretraining
+from bothways.runtime.weights import WEIGHTS
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training import checkpoint as module
 from bothways.training.checkpoint import SaveTrial, try_save

@@ -29,24 +29,24 @@ from bothways.finetuning.setup import (
 from bothways.io import arrays
 from bothways.io.files import explain_disk_errors, new_folder, reserve_space, write_json
 from bothways.io.terminal import line_printer, table_text
-from bothways.model.batch import TaskInputs
-from bothways.model.engine import evaluating
-from bothways.model.folder import LoadedModel, load_model
-from bothways.model.losses import class_loss
-from bothways.model.model import EncoderModel
-from bothways.model.recurrent import FeatureTagger
-from bothways.randomness import Purpose, derived_seed
-from bothways.runtime.pipeline import check_length, write_predictions
-from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches, step_batches
-from bothways.tasks.metrics import Measurement
-from bothways.tasks.tagging import TaggedFile, TaggingTask
-from bothways.tasks.task import Outputs
-from bothways.training.device import (
+from bothways.model.device import (
     ChosenPrecision,
     borrowed_process,
     choose_precision,
     set_threads,
 )
+from bothways.model.engine import TorchEngine, evaluating, network_of
+from bothways.model.losses import class_loss
+from bothways.model.model import EncoderModel
+from bothways.model.recurrent import FeatureTagger
+from bothways.randomness import Purpose, derived_seed
+from bothways.runtime.engine import layer_name
+from bothways.runtime.folder import LoadedModel, load_model
+from bothways.runtime.pipeline import check_length, write_predictions
+from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches, step_batches
+from bothways.tasks.metrics import Measurement
+from bothways.tasks.tagging import TaggedFile, TaggingTask
+from bothways.tasks.task import Outputs
 from bothways.training.monitor import Monitor
 from bothways.training.optimizer import make_optimizer
 from bothways.training.runfolder import Run, locks_released
@@ -114,17 +114,16 @@ def _fingerprint(folder: Path) -> str | None:
         return None
 
 
-@torch.inference_mode()
 def _compute(
     array: NDArray[np.float16], model: EncoderModel, examples: Examples, dtype: torch.dtype
 ) -> None:
+    engine, layers = TorchEngine(model, dtype), range(model.config.layers + 1)
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
-        batch = TaskInputs.of(examples.batch(indices, max_positions=model.config.positions))
-        batch = batch.to(model.device)
-        with evaluating(model):
-            states = model.encoder.hidden_states(batch.inputs, dtype=dtype)
-        words = torch.stack([x_TH.index_select(0, batch.read_positions) for x_TH in states], 1)
-        features = words.to(torch.float16).cpu().numpy()
+        batch = examples.batch(indices, max_positions=model.config.positions)
+        states = engine.compute(batch.inputs, layers=layers)
+        words = [states[layer_name(layer)][batch.read_positions] for layer in layers]
+        with np.errstate(over="ignore"):  # refused below
+            features = np.stack(words, 1).astype(np.float16)
         if not np.isfinite(features).all():
             raise ModelError(
                 "a hidden state is not finite in 16 bits; the model's weights are damaged."
@@ -262,7 +261,7 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
         raise ConfigError("task.predict is for finetune; features measures labelled files alone.")
     say = line_printer()
     loaded = load_model(config.model)
-    layers = {choice: chosen_layers(choice, loaded.model.config.layers) for choice in config.layers}
+    layers = {choice: chosen_layers(choice, loaded.config.layers) for choice in config.layers}
     task, tagged = _load(config, loaded)
     run, precision = _open_run(config, loaded, say)
     folder, fingerprint = run.folder, digest(run.record["recipe"])
@@ -304,7 +303,7 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
 
 def _load(config: FeaturesConfig, loaded: LoadedModel) -> tuple[TaggingTask, dict[str, TaggedFile]]:
     """The task and its encoded files, by name."""
-    check_length(loaded.model, config.length)
+    check_length(loaded, config.length)
     options = config.task
     train = TaggingTask.read(Path(options.train), options, labelled=True)
     task = TaggingTask.define(options, train)
@@ -330,7 +329,7 @@ def _add_features(
     for name, file in tagged.items():
         layers = cached_layers(
             folder / name,
-            loaded.model,
+            network_of(loaded),
             file.examples,
             fingerprint=fingerprint,
             dtype=dtype,

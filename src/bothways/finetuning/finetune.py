@@ -55,9 +55,7 @@ from bothways.finetuning.setup import (
 )
 from bothways.io.processes import exit_with
 from bothways.io.terminal import line_printer
-from bothways.model.folder import LoadedModel, load_model
-from bothways.tasks.options import TaskOptions
-from bothways.training.device import (
+from bothways.model.device import (
     ChosenPrecision,
     borrowed_process,
     choose_device,
@@ -66,6 +64,8 @@ from bothways.training.device import (
     set_threads,
     threads_phrase,
 )
+from bothways.runtime.folder import LoadedModel, load_model
+from bothways.tasks.options import TaskOptions
 from bothways.training.runfolder import locks_released
 
 # --------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedRun:
     check_required(config)
     say = line_printer()
     loaded = load_model(config.model)
-    given, config = config, config.for_width(loaded.model.config.hidden)
+    given, config = config, config.for_width(loaded.config.hidden)
     data = load_data(config, loaded)
     keep_head = keeps_head(loaded, config, data.task)
     run = _open_run(config, loaded, keep_head, say)
@@ -461,7 +461,7 @@ def _announcement(
     keep_head: bool,
 ) -> Iterator[str]:
     """Lines about the run: data, starting model, device and precision; then hints and notes."""
-    shape = loaded.model.config
+    shape = loaded.config
     source = f"{'random weights shaped as ' if config.from_scratch else ''}{config.model}"
     processes = "" if run.alone else f" in each of {config.jobs} processes"
     yield (

@@ -26,21 +26,23 @@ from bothways.finetuning.setup import (
     FinetuningData,
     OpenedRun,
     measure_extra_files,
+    measured_outputs,
     predictions_name,
 )
 from bothways.io.files import explain_disk_errors, new_folder, restore_set_aside, write_json
 from bothways.model.batch import TaskInputs
-from bothways.model.folder import LoadedModel, load_model, save_model, write_model_files
+from bothways.model.engine import network_of
+from bothways.model.folder import save_model, write_model_files
 from bothways.model.model import EncoderModel
 from bothways.objectives.labelled import task_loss
-from bothways.runtime.pipeline import measured_outputs, write_predictions
+from bothways.runtime.folder import STATE, LoadedModel, load_model
+from bothways.runtime.pipeline import write_predictions
 from bothways.tasks.examples import TRAIN_TOKENS, cut_by_tokens, step_batches
 from bothways.tasks.kinds import has_head_for, task_of
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.task import Task
 from bothways.training.checkpoint import (
     FOREIGN,
-    STATE,
     read_state,
     rename_skipped,
     trained_tensors,
@@ -409,7 +411,7 @@ def new_model(
         task: decides the head.
         seed: keys the initialisation.
     """
-    shape = loaded.model.config
+    shape = loaded.config
     if config.dropout is not None:
         p = config.dropout
         shape = dataclasses.replace(shape, dropout=p, attention_dropout=p, head_dropout=None)
@@ -425,15 +427,16 @@ def new_model(
     model.shared.fast = config.kernels == "fast"
     model.shared.recompute = config.recompute
     if not config.from_scratch:
-        state = loaded.model.encoder.state_dict()
+        state = network_of(loaded).encoder.state_dict()
         pretrained = {n: v for n, v in state.items() if f"encoder.{n}" not in loaded.fresh}
         model.encoder.load_state_dict(pretrained, strict=False)
     if keeps_head(loaded, config, task):
+        start = network_of(loaded)
         assert model.task_head is not None
-        assert loaded.model.task_head is not None
-        model.task_head.load_state_dict(loaded.model.task_head.state_dict())
-        if model.lstm is not None and loaded.model.lstm is not None:
-            model.lstm.load_state_dict(loaded.model.lstm.state_dict())
+        assert start.task_head is not None
+        model.task_head.load_state_dict(start.task_head.state_dict())
+        if model.lstm is not None and start.lstm is not None:
+            model.lstm.load_state_dict(start.lstm.state_dict())
     return model
 
 
@@ -447,7 +450,7 @@ def keeps_head(loaded: LoadedModel, config: FinetuneConfig, task: Task[Any, Any]
         raise ConfigError("head is keep, but from_scratch initialises all weights; leave one out.")
     if config.head == "new" or config.from_scratch:
         return False
-    fits = has_head_for(loaded, task) and loaded.model.lstm_units == config.lstm
+    fits = has_head_for(loaded, task) and loaded.lstm == config.lstm
     if config.head == "keep" and not fits:
         raise ConfigError(
             "head is keep, but the model folder has no head that was fine-tuned on a task of this "
@@ -628,7 +631,7 @@ def update_extra_files(
         if earlier != MEASURED_IN:  # 0.1 measured in the precision of training
             say(f"{result.name}: these in {MEASURED_IN}, its other scores were in {earlier}")
         loaded = load_model(result.model)
-        model, task = loaded.model.to(run.device.torch), task_of(loaded)
+        model, task = network_of(loaded).to(run.device.torch), task_of(loaded)
         further |= measure_extra_files(extra, names, task, model, result.folder)
         scores = {name: measurement.record() for name, measurement in further.items()}
         files = {**kept, **{name: extra.digests[name] for name in names}}

@@ -14,20 +14,22 @@ from typing import Any
 from bothways.errors import ConfigError, InputError
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
 from bothways.io.files import sha256
-from bothways.model.folder import LoadedModel
+from bothways.model.device import ChosenPrecision, Device
+from bothways.model.engine import TorchEngine, fast_kernels, network_of
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import (
     check_length,
     check_segments,
-    measured_outputs,
+    predict_outputs,
     unknown_notes,
     write_predictions,
 )
+from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.task import EncodedFile, Task
-from bothways.training.device import ChosenPrecision, Device
+from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.training.runfolder import Run, RunLock, changed_numerics, open_run
 
 # --------------------------------------------------------------------------------
@@ -180,6 +182,27 @@ def measure_extra_files(
     return measurements
 
 
+def measured_outputs(model: EncoderModel, examples: Examples) -> Outputs:
+    """Outputs for the scores and predictions of a training run, as ``evaluate`` and ``predict``
+    compute them from the saved folder.
+
+    They are in fp32, whatever the precision and the kernels of training, so that a run's scores
+    are repeated to the last digit by whoever has its folder (with as many threads, on such a
+    device).
+
+    Raises:
+        NonFiniteError: an output is not finite.
+    """
+    with fast_kernels(model):
+        return predict_outputs(
+            TorchEngine(model),
+            examples,
+            head=model.task_name,
+            outputs=model.task_outputs,
+            positions=model.config.positions,
+        )
+
+
 # --------------------------------------------------------------------------------
 # Reads, checks and encodes the files of a task for fine-tuning.
 
@@ -214,7 +237,7 @@ def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
     """
     options, kind = config.located().task, KINDS[config.task.kind]
     check_files(options)
-    check_length(loaded.model, config.sequence_length)
+    check_length(loaded, config.sequence_length)
     train = kind.read(Path(options.train), options, labelled=True)
     task = kind.define(options, train)
     check_segments(loaded, pair=task.pair)
@@ -304,9 +327,11 @@ def model_digest(loaded: LoadedModel, *, weights: bool, head: bool = False) -> s
         head: include the weights of the task head.
     """
     content = hashlib.sha256()
-    shape = loaded.model.config.recorded()
+    shape = loaded.config.recorded()
     content.update(json.dumps([shape, loaded.tokenizer.fingerprint]).encode())
-    model = loaded.model
+    if not (weights or head):
+        return content.hexdigest()[:16]
+    model = network_of(loaded)
     modules = ((model.encoder, weights), (model.lstm, head), (model.task_head, head))
     for module, included in modules:
         if module is None or not included:

@@ -15,8 +15,10 @@ from bothways.io.files import new_folder
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader
 from bothways.io.terminal import print_note
 from bothways.io.text import list_files, read_lines
-from bothways.model.folder import empty_model
+from bothways.model.engine import network_of
+from bothways.model.folder import empty_model, save_model
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import load_model
 from bothways.shipped import model_folder
 from bothways.tokenization.build import count_file_words, measure, refuse_foreign_folder
 from bothways.tokenization.extension import (
@@ -139,12 +141,10 @@ def _listed_words(path: Path, tokenizer: Tokenizer) -> list[str]:
 
 
 def _extend_model(source: Path, out: Path, extended: ExtendedVocabulary) -> None:
-    from bothways.model.folder import load_model, save_model
-
     loaded = load_model(source)
     for note in loaded.differences():
         print_note(note)
-    model = grow_vocabulary(loaded.model, extended.parts)
+    model = grow_vocabulary(network_of(loaded), extended.parts)
     about = {**loaded.about, "vocabulary_extended_by": len(extended.words)}
     save_model(out, model, extended.tokenizer, about)
 

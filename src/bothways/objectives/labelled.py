@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from bothways.model.batch import TaskInputs
-from bothways.model.engine import read_outputs
 from bothways.model.losses import class_loss, place_loss, regression_loss
 from bothways.model.model import EncoderModel
 from bothways.tasks.task import LossKind
@@ -27,7 +26,10 @@ def task_loss(kind: LossKind, targets: int) -> Loss[TaskInputs]:
     def loss(
         model: EncoderModel, batch: TaskInputs, dtype: torch.dtype
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        outputs_RC = read_outputs(model, batch, dtype)
+        x_RH = model.task_vectors(
+            batch.inputs, batch.read_positions, dtype=dtype, selected=batch.selected
+        )
+        outputs_RC = model.task_logits(x_RH)
         if kind == "place":
             total, count = place_loss(outputs_RC, batch.targets, batch.bounds)
         else:

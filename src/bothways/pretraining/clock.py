@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from bothways.corpus.store import TokenStore
 from bothways.model.batch import PretrainingBatch
+from bothways.model.device import DTYPES, choose_for_training, synchronize
 from bothways.model.model import EncoderModel
 from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.start import objective_of
-from bothways.training.device import DTYPES, choose_for_training, synchronize
 from bothways.training.options import ClockOptions
 from bothways.training.ranks import Ranks
 from bothways.training.schedules import total_steps

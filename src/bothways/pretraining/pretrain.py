@@ -19,6 +19,16 @@ from bothways.config.fields import digest, to_dict
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, RunError
 from bothways.model.batch import PretrainingBatch
+from bothways.model.device import (
+    DTYPES,
+    borrowed_process,
+    choose_device,
+    describe_kernels,
+    peak_memory_note,
+    reset_peak_memory,
+    set_threads,
+    threads_phrase,
+)
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.model.priming import primed_rows
@@ -42,16 +52,6 @@ from bothways.pretraining.start import (
     weights_digest,
 )
 from bothways.training.checkpoint import restore_newest, save_checkpoint, try_checkpoint
-from bothways.training.device import (
-    DTYPES,
-    borrowed_process,
-    choose_device,
-    describe_kernels,
-    peak_memory_note,
-    reset_peak_memory,
-    set_threads,
-    threads_phrase,
-)
 from bothways.training.fsdp import whole_model
 from bothways.training.monitor import Monitor, SilentMonitor
 from bothways.training.ranks import Ranks, process_group

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import torch
 
 from bothways.model.batch import PretrainingBatch
+from bothways.model.device import Peak, find_peak
 from bothways.model.flops import training_cost
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import PAIRS
 from bothways.objectives.objective import Objective
 from bothways.objectives.replaced import REPLACED
-from bothways.training.device import Peak, find_peak
 from bothways.training.monitor import METRICS, Monitor, plot_panels, read_metrics
 from bothways.training.ranks import Ranks
 from bothways.training.trainer import Stats

@@ -50,7 +50,9 @@ class FillMaskConfig(Options):
     top: int = 5
     """Predictions shown per [MASK], most likely first."""
     device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
+    """Device; auto uses a GPU if the engine finds one."""
+    engine: str = "auto"
+    """Engine that computes the model, by name; auto takes the first that is installed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +73,9 @@ class NextSentenceConfig(Options):
     text_b: str
     """The text that may follow it."""
     device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
+    """Device; auto uses a GPU if the engine finds one."""
+    engine: str = "auto"
+    """Engine that computes the model, by name; auto takes the first that is installed."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,9 @@ class ChooseConfig(Options):
     choices: tuple[str, ...]
     """Two or more candidate continuations."""
     device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
+    """Device; auto uses a GPU if the engine finds one."""
+    engine: str = "auto"
+    """Engine that computes the model, by name; auto takes the first that is installed."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,9 @@ class PredictConfig(Options):
     """Compute precision for --file; auto uses bf16 if the GPU supports it or a short benchmark on
     the CPU finds it faster."""
     device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
+    """Device; auto uses a GPU if the engine finds one."""
+    engine: str = "auto"
+    """Engine that computes the model, by name; auto takes the first that is installed."""
     ensemble: tuple[str, ...] = ()
     """Further model or run folders of the same task, whose outputs are averaged with the model's.
     Give this option last."""
@@ -144,7 +152,9 @@ class AnswerConfig(Options):
     top: int = 3
     """Answers shown, best first."""
     device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
+    """Device; auto uses a GPU if the engine finds one."""
+    engine: str = "auto"
+    """Engine that computes the model, by name; auto takes the first that is installed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -209,7 +219,9 @@ class EmbedConfig(Options):
     """Longer texts: read them in overlapping windows, taking each token from the window with the
     most context around it, or truncate them."""
     device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
+    """Device; auto uses a GPU if the engine finds one."""
+    engine: str = "auto"
+    """Engine that computes the model, by name; auto takes the first that is installed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -234,7 +246,9 @@ class EvaluateConfig(Options):
     """Compute precision for a labelled file; auto uses bf16 if the GPU supports it or a short
     benchmark on the CPU finds it faster."""
     device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
+    """Device; auto uses a GPU if the engine finds one."""
+    engine: str = "auto"
+    """Engine that computes the model, by name; auto takes the first that is installed."""
     ensemble: tuple[str, ...] = ()
     """Further model or run folders of the same task, whose outputs are averaged with the model's.
     Give this option last."""

@@ -10,6 +10,7 @@ R tokens that the head reads, over all items, C outputs of the head.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Literal, Protocol, Self, TypeVar
@@ -57,6 +58,12 @@ class EncodedFile(Generic[R]):
     rows: R
     examples: Examples
     notes: tuple[str, ...] = ()
+
+
+def submission_rows(table: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The first two columns of predictions, as evaluation servers take them, from the rows of
+    :meth:`Task.table`."""
+    return [[row[0], row[1]] for row in table]
 
 
 class Task(ABC, Generic[R, P]):

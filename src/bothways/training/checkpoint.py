@@ -33,9 +33,11 @@ from bothways.io.files import (
     sha256,
     write_json,
 )
-from bothways.model.folder import ABOUT, load_model, write_model_files
+from bothways.model.engine import load_network
+from bothways.model.folder import write_model_files
 from bothways.model.model import EncoderModel
 from bothways.model.weight_files import read_safetensors, write_tensors
+from bothways.runtime.folder import ABOUT, STATE
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.fsdp import fill, gather, parameters, whole_model
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
@@ -125,8 +127,6 @@ def try_save(path: Path) -> Iterator[SaveTrial]:
                 path.parent.rmdir()
 
 
-STATE = "training.json"
-"""The file that makes a folder a checkpoint."""
 DAMAGED = ".damaged-"
 """Begins the name of a checkpoint that a run has skipped because it is damaged."""
 FOREIGN = ".foreign-"
@@ -430,7 +430,7 @@ def rename_skipped(path: Path, beginning: str) -> Path:
 
 def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) -> Restored:
     restored, moments = read_state(path)
-    tensors = {**load_model(path).model.state_dict(), **moments}
+    tensors = {**load_network(path).state_dict(), **moments}
     for name, shape in expected.items():
         if name not in tensors or tensors[name].shape != shape:
             actual = f"has shape {tuple(tensors[name].shape)}" if name in tensors else "is missing"

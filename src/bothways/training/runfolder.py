@@ -23,9 +23,9 @@ from bothways.config.fields import Options, digest, recipe_fields, to_dict
 from bothways.errors import ConfigError, RunError
 from bothways.io.files import explain_disk_errors, sha256, write_json
 from bothways.model import kernels
+from bothways.runtime.folder import RUN_FILE
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
-RUN_FILE = "run.json"
 LOCK = ".lock"
 _PACKAGES = (
     "bothways",

@@ -13,10 +13,10 @@ from bothways.errors import ConfigError
 from bothways.experiments.bench.cases import PaddedBatch, padded
 from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
+from bothways.model.device import CPU, DTYPES, transposing_pays
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.objectives.objective import pretraining_loss
-from bothways.training.device import CPU, DTYPES, transposing_pays
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer
 

@@ -16,7 +16,7 @@ from bothways.errors import ConfigError
 from bothways.experiments.bench.cases import full_batches, shape_and_batches
 from bothways.experiments.bench.contenders import make_step
 from bothways.experiments.bench.options import BenchTrainConfig
-from bothways.training.device import choose_device, set_threads
+from bothways.model.device import choose_device, set_threads
 
 _STEPS = 3
 

@@ -28,9 +28,7 @@ from bothways.experiments.bench.options import BenchTrainConfig
 from bothways.families.config import ModelConfig
 from bothways.io.files import write_json
 from bothways.model.batch import PretrainingBatch
-from bothways.model.flops import mean_operations
-from bothways.model.kernels import compiled
-from bothways.training.device import (
+from bothways.model.device import (
     DTYPES,
     borrowed_process,
     choose_device,
@@ -40,6 +38,8 @@ from bothways.training.device import (
     synchronize,
     threads_phrase,
 )
+from bothways.model.flops import mean_operations
+from bothways.model.kernels import compiled
 from bothways.training.runfolder import versions
 
 

@@ -28,12 +28,12 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import write_json, write_text
+from bothways.model.device import borrowed_process
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.shipped import DEFAULT, DEFAULT_MASK
 from bothways.tasks.options import TaskOptions
 from bothways.tokenization.learning import learn_vocabulary
-from bothways.training.device import borrowed_process
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 
 VOCABULARY = 8192

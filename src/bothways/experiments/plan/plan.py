@@ -22,6 +22,13 @@ from bothways.families.config import ModelConfig
 from bothways.io.files import write_json
 from bothways.io.terminal import print_note
 from bothways.model.batch import PretrainingBatch
+from bothways.model.device import (
+    ChosenPrecision,
+    borrowed_process,
+    choose_device,
+    choose_for_training,
+    set_threads,
+)
 from bothways.model.flops import mean_operations
 from bothways.model.kernels.compiled import compiles, why_not_compiled
 from bothways.pretraining.batches import PhaseBatches
@@ -29,13 +36,6 @@ from bothways.pretraining.clock import EVALUATIONS, reserve_evaluations
 from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.snapshots import check_snapshots
 from bothways.pretraining.start import load_start, new_model
-from bothways.training.device import (
-    ChosenPrecision,
-    borrowed_process,
-    choose_device,
-    choose_for_training,
-    set_threads,
-)
 from bothways.training.options import Phase
 from bothways.training.runfolder import versions
 from bothways.training.schedules import phase_steps, total_steps

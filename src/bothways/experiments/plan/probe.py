@@ -17,11 +17,11 @@ from torch import Tensor
 
 from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
+from bothways.model.device import ChosenPrecision
 from bothways.model.flops import training_cost
 from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.start import new_model, objective_of
-from bothways.training.device import ChosenPrecision
 from bothways.training.trainer import Trainer
 
 # Depths that are measured; a network of few layers is measured itself.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.table import Table
 
 from bothways.experiments.plan.plan import SHAPES_OVERHEAD, Forecast, PhaseForecast
-from bothways.training.device import DTYPES, threads_phrase
+from bothways.model.device import DTYPES, threads_phrase
 
 
 def tables(forecast: Forecast) -> list[Table | str]:

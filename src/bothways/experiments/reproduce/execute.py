@@ -31,8 +31,9 @@ from bothways.experiments.reproduce.grid import RUNS
 from bothways.experiments.reproduce.options import ReproduceConfig
 from bothways.experiments.reproduce.steps import Step
 from bothways.io.files import write_json
-from bothways.training.device import choose_device, usable_cores
-from bothways.training.runfolder import RUN_FILE, versions
+from bothways.model.device import choose_device, usable_cores
+from bothways.runtime.folder import RUN_FILE
+from bothways.training.runfolder import versions
 
 STEPS, LOGS = "steps", "logs"
 Say = Callable[[str], None]

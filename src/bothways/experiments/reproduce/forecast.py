@@ -22,10 +22,10 @@ from bothways.experiments.reproduce.steps import Kind, Step
 from bothways.families.config import ModelConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
 from bothways.io.terminal import table_text
+from bothways.model.device import choose_device, choose_precision, find_peak, set_threads
 from bothways.model.flops import training_cost
 from bothways.pretraining.options import PretrainConfig
 from bothways.tasks.options import SplitConfig, TaskOptions
-from bothways.training.device import choose_device, choose_precision, find_peak, set_threads
 
 # --------------------------------------------------------------------------------
 # Precision and device of recorded steps, which are no part of their names.

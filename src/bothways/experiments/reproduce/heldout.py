@@ -10,10 +10,10 @@ import numpy as np
 
 from bothways.config.fields import free
 from bothways.corpus.store import TokenStore
-from bothways.model.folder import load_model
+from bothways.model.device import borrowed_process, choose_device, set_threads
+from bothways.model.engine import load_network
 from bothways.pretraining.evaluation import measure_store
 from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
-from bothways.training.device import borrowed_process, choose_device, set_threads
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def measure_heldout(options: HeldOutOptions) -> dict[str, float]:
     """
     set_threads(options.threads)
     store = TokenStore.open(options.corpus, "heldout")
-    model = load_model(options.model).model.to(choose_device(options.device).torch)
+    model = load_network(options.model).to(choose_device(options.device).torch)
     recipe = PretrainConfig(pairs=options.pairs, masking=options.masking)
     measured = measure_store(
         model, store, recipe, length=options.length, sequences=options.sequences

@@ -25,7 +25,7 @@ from bothways.experiments.reproduce.steps import Step
 from bothways.experiments.reproduce.tables import SCALES, table_of
 from bothways.io.files import write_bytes, write_json, write_text
 from bothways.io.terminal import line_printer
-from bothways.training.device import borrowed_process
+from bothways.model.device import borrowed_process
 
 
 @borrowed_process()

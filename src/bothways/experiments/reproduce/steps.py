@@ -31,10 +31,10 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import LAYER_CHOICES, FeaturesConfig, FinetuneConfig, LayerChoice
 from bothways.finetuning.seed import SCORES
 from bothways.io.files import new_folder, write_text
-from bothways.model.folder import CONFIG, read_json
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.pretrain import CHECKPOINTS, MODEL, pretrain
 from bothways.pretraining.snapshots import SNAPSHOTS, snapshot_folder
+from bothways.runtime.folder import CONFIG, read_json
 from bothways.shipped import model_folder
 from bothways.tasks.options import SplitConfig
 from bothways.tasks.split import split
