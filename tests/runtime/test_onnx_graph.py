@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from bothways.errors import ModelError
 from bothways.families import FAMILIES, config_of
-from bothways.model.heads import HEADS
+from bothways.families.heads import HEADS
+from bothways.model.engine import network_of
 from bothways.model.model import EncoderModel
 from bothways.runtime.onnx_graph import (
     HIDDEN,
@@ -107,7 +108,11 @@ def test_chosen_tokens_are_those_of_all(name: str, fused: bool) -> None:
     inputs, batch = batch_of(EXAMPLES[name])
     places = np.flatnonzero(np.asarray(batch[MASK]))[[3, 0, 50, 17]]
     heads = ("masked_lm", "tagger")
-    found = run(session(model, Outputs(heads, chosen=True), fused=fused), batch, **{READ: places})
+    found = run(
+        session(model, Outputs(heads, chosen=True), fused=fused),
+        batch,
+        **{f"{READ}{head}": places for head in heads},
+    )
     for head in heads:
         flat_places = np.searchsorted(np.flatnonzero(np.asarray(batch[MASK])), places)
         expected = model(inputs)[head][flat_places]
@@ -163,7 +168,7 @@ def test_a_bilstm_under_a_head(head: str) -> None:
 @torch.no_grad()
 def test_attentions_are_theirs(name: str, tmp_path: Path) -> None:
     theirs = EXAMPLES[name].model("Model")
-    model = loaded(theirs, tmp_path).model
+    model = network_of(loaded(theirs, tmp_path))
     _, batch = batch_of(EXAMPLES[name])
     layers = range(1, model.config.layers + 1)
     found = run(session(model, Outputs(attentions=layers), fused=True), batch)

@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bothways.errors import ModelError
 from bothways.families.config import ModelConfig
-from bothways.model.heads import HEADS, ON_LSTM, form_of
+from bothways.families.heads import HEADS, LSTM_WEIGHTS, ON_LSTM, form_of
 
 OPSET = 17
 """Of the standard's operators; the first with LayerNormalization."""
@@ -33,8 +33,10 @@ _HIDDEN_SCORE = -1e4
 _TOKENS = "encoder.embeddings.tokens.weight"
 # GELU's lowest value is -0.16997.
 _GELU_SHIFT = 0.17
-IDS, MASK, SEGMENTS, READ = "input_ids", "attention_mask", "token_type_ids", "read_positions"
+IDS, MASK, SEGMENTS = "input_ids", "attention_mask", "token_type_ids"
 """Names of the inputs."""
+READ = "read."
+"""Begins the name of the input with the tokens that a head reads."""
 HIDDEN = "hidden"
 """The last layer's states among the outputs; ``hidden.3`` are those of the third layer, and
 ``attentions.3`` its probabilities."""
@@ -45,12 +47,12 @@ class Outputs:
     """What a graph computes.
 
     Attributes:
-        heads: by their names in :data:`bothways.model.heads.HEADS`.
+        heads: by their names in :data:`bothways.families.heads.HEADS`.
         hidden: the last layer's states, [B, L, H].
         layers: of which layers the states are asked for, [B, L, H] each; 0 is the embeddings.
         attentions: of which layers the probabilities are asked for, [B, A, L, L] each; from 1.
-        chosen: heads on tokens compute the tokens that a further input names, int64 [R], places in
-            the rows end to end, and give [R, C]; otherwise all, [B, L, C].
+        chosen: heads on tokens compute the tokens that further inputs name, ``read.HEAD``, int64
+            [R], places in the rows end to end, and give [R, C]; otherwise all, [B, L, C].
         names: of outputs in the graph, where they are not to be ours.
         ranges: the largest absolute values of the inputs of each linear map of the layers,
             ``range.NAME``, [inputs] each, over all tokens, padding among them.
@@ -61,7 +63,7 @@ class Outputs:
     layers: Collection[int] = ()
     attentions: Collection[int] = ()
     chosen: bool = False
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict, hash=False)
     ranges: bool = False
 
 
@@ -135,6 +137,7 @@ class _Builder:
         self.config, self.state, self.asked = config, state, outputs
         self.fused, self.int8 = fused, int8
         self.ranges: dict[str, list[str]] = {}
+        self.reads: list[str] = []
         self.nodes: list[onnx.NodeProto] = []
         self.values: dict[str, onnx.TensorProto] = {}
         self.results: list[tuple[str, str, list[str | int]]] = []
@@ -170,8 +173,9 @@ class _Builder:
             self._result(f"range.{name}", self._op("Max", found), [width])
         names = [IDS, MASK, *([SEGMENTS] if config.segments > 1 else [])]
         inputs = [helper.make_tensor_value_info(n, TensorProto.INT64, size) for n in names]
-        if asked.chosen:
-            inputs.append(helper.make_tensor_value_info(READ, TensorProto.INT64, ["read"]))
+        inputs += [
+            helper.make_tensor_value_info(name, TensorProto.INT64, [name]) for name in self.reads
+        ]
         graph = helper.make_graph(
             self.nodes,
             "encoder",
@@ -564,8 +568,10 @@ class _Builder:
             x, shape = x_B, ["batch_size"]
         elif self.asked.chosen:
             size = self._ints(-1, self._width(name))
-            x = self._op("Gather", [self._op("Reshape", [x, size]), READ], "read")
-            shape = ["read"]
+            read = f"{READ}{name}"
+            self.reads.append(read)
+            x = self._op("Gather", [self._op("Reshape", [x, size]), read], "read")
+            shape = [read]
         if form.pooled:
             x = self._op("Tanh", [self._linear(x, "encoder.pooler")])
         if reads == "masked":
@@ -582,7 +588,7 @@ class _Builder:
         self._result(name, self._linear(x, f"{name}.output"), [*shape, outputs])
 
     def _on_lstm(self, name: str) -> bool:
-        return HEADS[name].task and "lstm.layers.0.weight_ih_l0" in self.state
+        return HEADS[name].task and LSTM_WEIGHTS[0] in self.state
 
     def _width(self, name: str) -> int:
         units = self.state["lstm.layers.0.weight_hh_l0"].shape[1] if self._on_lstm(name) else 0
