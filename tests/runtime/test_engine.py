@@ -55,7 +55,7 @@ class Dummy:
 """
 SCRIPT = """
 import json, sys
-sys.modules["torch"] = None
+sys.modules["torch"] = sys.modules["onnxruntime"] = None
 import bothways
 from bothways import cli
 
@@ -145,13 +145,15 @@ def test_nothing_needs_torch_but_its_engine(
 
 def test_without_any_engine_the_remedy_is_named(folders: dict[str, str], tmp_path: Path) -> None:
     script = (
-        "import sys\nsys.modules['torch'] = None\nfrom bothways import cli\n"
+        "import sys\nsys.modules['torch'] = sys.modules['onnxruntime'] = None\n"
+        "from bothways import cli\n"
         f"sys.exit(cli.main(['predict', {folders['classifier']!r}, 'w1']))\n"
     )
     done = run(script, tmp_path)
     assert done.returncode == 1
     assert done.stderr.endswith(
-        "the engine torch needs torch, which is not installed: pip install torch.\n"
+        "the engine torch needs torch, which is not installed: pip install torch; the engine "
+        "onnxruntime needs onnxruntime, which is not installed: pip install onnxruntime.\n"
     )
 
 
@@ -176,7 +178,7 @@ def test_an_engine_of_another_package_is_used_by_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.syspath_prepend(str(dummy))
-    assert list(engines()) == ["torch", "dummy"], "ours come first"
+    assert list(engines()) == ["torch", "onnxruntime", "dummy"], "ours come first"
     model = load(folders["classifier"], engine="dummy")
     assert model.loaded.engine.name == "dummy"
     with pytest.raises(ConfigError, match="the engine dummy has no network of torch"):
@@ -188,11 +190,11 @@ def test_an_engine_of_another_package_is_used_by_name(
 def test_only_engines_that_exist_are_taken(
     folders: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert list(engines()) == ["torch"]
-    with pytest.raises(ConfigError, match="engine is 'tensor'; there are auto, torch"):
+    assert list(engines()) == ["torch", "onnxruntime"]
+    with pytest.raises(ConfigError, match="engine is 'tensor'; there are auto, torch, onnxruntime"):
         load(folders["classifier"], engine="tensor")
     assert cli.main(["embed", folders["classifier"], "w1", "--out", "o.npz", "--engine", "x"]) == 1
-    assert "engine is 'x'; there are auto, torch" in capsys.readouterr().err
+    assert "engine is 'x'; there are auto, torch, onnxruntime" in capsys.readouterr().err
 
 
 def test_precision_is_the_engines(folders: dict[str, str]) -> None:
