@@ -50,6 +50,8 @@ DOCUMENTS = [
     "CONTRIBUTING.md",
     "EXPERIMENTS.md",
     "docs/architecture.md",
+    "docs/decisions.md",
+    "docs/internals.md",
     "docs/differences.md",
     "docs/tasks.md",
     *GUIDE,
