@@ -140,7 +140,7 @@ def break_about(folder: Path) -> None:
         (lambda f: (f / "config.json").unlink(), "config.json does not exist"),
         (lambda f: truncate(f / "config.json"), "config.json cannot be read"),
         (lambda f: truncate(f / "tokenizer.json"), "tokenizer.json: cannot be read"),
-        (lambda f: truncate(f / "tokenizer_config.json"), "tokenizer_config.json: not JSON"),
+        (lambda f: truncate(f / "tokenizer_config.json"), "tokenizer_config.json:8: is not JSON"),
         (break_about, "bothways.json cannot be read"),
         (spoil_weights, "not finite numbers: encoder.layers.0."),
         (swap_two_pieces, "vocab.txt: id 7 is 'w3', but 'w2' in tokenizer.json"),

@@ -266,7 +266,8 @@ def test_other_kinds_of_sequences(
     said = evaluate_pretraining(loaded, config.corpus, sequences=20)
     assert (" sequences, " in said) == (kind != "order")
     if kind != "order":  # what the folder records cannot give it a head
-        again = replace(loaded, about={**loaded.about, "pairs": "next"})
+        again = load_model(result.model)
+        again.about = {**loaded.about, "pairs": "next"}
         scores = evaluate_pretraining(again, config.corpus, sequences=20)
         assert scores == said or kind == "full"
     assert ("; sentence-order accuracy " in said) == (kind == "order")

@@ -212,7 +212,7 @@ def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
 
 def _from_plain(kind: FieldType, value: Any) -> Any:
     if kind.is_list and value is not None:
-        return tuple(_from_plain(FieldType(kind.inner), item) for item in value)
+        return tuple(_from_plain(FieldType.of(kind.inner), item) for item in value)
     return from_dict(kind.inner, value) if kind.is_group else value
 
 

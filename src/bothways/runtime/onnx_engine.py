@@ -41,7 +41,9 @@ class OnnxEngine:
     name, precision = "onnxruntime", "fp32"
 
     def __init__(self, loaded: LoadedModel, *, threads: int = 0):
-        self._loaded, self._threads = loaded, threads or _usable_cores()
+        assert loaded.weights is not None, "a folder that was opened has weights"
+        self._config, self._weights = loaded.config, loaded.weights
+        self._threads = threads or _usable_cores()
         self._sessions: dict[Outputs, onnxruntime.InferenceSession] = {}
         self._lock = Lock()
 
@@ -71,7 +73,7 @@ class OnnxEngine:
         self, batch: Batch, heads: Mapping[str, Integers] = NONE, layers: Sequence[int] = ()
     ) -> dict[str, Floats]:
         """As :meth:`bothways.runtime.engine.Engine.compute`, all in one pass."""
-        _check(batch, self._loaded.config)
+        _check(batch, self._config)
         places_BL = _padded_places(batch)
         real_BL = places_BL >= 0
 
@@ -79,7 +81,7 @@ class OnnxEngine:
             return np.where(real_BL, values[np.maximum(places_BL, 0)], 0)
 
         given = {IDS: rows(batch.tokens), MASK: real_BL.astype(np.int64)}
-        if self._loaded.config.segments > 1:
+        if self._config.segments > 1:
             given[SEGMENTS] = rows(batch.segments)
         for head, at in heads.items():
             if HEADS[head].reads != "sequence":
@@ -98,10 +100,8 @@ class OnnxEngine:
             return self._sessions[asked]
 
     def _build(self, asked: Outputs) -> onnxruntime.InferenceSession:
-        loaded = self._loaded
-        assert loaded.weights is not None, "a folder that was opened without an engine has them"
-        state: dict[str, NDArray[Any]] = dict(loaded.weights.read())
-        graph = build_graph(loaded.config, state, asked, fused=True)
+        state: dict[str, NDArray[Any]] = dict(self._weights.read())
+        graph = build_graph(self._config, state, asked, fused=True)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
         # Threads that wait for work in a loop take the cores from others' work.

@@ -259,7 +259,10 @@ def _find_run(
         return Run(folder, record, new=False)
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; name a folder for the run.")
-    if folder.exists() and any(p for p in folder.iterdir() if not _is_temporary(p.name)):
+    names = {file.name for file in folder.iterdir()} if folder.exists() else set()
+    if RUN_FILE in names:  # another thread or process wrote it meanwhile
+        return _find_run(folder, config, recipe, verb, without)
+    if not all(map(_is_temporary, names)):
         raise RunError(
             f"{folder} holds other files but no {RUN_FILE}; choose a new folder for the run."
         )
