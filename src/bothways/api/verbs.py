@@ -160,11 +160,16 @@ def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
 
 
 def _prediction_lines(prediction: Prediction) -> list[str]:
-    """Tab-separated, with a header: the label and a probability per label, or the score."""
+    """Tab-separated, with a header: the label and a probability per label, or the scores."""
     if not prediction.labels:
-        return ["score", *(f"{value:.6g}" for (value,) in prediction.values.tolist())]
+        scores = ["\t".join(f"{value:.6g}" for value in row) for row in prediction.values.tolist()]
+        return ["\t".join(prediction.names), *scores]
     header = "\t".join(["label", *(f"p({name})" for name in prediction.names)])
-    rows = zip(prediction.labels, prediction.values.tolist(), strict=True)
+    shown = [
+        label if isinstance(label, str) else json.dumps(label, ensure_ascii=False)
+        for label in prediction.labels
+    ]
+    rows = zip(shown, prediction.values.tolist(), strict=True)
     return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
 
 
@@ -275,7 +280,15 @@ def evaluate(config: EvaluateConfig) -> list[str]:
         )
     for note in evaluation.notes:
         print_note(note)
-    return [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
+    lines = [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
+    if not evaluation.parts:
+        return lines
+    measures = next(iter(evaluation.parts.values()))
+    rows = [
+        [name, *(f"{v:.0f}" if m == "support" else f"{v:.4f}" for m, v in part.items())]
+        for name, part in evaluation.parts.items()
+    ]
+    return [*lines, *("\t".join(row) for row in [["", *measures], *rows])]
 
 
 def convert(config: ConvertConfig) -> str:

@@ -36,8 +36,10 @@ from bothways.training.runfolder import RunLock, locks_released
 
 
 def submission_rows(table: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The first two columns of predictions, from the rows of :meth:`Task.table`."""
-    return [[row[0], row[1]] for row in table]
+    """The first two columns of predictions, from the rows of :meth:`Task.table`; of several scores
+    the first, and a column for each."""
+    several = sum(name.startswith("prediction(") for name in table[0])
+    return [list(row[: 1 + max(1, several)]) for row in table]
 
 
 def write_submission(

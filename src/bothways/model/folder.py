@@ -42,6 +42,11 @@ from bothways.tokenization.tokenizer import Tokenizer
 
 CONFIG, ABOUT = "config.json", "bothways.json"
 _MOST_PADDING = 128  # rows
+PROBLEM_TYPES = {
+    "multilabel": "multi_label_classification",
+    "multiregression": "regression",
+}
+"""transformers' names for the kinds of tasks that give a text several labels or scores."""
 _BILSTM = "BiLSTM"  # prefix of an architecture's name
 
 
@@ -185,7 +190,7 @@ def load_model(folder: str | Path, *, vocabulary: str | Path | None = None) -> L
     else:
         about = read_sentence_modules(folder, lowercase=tokenizer.lowercase)
     if model.task_outputs:
-        theirs_about = _task_from_config(values, model, str(folder / CONFIG))
+        theirs_about = _task_from_config(values, model)
         if "kind" in about:
             _refuse_other_task(folder, about, theirs_about)
         else:  # made elsewhere, perhaps from a pre-trained model of ours
@@ -374,7 +379,8 @@ def _check_direction(folder: Path, model: EncoderModel, about: dict[str, Any]) -
 
 def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict[str, Any]:
     """The labels as in transformers' config.json, which determines the classes from them."""
-    if classes == 1 and not tagging:
+    kind = about.get("kind")
+    if classes == 1 and not tagging and kind not in PROBLEM_TYPES:
         return {"id2label": {"0": "score"}, "label2id": {"score": 0}, "problem_type": "regression"}
     labels = about.get("labels") or [f"LABEL_{i}" for i in range(classes)]
     if len(labels) != classes or len(set(labels)) != classes:
@@ -387,7 +393,7 @@ def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict
         "label2id": {label: i for i, label in enumerate(labels)},
     }
     if not tagging:
-        config["problem_type"] = "single_label_classification"
+        config["problem_type"] = PROBLEM_TYPES.get(str(kind), "single_label_classification")
     return config
 
 
@@ -402,7 +408,7 @@ def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, An
         )
 
 
-def _task_from_config(values: dict[str, Any], model: EncoderModel, where: str) -> dict[str, Any]:
+def _task_from_config(values: dict[str, Any], model: EncoderModel) -> dict[str, Any]:
     """The equivalent of bothways.json for a task head that transformers saved."""
     names, outputs = values.get("id2label") or {}, model.task_outputs
     labels = [str(names.get(str(i), f"LABEL_{i}")) for i in range(outputs)]
@@ -410,14 +416,13 @@ def _task_from_config(values: dict[str, Any], model: EncoderModel, where: str) -
         return {"kind": "spans", "labels": []}
     if model.tagger is not None:
         return {"kind": "tagging", "labels": labels}
-    if outputs > 1 and values.get("problem_type") == "regression":
-        raise ModelError(
-            f"{where}: problem_type is 'regression' with {outputs} outputs; bothways computes "
-            "regression with one. Save the model with a head of one output, or use it in "
-            "transformers."
-        )
     if model.choice is not None:
         return {"kind": "choice", "labels": []}
+    problem = values.get("problem_type")
+    if problem == PROBLEM_TYPES["multilabel"]:
+        return {"kind": "multilabel", "labels": labels}
+    if outputs > 1 and problem == PROBLEM_TYPES["multiregression"]:
+        return {"kind": "multiregression", "labels": labels}
     if outputs == 1:
         return {"kind": "regression", "labels": []}
     return {"kind": "classification", "labels": labels}

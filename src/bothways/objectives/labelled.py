@@ -10,7 +10,13 @@ from torch import Tensor
 
 from bothways.model.batch import TaskInputs
 from bothways.model.engine import read_outputs
-from bothways.model.losses import class_loss, place_loss, regression_loss
+from bothways.model.losses import (
+    class_loss,
+    labels_loss,
+    place_loss,
+    regression_loss,
+    scores_loss,
+)
 from bothways.model.model import EncoderModel
 from bothways.tasks.task import LossKind
 from bothways.training.trainer import Loss
@@ -31,7 +37,8 @@ def task_loss(kind: LossKind, targets: int) -> Loss[TaskInputs]:
         if kind == "place":
             total, count = place_loss(outputs_RC, batch.targets, batch.bounds)
         else:
-            measure = class_loss if kind == "class" else regression_loss
+            scores = regression_loss if batch.targets.ndim == 1 else scores_loss
+            measure = {"class": class_loss, "labels": labels_loss, "score": scores}[kind]
             total, count = measure(outputs_RC, batch.targets)
         mean = total / targets
         name = "abs_error" if kind == "score" else "accuracy"

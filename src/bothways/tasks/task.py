@@ -26,7 +26,7 @@ from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
 from bothways.tokenization.tokenizer import Tokenizer
 
 Outputs = NDArray[np.float32]
-LossKind = Literal["class", "score", "place"]
+LossKind = Literal["class", "labels", "score", "place"]
 HeadKind = Literal["classes", "tags", "spans", "choices"]
 
 
@@ -70,7 +70,8 @@ class Task(ABC, Generic[R, P]):
     """
 
     loss: LossKind
-    """What a row of outputs is trained to predict: a class, a score, or one of the item's rows."""
+    """What a row of outputs is trained to predict: a class, any number of labels, a score or
+    several, or one of the item's rows."""
     head: HeadKind
     """Which head of the model computes the outputs."""
     needs_columns: bool = True
@@ -192,7 +193,7 @@ class Task(ABC, Generic[R, P]):
         options = replace(
             layout,
             kind=self.options.kind,
-            labels=layout.labels or self.options.labels,
+            labels=layout.labels or layout.label_columns or self.options.labels,
             metrics=layout.metrics or self.options.metrics,
         )
         notes = self._match_labels(options.labels)
