@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +46,9 @@ from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
 from bothways.tasks.kinds import task_of
+from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.schemes import OUTSIDE
+from bothways.tasks.task import Task
 from bothways.training.device import borrowed_process, choose_precision, set_threads
 from bothways.training.options import DeviceName, Precision
 
@@ -103,7 +106,7 @@ def predict(config: PredictConfig) -> list[str]:
         prediction = model.predict(config.texts, b)
         _note_cut(prediction.cut, len(config.texts), prediction.length)
         _note_windows(prediction.several, len(config.texts), prediction.length)
-        lines = _prediction_lines(prediction)
+        lines = _prediction_lines(prediction, task_of(model.loaded))
     if config.out is None:
         return lines
     write_text(Path(config.out), "\n".join(lines) + "\n")
@@ -159,16 +162,14 @@ def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
     return lines
 
 
-def _prediction_lines(prediction: Prediction) -> list[str]:
+def _prediction_lines(prediction: Prediction, task: Task[Any, Any]) -> list[str]:
     """Tab-separated, with a header: the label and a probability per label, or the scores."""
     if not prediction.labels:
         scores = ["\t".join(f"{value:.6g}" for value in row) for row in prediction.values.tolist()]
         return ["\t".join(prediction.names), *scores]
     header = "\t".join(["label", *(f"p({name})" for name in prediction.names)])
-    shown = [
-        label if isinstance(label, str) else json.dumps(label, ensure_ascii=False)
-        for label in prediction.labels
-    ]
+    labels = prediction.labels
+    shown = map(task.shown, labels) if isinstance(task, MultiLabelTask) else labels
     rows = zip(shown, prediction.values.tolist(), strict=True)
     return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
 

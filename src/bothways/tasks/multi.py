@@ -61,6 +61,8 @@ class MultiLabelTask(TextTask):
     @classmethod
     def define(cls, options: TaskOptions, train: Rows) -> Self:
         """If labels are not given, they are the columns', or collected from the training file."""
+        if not options.labels and train.several is not None and not any(train.several):
+            raise InputError("no example has a label; there is nothing to learn.", path=train.path)
         labels = options.labels or options.label_columns or _find_labels(train)
         _check_names(labels, "a task of several labels")
         separator = options.label_separator
@@ -70,10 +72,6 @@ class MultiLabelTask(TextTask):
                     f"task.labels: {label!r} holds task.label_separator, {separator!r}; choose "
                     "another separator, or rename the label."
                 )
-        if train.several is not None and not any(train.several):
-            raise InputError(
-                "no example has a label; there is nothing to learn or to measure.", path=train.path
-            )
         metrics = choose_metrics_of_several("multilabel", options.metrics)
         return cls(replace(options, labels=labels, metrics=metrics))
 
