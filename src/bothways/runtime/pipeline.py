@@ -73,7 +73,7 @@ def predict_texts(
     """Predict labels with probabilities, or scores, of texts or pairs of texts.
 
     Args:
-        loaded: a model folder with a classification or regression head.
+        loaded: a model folder with a head for classes, labels or scores of texts.
         a: the (first) texts.
         b: the second texts, for a model fine-tuned on pairs.
         length: longest sequence in tokens. If not given, the length the model was fine-tuned with,

@@ -38,7 +38,7 @@ _LARGEST_SCORE = float(np.finfo(np.float32).max)
 
 
 class TextTask(Task[Rows, Outputs]):
-    """The base of classification and regression: one row of outputs per text or pair."""
+    """The base of the tasks that give a text or pair one row of outputs."""
 
     head = "classes"
 
