@@ -122,7 +122,7 @@ def pretraining() -> list[Case]:
 
 _FINETUNE: Words = (
     *("finetune", "--epochs", "2", "--batch", "8", "--optimizer.lr", "1e-3", "--threads", "1"),
-    *("--precision", "fp32", "--checkpoint_minutes", "100"),
+    *("--precision", "fp32"),
 )
 _TASKS: Mapping[str, tuple[str, Words]] = {
     "classification": ("tsv", ("--length", "24")),
@@ -202,10 +202,8 @@ HALTED: Mapping[str, tuple[Words, str, str, str]] = {
 }
 """Runs that are killed: the command, a pattern of its first checkpoint, its records, and the model
 at its end. Weights of another version may differ by rounding, as those of another processor."""
-_ALWAYS: Mapping[str, Words] = {
-    "pretrain": ("--checkpoint.minutes", "0"),
-    "finetune": ("--checkpoint_minutes", "0"),
-}
+_MINUTES = "--checkpoint.minutes", "--checkpoint_minutes"
+"""Minutes between checkpoints; 0.1 had another name in fine-tuning."""
 
 
 # --------------------------------------------------------------------------- the files they read
@@ -433,7 +431,9 @@ def _continue(work: Work, verb: str) -> dict[str, Items]:
     name = f"halted {verb}"
     words = (*words, "--run", f"{name}/run")
     run = work.folder / "old" / name / "run"
-    process = work.start("old", *words, *_ALWAYS[verb])
+    _, known, _ = work.run("old", verb, "--help")
+    minutes = next(name for name in _MINUTES if name in known)
+    process = work.start("old", *words, minutes, "0")
     while process.poll() is None and not (any(run.glob(checkpoint)) and _lines(run / records) > 3):
         time.sleep(0.001)
     process.kill()

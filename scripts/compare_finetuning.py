@@ -36,8 +36,8 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.options import TaskOptions
+from bothways.training.optimizer import learning_rate
 from bothways.training.options import OptimizerOptions
-from bothways.training.schedules import learning_rate
 
 TASKS = ("cola", "sst2", "mrpc", "stsb", "rte", "wnli")
 METRICS = {

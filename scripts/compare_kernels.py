@@ -22,16 +22,15 @@ from numpy.typing import NDArray
 
 from bothways.corpus.store import TokenStore
 from bothways.families.options import SizeOptions
+from bothways.model.device import DTYPES, set_threads
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
-from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.options import MaskOptions, PairOptions
-from bothways.training.device import DTYPES, set_threads
 from bothways.training.monitor import plot_panels
 from bothways.training.options import OptimizerOptions, Phase
-from bothways.training.trainer import Trainer
+from bothways.training.trainer import Trainer, step_loss
 
 # By name: kernels, dropout, key of the dropout masks. Runs are made in this order.
 RUNS = {
@@ -118,7 +117,7 @@ def _train(options: argparse.Namespace, kernels: str, dropout: float, key: int) 
     cpu = time.process_time()
     steps = range(options.steps)
     for step, parts in zip(steps, prefetch(batches(store), steps), strict=True):
-        stats = trainer.step(step, parts, pretraining_loss(parts, MaskedLM()))
+        stats = trainer.step(step, parts, step_loss(parts, MaskedLM()))
         losses.append(stats["mlm_loss"] + stats["nsp_loss"])
     cpu = time.process_time() - cpu
     heldout = batches(TokenStore.open(options.corpus, "heldout")).first(HELD_OUT)

@@ -24,10 +24,18 @@ from scipy.stats import binom
 
 def worker(options: argparse.Namespace) -> None:
     """Answer each line on stdin by a step on the batch with this number: its seconds, as JSON."""
-    from bothways.experiments.bench.cases import shape_and_batches
-    from bothways.experiments.bench.contenders import make_step
-    from bothways.experiments.bench.options import BenchTrainConfig
-    from bothways.training.device import set_threads
+    try:
+        from bothways.model.device import set_threads
+    except ImportError:  # where revisions before 26 November 2026 have it
+        from bothways.training.device import set_threads
+
+    try:
+        from bothways.experiments.bench import make_step, shape_and_batches
+        from bothways.experiments.options import BenchTrainConfig
+    except ImportError:  # where revisions before 26 November 2026 have them
+        from bothways.experiments.bench.cases import shape_and_batches
+        from bothways.experiments.bench.contenders import make_step
+        from bothways.experiments.bench.options import BenchTrainConfig
 
     set_threads(options.threads)
     config, batches = shape_and_batches(

@@ -26,7 +26,7 @@ for part in $parts; do
 done
 mkdir -p "$out"
 rm -f "$out/failed"
-precision=$("$python" -c "from bothways.training.device import choose_precision as c; print(c('auto').name)")
+precision=$("$python" -c "from bothways.model.device import choose_precision as c; print(c('auto').name)")
 lscpu | tee "$out/lscpu.txt"
 
 run() { # name, command

@@ -42,7 +42,7 @@ for part in $parts; do
     case $part in
     tests) # Is it right? Each form against the CPU; dropout; determinism; no waiting within a step.
         {
-            "$python" -m pytest -q tests/training/test_cuda.py tests/model/test_varlen.py tests/training/test_device.py ||
+            "$python" -m pytest -q tests/training/test_cuda.py tests/model/test_varlen.py tests/model/test_device.py ||
                 echo "tests failed; going on" | tee -a "$out/failed"
         } 2>&1 | tee "$out/tests.txt"
         ;;

@@ -105,7 +105,7 @@ def _finetune(options: Options) -> Case:
         words += [f"--task.{part}", str(path)]
     epochs = max(1, options.steps // 2 // (len(parts["train"]) // 16))
     words += ["--seeds", "0", "1", "--epochs", str(epochs), "--batch", "16", "--length", "32"]
-    words += ["--checkpoint_minutes", "0.002", "--precision", options.precision]
+    words += ["--checkpoint.minutes", "0.002", "--precision", options.precision]
     return Case(
         [*words, "--threads", str(options.threads)], Moments(trains=True, last="seed-1/model")
     )

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bothways.training.device import choose_precision
+from bothways.model.device import choose_precision
 from compare_folders import differences
 from kill_cases import CASES, OUT, Case, Options
 from kill_moments import Pace

@@ -16,12 +16,12 @@ from dataclasses import replace
 import numpy as np
 
 from bothways.families.options import SizeOptions
+from bothways.model.device import DTYPES, set_threads
 from bothways.model.model import EncoderModel
-from bothways.objectives.labelled import task_loss
+from bothways.objectives.labelled import LabelledExamples
 from bothways.tasks.examples import Examples, TaskBatch
-from bothways.training.device import DTYPES, set_threads
 from bothways.training.options import OptimizerOptions
-from bothways.training.trainer import Trainer
+from bothways.training.trainer import Trainer, step_loss
 
 SEQUENCES, SHORTEST, LONGEST, VOCABULARY = 32, 10, 60, 16_384
 WARM_UP = 2
@@ -65,7 +65,7 @@ def main() -> None:
     for step in range(WARM_UP + options.rounds):
         for name, trainer in trainers.items():
             start = time.process_time()
-            trainer.step(step, [batch], task_loss("class", SEQUENCES))
+            trainer.step(step, [batch], step_loss([batch], LabelledExamples("class")))
             seconds[name].append(time.process_time() - start)
     print(f"{options.precision}, {int(batch.inputs.bounds[-1]):,} tokens per step, CPU seconds:")
     for name, times in seconds.items():

@@ -19,8 +19,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from bothways.model.folder import CONFIG, load_model, save_model
-from bothways.model.weight_files import WEIGHTS
+from bothways.model.engine import network_of
+from bothways.model.folder import save_model
+from bothways.runtime.folder import CONFIG, load_model
+from bothways.runtime.weights import WEIGHTS
 
 CARD = "README.md"
 
@@ -44,7 +46,7 @@ def main() -> None:
 
 def _package(source: Path, folder: Path, dropout: float | None) -> None:
     loaded = load_model(source)
-    model = loaded.model
+    model = network_of(loaded)
     own = model.config
     model.config = dataclasses.replace(
         own,

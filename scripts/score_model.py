@@ -25,9 +25,10 @@ from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import SeedResult
 from bothways.finetuning.setup import check_files, file_digests, model_digest
 from bothways.io.files import new_folder, sha256, write_json, write_text
-from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.model.priming import prime_first_layer
+from bothways.runtime.folder import LoadedModel, load_model
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.options import SplitConfig
 from bothways.tasks.split import split
@@ -105,7 +106,7 @@ def _add(
     """Train the seeds of a start that its runs lack, and add them; whether there were any."""
     recipe = _recipe(task, options)
     check_files(recipe.task)
-    settings = recipe.for_width(loaded.model.config.hidden).setting
+    settings = recipe.for_width(loaded.config.hidden).setting
     setting = {**settings, "dropout": recipe.dropout, "length": recipe.length}
     entry = runs.setdefault(start, {"setting": setting, "seeds": []})
     if entry["setting"] != setting:
@@ -137,7 +138,7 @@ def _primed(loaded: LoadedModel, work: Path) -> str:
     """An untrained model of the same shape with primed heads."""
     folder = work / f"primed-{model_digest(loaded, weights=False)}"
     if not folder.exists():
-        network = EncoderModel(loaded.model.config, seed=0)
+        network = EncoderModel(loaded.config, seed=0)
         prime_first_layer(network.encoder)
         save_model(folder, network, loaded.tokenizer)
     return str(folder)

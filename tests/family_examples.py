@@ -14,8 +14,8 @@ import transformers
 from torch import Tensor, nn
 
 from bothways.model.batch import Inputs, collate
-from bothways.model.folder import LoadedModel, load_model
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import LoadedModel, load_model
 from model_examples import small_tokenizer
 
 VOCABULARY, POSITIONS = 97, 44

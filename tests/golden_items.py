@@ -30,7 +30,7 @@ from safetensors.numpy import load_file
 import bothways as bw
 from bothways.cli import main as command_line
 from bothways.families.config import ModelConfig
-from bothways.finetuning.glue import submission_rows
+from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.pretraining.batches import PhaseBatches
@@ -38,6 +38,7 @@ from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.randomness import Purpose, below, bits, derived_seed, element_words, permutation
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.options import SpanOptions, TaggingOptions, WindowOptions
+from bothways.tasks.task import submission_rows
 from bothways.training.options import Phase
 from golden_texts import ODD, english, korean, write_labelled_files
 
@@ -141,7 +142,7 @@ def tokens() -> Items:
             cut = [
                 *tokenizer.encode_batch(texts, max_length=length),
                 *tokenizer.encode_batch(texts, texts[::-1], max_length=length),
-                tokenizer.encode("a", texts[0], max_length=length + 2, truncation="only_second"),
+                tokenizer.encode("a", texts[0], max_length=length + 2),
             ]
             found[f"{name}/cut to {length}"] = [*map(_encoding, cut)]
     return found
@@ -249,7 +250,7 @@ def models() -> Items:
         values = load_file(folder / "model.safetensors")
         rounded = {key: np.rint(values[key] * 100).astype(np.int64) for key in sorted(values)}
         loaded = bw.load(folder).loaded
-        save_model(Path("models", "again"), loaded.model, loaded.tokenizer, loaded.about)
+        save_model(Path("models", "again"), network_of(loaded), loaded.tokenizer, loaded.about)
         again = _files(Path("models", "again"), name)
         assert again == files | {f"{name}/model.safetensors": weights}, f"{name} was not read back"
         found |= files

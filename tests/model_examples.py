@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bothways.families.config import ModelConfig
 from bothways.model.batch import Inputs, collate
 from bothways.model.model import EncoderModel
+from bothways.runtime.weights import Stored, account_for
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -39,6 +40,23 @@ def small_config(
         attention_dropout=dropout,
         left_to_right=left_to_right,
     )
+
+
+def stored(theirs: Mapping[str, Tensor]) -> dict[str, Stored]:
+    """Tensors as weights in a file."""
+    bits = {n: v.view(torch.uint16) if v.dtype == torch.bfloat16 else v for n, v in theirs.items()}
+    kinds = {name: str(value.dtype).removeprefix("torch.") for name, value in theirs.items()}
+    return {name: Stored(value.detach().numpy(), kinds[name]) for name, value in bits.items()}
+
+
+def from_theirs(
+    theirs: Mapping[str, Tensor], config: ModelConfig, where: str
+) -> tuple[dict[str, Tensor], list[str]]:
+    """A file's weights under our names and in our shapes, and those that are not used."""
+    weights = account_for(stored(theirs), config, where=where)
+    state = {name: torch.from_numpy(value) for name, value in weights.read()}
+    assert {name: tuple(value.shape) for name, value in state.items()} == weights.shapes
+    return state, weights.unused
 
 
 def small_tokenizer(vocab_size: int) -> Tokenizer:

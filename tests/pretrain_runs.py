@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bothways.families.options import SizeOptions
-from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining import pretrain as module
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
+from bothways.runtime.weights import WEIGHTS
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 from bothways.training.trainer import Trainer

@@ -16,13 +16,12 @@ from bothways.families.config import ModelConfig
 from bothways.model.batch import PretrainingBatch
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
-from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import PairKind, Phase
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
-from bothways.training.trainer import Loss
+from bothways.training.trainer import Loss, step_loss
 from model_examples import BOTH_HEADS
 
 Documents = Sequence[Sequence[int]]  # tokens of each sentence of each document
@@ -121,4 +120,4 @@ def bert_loss(
     ranks: Ranks = SINGLE_PROCESS,
 ) -> Loss[PretrainingBatch]:
     """The loss of BERT's pre-training on sequences of a kind."""
-    return pretraining_loss(micro_batches, MaskedLM(pairs), ranks)
+    return step_loss(micro_batches, MaskedLM(pairs), ranks)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bothways.errors import DivergenceError, StoreError
-from bothways.experiments.reproduce import data, forecast, grid, run
+from bothways.experiments.options import ReproduceConfig
+from bothways.experiments.reproduce import grid, run
 from bothways.experiments.reproduce.grid import Grid, make_grid
-from bothways.experiments.reproduce.options import ReproduceConfig
 from bothways.experiments.reproduce.steps import Step
 from bothways.experiments.reproduce.tables import SCALES, table_of
 
@@ -50,8 +50,8 @@ def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any
         documents=9, sentences=90, split="heldout", document_bounds=np.arange(0, 91, 10)
     )
     monkeypatch.setattr(grid, "TokenStore", SimpleNamespace(open=lambda *_: whole))
-    monkeypatch.setattr(data, "_check_content", lambda *_: None)
-    monkeypatch.setattr(forecast, "_rate", lambda _: 1e11)  # no probe of the machine
+    monkeypatch.setattr(grid, "check_content", lambda *_: None)
+    monkeypatch.setattr(run, "_rate", lambda _: 1e11)  # no probe of the machine
     monkeypatch.setattr(run, "draw", lambda *_: b"\x89PNG")  # drawing takes a second
     given: dict[str, Any] = {name: str(tmp_path / name) for name in FILES}
     return given | {

@@ -21,27 +21,25 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import jsonargparse
 import matplotlib as mpl
 import numba
 import numpy as np
 import pytest
 import torch
-from jsonargparse._optionals import get_docstring_parse_options
 
 import bothways
 from bothways.api.verbs import evaluate, predict
 from bothways.errors import ConfigError
-from bothways.experiments.plan.options import PlanConfig
-from bothways.experiments.plan.plan import plan
+from bothways.experiments.options import PlanConfig
+from bothways.experiments.plan import plan
 from bothways.finetuning.features import tag_by_features
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
 from bothways.io.delimited import csv_records
+from bothways.model import device
 from bothways.pretraining.pretrain import pretrain
 from bothways.runtime.options import EvaluateConfig, PredictConfig
 from bothways.tasks.options import TaskOptions
-from bothways.training import device
 from bothways.training.options import ClockOptions, Phase
 from finetuning_examples import start_model, word_config, word_files
 from pretrain_runs import Make, StoppedError, after_step, short_recipe, stop
@@ -80,7 +78,6 @@ def process_state() -> State:
         "limits": (sys.getrecursionlimit(), sys.getswitchinterval(), gc.get_threshold()),
         "faults": faulthandler.is_enabled(),
         "processes": multiprocessing.get_start_method(allow_none=True),
-        "options": get_docstring_parse_options(),
     }
 
 
@@ -88,15 +85,12 @@ def process_state() -> State:
 def unusual() -> Iterator[None]:
     """Settings of a caller that none of ours are by chance."""
     threads, numbas = torch.get_num_threads(), numba.get_num_threads()
-    docstrings = get_docstring_parse_options()["attribute_docstrings"]
-    jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=False)
     torch.set_num_threads(3)
     numba.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = True
     yield
     torch.set_num_threads(threads)
     numba.set_num_threads(numbas)
-    jsonargparse.set_parsing_settings(docstring_parse_attribute_docstrings=docstrings)
 
 
 @pytest.fixture
@@ -204,18 +198,6 @@ def test_features(start: Path, tmp_path: Path) -> None:
     unchanged(lambda: tag_by_features(config))
 
 
-def test_a_recipe_is_read_without_settings_of_the_parser() -> None:
-    """In a process that has read nothing before, whose parsers are not made yet."""
-    code = (
-        "from jsonargparse._optionals import get_docstring_parse_options as options\n"
-        "import bothways\n"
-        "before = dict(options())\n"
-        "bothways.task_recipe('mrpc')\n"
-        "assert dict(options()) == before, options()\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
-
-
 # ------------------------------------------------------------------------------ signals and files
 
 
@@ -290,7 +272,7 @@ def test_memory_goes_back_to_the_system_after_a_call() -> None:
     go back when they are freed. (Smaller ones may be taken from a hole, and stay.)"""
     code = (
         "import os, torch\n"
-        "from bothways.training.device import borrowed_process, set_threads\n"
+        "from bothways.model.device import borrowed_process, set_threads\n"
         "page = os.sysconf('SC_PAGE_SIZE')\n"
         "rss = lambda: int(open('/proc/self/statm').read().split()[1]) * page // 2**20\n"
         "with borrowed_process():\n"

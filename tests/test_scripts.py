@@ -16,10 +16,12 @@ import pytest
 
 from bothways.config.parsing import parse
 from bothways.errors import InputError
-from bothways.experiments.bench.options import BenchTrainConfig
+from bothways.experiments.options import BenchTrainConfig
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult, SeedResult
-from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.model.engine import as_loaded
+from bothways.model.folder import save_model
+from bothways.runtime.folder import load_model
 from bothways.tasks.metrics import Measurement
 from model_examples import SHAPES, small_bert, small_config, small_tokenizer
 
@@ -42,7 +44,7 @@ def call(script: ModuleType, *words: object) -> None:
 @pytest.mark.parametrize("script", ["score_model"], indirect=True)
 def test_each_model_has_a_primed_start_of_its_own(script: ModuleType, tmp_path: Path) -> None:
     first, second = (
-        LoadedModel(small_bert(small_config(shape)), small_tokenizer(shape[4]), {})
+        as_loaded(small_bert(small_config(shape)), small_tokenizer(shape[4]), {})
         for shape in SHAPES[:2]
     )
     folders = [script._primed(loaded, tmp_path) for loaded in (first, second, first)]
@@ -124,7 +126,7 @@ def test_a_package_keeps_its_dropout(
     shape = dataclasses.replace(small_config(SHAPES[0]), dropout=own, attention_dropout=own)
     save_model(tmp_path / "model", small_bert(shape), small_tokenizer(SHAPES[0][4]))
     call(script, tmp_path / "model", tmp_path / "out", *words)
-    packed = load_model(tmp_path / "out").model.config
+    packed = load_model(tmp_path / "out").config
     assert (packed.dropout, packed.attention_dropout) == (expected, expected)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import tomllib
 from pathlib import Path
@@ -23,8 +22,9 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
-from bothways.model.folder import load_model
-from bothways.model.weight_files import WEIGHTS
+from bothways.model.engine import network_of
+from bothways.runtime.folder import load_model
+from bothways.runtime.weights import WEIGHTS
 from bothways.shipped import DEFAULT, SHIPPED, model_folder
 from bothways.tokenization.tokenizer import Tokenizer
 from finetuning_examples import word_config, word_files
@@ -50,10 +50,10 @@ def test_a_shipped_model_is_sound_and_has_a_card(name: str) -> None:
     loaded = load_model(name)
     assert not loaded.unused
     assert not loaded.fresh
-    assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
-    assert loaded.model.masked_lm is not None
-    assert loaded.model.next_sentence is not None
-    assert loaded.model.config.dropout == loaded.model.config.attention_dropout == 0.1
+    assert {p.dtype for p in network_of(loaded).parameters()} == {torch.float32}
+    assert network_of(loaded).masked_lm is not None
+    assert network_of(loaded).next_sentence is not None
+    assert loaded.config.dropout == loaded.config.attention_dropout == 0.1
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\n"), "a card begins with its facts as YAML"
     missing = [word for word in CARD if word not in card]
@@ -130,8 +130,7 @@ def test_fine_tuning_starts_from_it_by_name(elsewhere: Path) -> None:
     config = word_config(Path(DEFAULT), word_files(elsewhere), elsewhere / "run")
     result = finetune(config)
     (seed,) = result.seeds
-    about = json.loads((seed.model / "bothways.json").read_text())
-    assert about["source"] == DEFAULT
+    assert load_model(seed.model).about["source"] == DEFAULT
     assert load(seed.model).predict(["a word"])
 
 

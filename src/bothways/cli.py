@@ -22,10 +22,12 @@ from bothways.config.parsing import UsageError
 from bothways.config.recipes import list_of_recipes, shipped_recipes
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import BothwaysError, InputError, OtherProcessError, is_out_of_memory, nearest
-from bothways.experiments.bench.options import BenchTrainConfig
-from bothways.experiments.demo.options import DemoConfig
-from bothways.experiments.plan.options import PlanConfig
-from bothways.experiments.reproduce.options import ReproduceConfig
+from bothways.experiments.options import (
+    BenchTrainConfig,
+    DemoConfig,
+    PlanConfig,
+    ReproduceConfig,
+)
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
 from bothways.io.terminal import (
     print_note,
@@ -335,7 +337,7 @@ def _declared_tagging_tasks() -> Mapping[str, Path]:
 
 
 def _print_forecast(forecast: Any) -> int:
-    from bothways.experiments.plan.tables import tables
+    from bothways.experiments.plan import tables
 
     console = text_console(highlight=False)
     for table in tables(forecast):
@@ -376,7 +378,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "demo": Verb(
         "go from raw text to a fine-tuned BERT on this machine, in minutes",
         DemoConfig,
-        Call("experiments.demo.run", "demo"),
+        Call("experiments.demo", "demo"),
     ),
     "vocab": VerbGroup(
         "learn a vocabulary from text files, or extend one",
@@ -415,7 +417,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
     "plan": Verb(
         "estimate the memory, disk and hours that a pre-training run needs",
         PlanConfig,
-        Call("experiments.plan.plan", "plan", _print_forecast),
+        Call("experiments.plan", "plan", _print_forecast),
         recipes=shipped_recipes,
         epilog=lambda: _recipes("plan NAME --corpus CORPUS"),
     ),
@@ -522,7 +524,7 @@ VERBS: dict[str, Verb | VerbGroup] = {
             "train": Verb(
                 "time a pre-training step against transformers",
                 BenchTrainConfig,
-                Call("experiments.bench.train", "bench_train", _print_nothing),
+                Call("experiments.bench", "bench_train", _print_nothing),
             )
         },
     ),

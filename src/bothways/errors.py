@@ -21,12 +21,28 @@ class ConfigError(BothwaysError):
 
 
 class InputError(BothwaysError):
-    """Text or labelled data cannot be read as requested."""
+    """Text or labelled data cannot be read as requested: ``file:line: what is wrong; remedy``.
+
+    Attributes:
+        problem: what is wrong, and the remedy.
+        path: the file.
+        line: of the file, from 1.
+    """
 
     def __init__(self, problem: str, *, path: str | Path | None = None, line: int | None = None):
-        self.path, self.line = path, line
-        where = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
-        super().__init__(where + problem)
+        self.problem, self.path, self.line = problem, path, line
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        """The whole message."""
+        if self.path is None:
+            return self.problem
+        place = f"{self.path}: " if self.line is None else f"{self.path}:{self.line}: "
+        return place + self.problem
+
+    def add(self, remedy: str) -> None:
+        """Add a sentence to the problem."""
+        self.problem = f"{self.problem.rstrip()} {remedy}"
 
 
 class StoreError(BothwaysError):

@@ -25,8 +25,10 @@ from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import TokenStore
 from bothways.errors import InputError, LengthError, ModelError, NonFiniteError, StoreError
-from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.model.engine import as_loaded, load_network, network_of
+from bothways.model.folder import save_model
 from bothways.pretraining.evaluation import evaluate_pretraining
+from bothways.runtime.folder import load_model
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
 from model_examples import BOTH_HEADS, POSITIONS, small_bert, small_config, small_tokenizer
@@ -117,7 +119,7 @@ def test_fill_mask_fills_the_text_as_it_was_given() -> None:
     pieces = [*SPECIAL_PIECES, "##ing", "play"]
     config = small_config((1, 16, 2, 64, len(pieces)))
     tokenizer = Tokenizer.from_pieces(pieces, lowercase=True)
-    model = Model(LoadedModel(small_bert(config, **BOTH_HEADS), tokenizer, {}))
+    model = Model(as_loaded(small_bert(config, **BOTH_HEADS), tokenizer, {}))
     (first, second) = model.fill_mask("Gehe [MASK],  PLAY [MASK]!", top=5)
     assert {f.piece: f.text for f in first} == {
         "play": "Gehe play,  PLAY [MASK]!",
@@ -349,7 +351,7 @@ def test_a_single_text_is_no_list_of_texts(text: str, long: Any, folders: Path) 
     settings = about("classification", COLOURS, pair=False)
     settings["options"]["long"] = long
     model = small_bert(small_config(SHAPE), classes=3)
-    model = Model(LoadedModel(model, small_tokenizer(VOCABULARY), settings))
+    model = Model(as_loaded(model, small_tokenizer(VOCABULARY), settings))
     for call in (model.predict, partial(model.embed, long=long), model.embed_tokens):
         with pytest.raises(InputError, match="is a single text; give a list of texts"):
             call(text)
@@ -435,12 +437,12 @@ def test_evaluate_a_corpus(
 def test_evaluate_a_corpus_measures_the_model(of_corpus: Path, tiny_corpus: Path) -> None:
     """A head that always says 'follows' is right for the pairs that do, about half of them."""
     loaded = load_model(of_corpus)
-    assert loaded.model.next_sentence is not None
+    assert network_of(loaded).next_sentence is not None
     found = []
     for bias in ([9.0, 0.0], [0.0, 9.0]):
         with torch.no_grad():
-            loaded.model.next_sentence.output.weight.zero_()
-            loaded.model.next_sentence.output.bias.copy_(torch.tensor(bias))
+            network_of(loaded).next_sentence.output.weight.zero_()
+            network_of(loaded).next_sentence.output.bias.copy_(torch.tensor(bias))
         said = evaluate_pretraining(loaded, tiny_corpus, sequences=192)
         found.append(float(re.findall(r"next-sentence accuracy ([\d.]+)%", said)[0]))
     assert sum(found) == pytest.approx(100, abs=0.11)
@@ -456,7 +458,8 @@ def test_evaluate_verb_on_a_corpus_and_what_it_refuses(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(
-        "bothways.api.verbs.evaluate_pretraining", lambda _, corpus: f"measured {corpus}"
+        "bothways.pretraining.evaluation.evaluate_pretraining",
+        lambda _, corpus: f"measured {corpus}",
     )
     out, _ = run("evaluate", of_corpus, tiny_corpus, capsys=capsys)
     assert out == f"measured {tiny_corpus}\n"
@@ -519,13 +522,13 @@ def test_convert_with_a_vocabulary_from_elsewhere(
     assert f"{source}: neither tokenizer.json nor vocab.txt" in error
     small_tokenizer(VOCABULARY).save(tmp_path / "vocabulary")
     small_tokenizer(VOCABULARY + 1).save(tmp_path / "other")
-    argv = ("convert", source, tmp_path / "new", "--vocab")
+    argv = ("convert", source, tmp_path / "new", "--tokenizer")
     error = refused(*argv, tmp_path / "other", capsys=capsys)
     assert f"{tmp_path / 'other'}: the vocabulary has 98 pieces but the model has 97" in error
     assert not (tmp_path / "new").exists()
     for name, vocabulary in [("from_folder", "vocabulary"), ("from_file", "vocabulary/vocab.txt")]:
         out = tmp_path / name
-        run("convert", source, out, "--vocab", tmp_path / vocabulary, capsys=capsys)
+        run("convert", source, out, "--tokenizer", tmp_path / vocabulary, capsys=capsys)
         assert load(out).tokenizer.pieces == small_tokenizer(VOCABULARY).pieces
 
 
@@ -548,14 +551,20 @@ def test_convert_replaces_nothing(
         error = refused("convert", folders / "pretrained", tmp_path / name, capsys=capsys)
         assert f"{tmp_path / name} exists already; choose a new folder" in error
     assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "notes").read_text() == "mine"
-    argv = ("convert", tmp_path / "nowhere", tmp_path / "new", "--vocab", folders / "pretrained")
+    argv = (
+        "convert",
+        tmp_path / "nowhere",
+        tmp_path / "new",
+        "--tokenizer",
+        folders / "pretrained",
+    )
     assert "nowhere/config.json does not exist" in refused(*argv, capsys=capsys)
 
 
 def test_convert_says_what_it_left_out_and_drew(
     folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_model(tmp_path / "m", load_model(folders / "pretrained").model, small_tokenizer(97))
+    save_model(tmp_path / "m", load_network(folders / "pretrained"), small_tokenizer(97))
     weights = load_file(tmp_path / "m" / "model.safetensors")
     kept = {name: value for name, value in weights.items() if "pooler" not in name}
     kept |= {"ema.weight": torch.ones(3)}

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from bothways.api.doctor import diagnose
 from bothways.errors import LengthError
 from bothways.model.batch import collate
-from bothways.model.folder import load_model
+from bothways.model.engine import load_network
 from bothways.tokenization.tokenizer import Tokenizer
 from small_world import Refused, Words, World, refusal_check, run
 
@@ -272,7 +272,7 @@ def test_lengths_over_the_512_positions(world: World, refused: Refused) -> None:
         ),
     ):
         refused(argv, message)
-    encoder = load_model(world.model).model.encoder
+    encoder = load_network(world.model).encoder
     fits = collate([[2] * 512], [[0] * 512], max_positions=512)
     encoder(fits)
     longer = collate([[2] * 513], [[0] * 513], max_positions=1000)

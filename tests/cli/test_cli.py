@@ -61,7 +61,7 @@ def test_the_examples_in_the_help_can_be_parsed(
         return ""
 
     stand_in(monkeypatch, "bothways.pretraining.pretrain", "pretrain", note)
-    stand_in(monkeypatch, "bothways.experiments.demo.run", "demo", note)
+    stand_in(monkeypatch, "bothways.experiments.demo", "demo", note)
     examples = [line for line in cli.EXAMPLES.splitlines() if line.startswith("  bothways ")]
     assert len(examples) == 4
     for line in examples:
@@ -285,7 +285,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         ("predict m --file f.tsv", {"texts": (), "file": "f.tsv"}),
         ("embed m a --out e.npz --normalize", {"normalize": True, "pooling": "auto"}),
         ("embed m --file f.txt --out e.npz --pooling cls", {"file": "f.txt", "pooling": "cls"}),
-        ("convert a b --vocab v.txt", {"source": "a", "out": "b", "vocab": "v.txt"}),
+        ("convert a b --tokenizer v", {"source": "a", "out": "b", "tokenizer": "v"}),
     ],
 )
 def test_verbs_hand_over_their_options(

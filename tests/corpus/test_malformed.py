@@ -8,7 +8,6 @@ import json
 import lzma
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ import pytest
 
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
-from bothways.corpus.paragraphs import BrokenLines, read_documents
+from bothways.corpus.paragraphs import read_documents
 from bothways.corpus.sources import Block
 from bothways.corpus.store import TokenStore, verify_store
 from bothways.errors import InputError
+from bothways.io.broken import Broken
 
 GOOD = "The king sold. A boat!\n\nMy aunt found. The clock!\n"
 LONG = "".join(f"The king {n} sold. A boat!\n\n" for n in range(3000)).encode()
@@ -174,18 +174,18 @@ def test_marks_and_line_ends_change_no_ids(build: Build, tmp_path: Path) -> None
     assert all(found == ids[0] for found in ids)
 
 
-def test_one_byte_order_mark_is_removed_however_the_block_is_read() -> None:
+def test_byte_order_marks_are_removed_however_the_block_is_read() -> None:
     """A block with a broken line is decoded line by line, any other as a whole."""
     mark = b"\xef\xbb\xbf"
     stop = CorpusConfig(files=("t.txt",), tokenizer="tokenizer", out="corpus")
     documents = []
     for last in (b"good", b"ba\xff"):
         block = Block(0, "t.txt", "text", 1, False, mark + mark + b"A boat.\n" + last)
-        [(_, paragraphs)] = read_documents(block, replace(stop, broken="replace"), BrokenLines())
+        [(_, paragraphs)] = read_documents(block, stop, Broken("replace"))
         documents.append(paragraphs[0])
-    assert documents == ["\ufeffA boat.", "\ufeffA boat."]
+    assert documents == ["A boat.", "A boat."]
     with pytest.raises(InputError, match="byte 0xff at byte 4 of the line"):
-        read_documents(Block(0, "t.txt", "text", 1, False, mark + b"A\xff"), stop, BrokenLines())
+        read_documents(Block(0, "t.txt", "text", 1, False, mark + b"A\xff"), stop, Broken())
 
 
 def test_many_equal_lines_are_seen(build: Build, tmp_path: Path) -> None:

@@ -20,16 +20,21 @@ from bothways import cli
 from bothways.batch import IGNORE
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError
-from bothways.experiments.bench import train
-from bothways.experiments.bench.cases import full_batches, padded, real_batches, real_tokens
-from bothways.experiments.bench.contenders import _arguments
-from bothways.experiments.bench.options import BenchTrainConfig
-from bothways.experiments.bench.train import bench_train
+from bothways.experiments import bench
+from bothways.experiments.bench import (
+    _arguments,
+    bench_train,
+    full_batches,
+    padded,
+    real_batches,
+    real_tokens,
+)
+from bothways.experiments.options import BenchTrainConfig
 from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
+from bothways.model.device import Peak
 from bothways.model.flops import training_cost
 from bothways.pretraining.options import MaskOptions
-from bothways.training.device import Peak
 
 SMALL: dict[str, Any] = {
     "size": "tiny", "batch": 2, "length": 16, "vocab_size": 128, "rounds": 2, "threads": 1,
@@ -38,8 +43,8 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def known_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measuring it takes seconds where bf16 is emulated; tests/training/test_device.py does."""
-    monkeypatch.setattr(train, "find_peak", lambda *_: Peak(1e9, "here"))
+    """Measuring it takes seconds where bf16 is emulated; tests/model/test_device.py does."""
+    monkeypatch.setattr(bench, "find_peak", lambda *_: Peak(1e9, "here"))
 
 
 def test_a_padded_batch_holds_the_flat_ones_tokens_and_targets(tiny_corpus: Path) -> None:
@@ -49,14 +54,14 @@ def test_a_padded_batch_holds_the_flat_ones_tokens_and_targets(tiny_corpus: Path
         *real_batches(store, batch=5, length=24, count=2),
     ):
         other = padded(part)
-        real = other.attention_mask.bool()
+        real = other["attention_mask"].bool()
         total = int(part.inputs.bounds[-1])
-        assert torch.equal(other.input_ids[real], part.inputs.tokens[:total])
-        assert torch.equal(other.token_type_ids[real], part.inputs.segments[:total])
+        assert torch.equal(other["input_ids"][real], part.inputs.tokens[:total])
+        assert torch.equal(other["token_type_ids"][real], part.inputs.segments[:total])
         assert real.sum(1).tolist() == part.inputs.lengths.tolist()
-        labels = other.labels[real]
+        labels = other["labels"][real]
         count = part.masked.count
-        assert (labels != IGNORE).sum() == (other.labels != IGNORE).sum() == count
+        assert (labels != IGNORE).sum() == (other["labels"] != IGNORE).sum() == count
         assert torch.equal(labels[part.masked.positions[:count]], part.masked.ids[:count])
 
 
@@ -94,8 +99,8 @@ def test_a_contender_that_cannot_run_is_left_out(
             raise RuntimeError("no compiler\nin the path")
         return original(name, *args)
 
-    original = train.make_step
-    monkeypatch.setattr(train, "make_step", make_step)
+    original = bench.make_step
+    monkeypatch.setattr(bench, "make_step", make_step)
     names = ("bothways", "transformers bf16", "bothways plain")
     found = bench_train(BenchTrainConfig(**SMALL, contenders=names))
     assert [result.name for result in found] == ["bothways", "bothways plain"]
@@ -120,8 +125,8 @@ def test_a_contender_that_fails_leaves_its_memory_to_the_next(
         failed.append(weakref.ref(step))
         return step
 
-    original = train.make_step
-    monkeypatch.setattr(train, "make_step", make_step)
+    original = bench.make_step
+    monkeypatch.setattr(bench, "make_step", make_step)
     names = ("bothways", "transformers bf16", "bothways plain")
     found = bench_train(BenchTrainConfig(**SMALL, contenders=names), say=lambda _: None)
     assert [result.name for result in found] == ["bothways", "bothways plain"]
@@ -134,8 +139,8 @@ def test_ratios_are_of_rounds_and_shares_of_a_contenders_own_peak(
     peaks = {torch.float32: 1e9, torch.bfloat16: 4e9}
     names = ("bothways", "transformers fp32")
     seconds = {names[0]: [1.0, 1.0], names[1]: [2.0, 4.0]}
-    monkeypatch.setattr(train, "_time", lambda *_: seconds)
-    monkeypatch.setattr(train, "find_peak", lambda _, dtype: Peak(peaks[dtype], "here"))
+    monkeypatch.setattr(bench, "_time", lambda *_: seconds)
+    monkeypatch.setattr(bench, "find_peak", lambda _, dtype: Peak(peaks[dtype], "here"))
     ours, theirs = bench_train(BenchTrainConfig(**SMALL, precision="bf16", contenders=names))
     assert (ours.faster, theirs.faster) == (1, 3)
     assert ours.tokens_per_second == 2 * 16
@@ -148,7 +153,7 @@ def test_the_peer_is_given_no_mask_that_hides_nothing(tiny_corpus: Path) -> None
     for part, masked in ((full, False), (unequal, True)):
         given = _arguments(padded(part), torch.device("cpu"))
         assert ("attention_mask" in given) == masked
-        assert set(vars(padded(part))) - set(given) <= {"attention_mask"}
+        assert set(padded(part)) - set(given) <= {"attention_mask"}
 
 
 def test_memory_that_cannot_be_measured_costs_no_timing(
@@ -187,7 +192,7 @@ def test_padding_counts_neither_as_tokens_nor_as_their_share(
     record = json.loads(out.read_text())
     store = TokenStore.open(tiny_corpus)
     steps = [part for step in real_batches(store, batch=5, length=24, count=4) for part in step]
-    rows = [padded(part).attention_mask for part in steps]
+    rows = [padded(part)["attention_mask"] for part in steps]
     real, size = sum(int(row.sum()) for row in rows), sum(row.numel() for row in rows)
     assert real < size
     assert record["real_tokens_a_step"] == real / len(steps)
@@ -200,9 +205,9 @@ def test_contenders_take_turns_on_every_batch(monkeypatch: pytest.MonkeyPatch) -
     order: list[tuple[str, int]] = []
 
     def make_step(name: str, *_: Any) -> Any:
-        return lambda number: order.append((name, number % train.BATCHES))
+        return lambda number: order.append((name, number % bench.BATCHES))
 
-    monkeypatch.setattr(train, "make_step", make_step)
+    monkeypatch.setattr(bench, "make_step", make_step)
     names = ("bothways", "bothways plain")
     bench_train(BenchTrainConfig(**{**SMALL, "rounds": 5}, contenders=names), say=lambda _: None)
     warm_up = [(name, batch) for name in names for batch in range(4)]
@@ -215,7 +220,7 @@ def test_a_rounds_rate_counts_the_tokens_of_its_own_batch(
     tiny_corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "bench.json"
-    monkeypatch.setattr(train, "_time", lambda *_: {"bothways": [1.0, 2.0, 4.0]})
+    monkeypatch.setattr(bench, "_time", lambda *_: {"bothways": [1.0, 2.0, 4.0]})
     words = {**SMALL, "length": 48, "batch": 7, "rounds": 3}
     (result,) = bench_train(
         BenchTrainConfig(**words, corpus=str(tiny_corpus), contenders=("bothways",), out=str(out)),

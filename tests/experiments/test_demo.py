@@ -12,10 +12,10 @@ import pytest
 
 from bothways.api.model import load
 from bothways.errors import RunError
-from bothways.experiments.demo import run as demo_run
-from bothways.experiments.demo.harvest import Document
-from bothways.experiments.demo.labelled import PACKAGES
-from bothways.experiments.demo.options import DemoConfig
+from bothways.experiments import demo as demo_run
+from bothways.experiments.demo import Gain
+from bothways.experiments.documentation import PACKAGES, Document
+from bothways.experiments.options import DemoConfig
 from bothways.finetuning.options import FinetuneConfig
 from bothways.randomness import Purpose, below
 from bothways.shipped import DEFAULT
@@ -46,16 +46,56 @@ def test_which_scores_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         if config.model == DEFAULT:
             assert not config.from_scratch
             start = "shipped"
-        return SimpleNamespace(scores={"accuracy": [scores[start]]}, baseline={"accuracy": 0.2})
+        return SimpleNamespace(
+            scores={"accuracy": [scores[start]]}, baseline={"accuracy": 0.2}, dev_examples=800
+        )
 
     monkeypatch.setattr(demo_run, "finetune", tune)
     run: Any = SimpleNamespace(model=tmp_path / "m", run=tmp_path / "r")
-    gain = demo_run._compare(DemoConfig(), tmp_path, run, "package")
+    gain = demo_run._compare(DemoConfig(), run, "package")
     assert (gain.pretrained, gain.random, gain.shipped) == ((0.9,), (0.5,), (0.7,))
     assert gain.baseline == 0.2
     monkeypatch.setattr(demo_run, "_fillings", lambda *_: [])
-    (row,) = [r for r in demo_run._report(tmp_path, run, [gain]).splitlines() if "package" in r]
+    (row,) = [r for r in demo_run._report(DemoConfig(), run, [gain]).splitlines() if "package" in r]
     assert row.split()[-5:] == ["0.900", "0.500", "+0.400", "0.700", "0.200"]
+
+
+@pytest.mark.parametrize(
+    ("pretrained", "random", "clear"),
+    [
+        ((0.649, 0.644, 0.654), (0.513, 0.510, 0.516), True),
+        ((0.540, 0.545, 0.535), (0.513, 0.510, 0.516), False),  # within what 800 examples tell
+        ((0.66, 0.51, 0.60), (0.51, 0.60, 0.42), False),  # within what the seeds do
+        ((0.51,), (0.52,), False),
+        ((0.65,), (0.51,), True),
+    ],
+)
+def test_a_gain_that_is_not_clear_is_named_on_its_line(
+    pretrained: tuple[float, ...],
+    random: tuple[float, ...],
+    clear: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(demo_run, "_fillings", lambda *_: [])
+    run: Any = SimpleNamespace(model=tmp_path / "m", run=tmp_path / "r")
+    gain = Gain("follows", pretrained, random, (0.8,), 0.5, 800)
+    text = demo_run._report(DemoConfig(minutes=2), run, [gain])
+    (row,) = [row for row in text.splitlines() if "does B follow A?" in row]
+    assert row.endswith("no clear gain: 2 minutes on this machine were too few") == (not clear)
+    assert ("too few" in text) == (not clear)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "epochs"), [(60.0, 6), (7.0, 6), (3.5, 3), (3.0, 3), (2.0, 2), (0.1, 2)]
+)
+def test_fine_tuning_is_short_where_minutes_are_few(
+    minutes: float, epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_run, "finetune", lambda config: config.epochs)
+    run: Any = SimpleNamespace(model=tmp_path / "m", run=tmp_path / "r")
+    found: Any = demo_run._finetune(DemoConfig(minutes=minutes), run, "follows", "random")
+    assert found == epochs
 
 
 def test_the_demonstration_runs_reports_and_continues(

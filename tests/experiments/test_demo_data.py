@@ -12,17 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import InputError
-from bothways.experiments.demo.harvest import (
+from bothways.experiments.documentation import (
+    RUN,
     STDLIB,
     Document,
     clean,
+    follows_task,
     harvest,
     is_prose,
     name_draw,
+    package_task,
+    split_documents,
     words_of,
     write_corpus,
 )
-from bothways.experiments.demo.labelled import RUN, follows_task, package_task, split_documents
 
 NUMPY_STYLE = """
 Fit a line through the points.

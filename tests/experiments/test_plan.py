@@ -15,12 +15,11 @@ import torch
 from bothways import cli
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
-from bothways.experiments.plan import plan as module
-from bothways.experiments.plan.options import PlanConfig
-from bothways.experiments.plan.plan import Forecast, plan
-from bothways.experiments.plan.probe import Probe
-from bothways.experiments.plan.tables import _bytes, _time, tables
+from bothways.experiments import plan as module
+from bothways.experiments.options import PlanConfig
+from bothways.experiments.plan import Forecast, Probe, _bytes, _time, plan, tables
 from bothways.families.options import SizeOptions
+from bothways.model.engine import network_of
 from bothways.model.flops import mean_operations, training_cost
 from bothways.model.folder import save_model
 from bothways.pretraining.batches import PhaseBatches
@@ -66,7 +65,7 @@ def test_weights_are_those_of_the_network() -> None:
     for size, count in (("base", 110_106_428), ("large", 336_226_108)):
         found = plan(config(model=SizeOptions(size=size), vocab_size=30_522))  # type: ignore[arg-type]
         assert sum(found.parameters.values()) == count
-        padded = count + (30_528 - 30_522) * found.model.hidden
+        padded = count + (30_528 - 30_522) * network_of(found).hidden
         assert (found.weights, found.gradients, found.moments) == (
             4 * padded,
             4 * padded,
@@ -157,7 +156,7 @@ def test_real_lengths_are_read_from_the_corpus(tiny_corpus: Path) -> None:
     """And the clock says how often it is read."""
     found = plan(config(corpus=str(tiny_corpus), clock=ClockOptions(steps=40)))
     store = TokenStore.open(tiny_corpus)
-    assert found.model.vocab_size == store.tokenizer.vocab_size
+    assert network_of(found).vocab_size == store.tokenizer.vocab_size
     settings = {"pairs": PairOptions(), "masking": MaskOptions(), "seed": 0}
     for number, phase in enumerate(found.phases):
         source = PhaseBatches(store, PHASES[number], number=number, **settings)  # type: ignore[arg-type]

@@ -21,10 +21,10 @@ import torch
 
 from bothways.config import parsing as options
 from bothways.errors import ConfigError, DivergenceError, RunError
+from bothways.experiments.options import ReproduceConfig
 from bothways.experiments.reproduce import execute, run, steps
 from bothways.experiments.reproduce.execute import Ledger, arguments, compute_all
 from bothways.experiments.reproduce.grid import make_grid
-from bothways.experiments.reproduce.options import ReproduceConfig
 from bothways.experiments.reproduce.run import reproduce
 from bothways.experiments.reproduce.steps import Step
 from bothways.experiments.reproduce.tables import SCALES, TABLES
@@ -32,8 +32,8 @@ from bothways.families.options import SizeOptions
 from bothways.finetuning.options import LAYER_CHOICES, FeaturesConfig, FinetuneConfig
 from bothways.finetuning.seed import SCORES
 from bothways.io.files import sha256
-from bothways.model.folder import WEIGHTS
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig
+from bothways.runtime.weights import WEIGHTS
 from bothways.training.options import ClockOptions, Phase
 from reproduce_examples import grid_of, kinds, make_world, pretend
 
@@ -404,15 +404,14 @@ def test_jobs_run_at_once_in_the_order_of_needs(
         "open(path, 'w').write(record)\nopen(log, 'a').write(f'end {name}\\n')\n"
     )
 
-    def start(pool: Any, step: Step) -> subprocess.Popen[bytes]:
-        del pool
+    def start(step: Step, _: ReproduceConfig) -> subprocess.Popen[bytes]:
         told = {"key": step.key, "parts": list(step.wanted), "result": {"runs": {}}}
         path = ledger.path(step)
         path.parent.mkdir(parents=True, exist_ok=True)
         words = [str(log), str(path), json.dumps(told), step.name]
         return subprocess.Popen([sys.executable, "-c", script, *words])
 
-    monkeypatch.setattr(execute._Pool, "_start", start)
+    monkeypatch.setattr(execute, "start_job", start)
     config = ReproduceConfig("masking-rate", scale="cpu", **world, jobs=3)
     calls: list[int] = []
     compute_all(
@@ -437,7 +436,7 @@ def test_sigterm_stops_the_jobs(
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
         return started[-1]
 
-    monkeypatch.setattr(execute._Pool, "_start", start)
+    monkeypatch.setattr(execute, "start_job", start)
     found = grid_of("masks", "cpu", **world)
     config = ReproduceConfig("masks", scale="cpu", **world, jobs=2)
     before = signal.getsignal(signal.SIGTERM)
@@ -472,13 +471,21 @@ def test_what_most_others_wait_for_goes_first(
     world: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     found = grid_of("table5", "cpu", **world)
-    monkeypatch.setattr(execute._Pool, "_start", lambda *_: None)
+    started: list[Step] = []
+
+    def start(step: Step, _: ReproduceConfig) -> subprocess.Popen[bytes]:
+        started.append(step)
+        if len(started) == 3:
+            raise KeyboardInterrupt
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    monkeypatch.setattr(execute, "start_job", start)
     config = ReproduceConfig("table5", scale="cpu", **world, jobs=3)
-    pool = execute._Pool(found.steps, Ledger(tmp_path), config, lambda _: None, lambda: None)
-    assert pool._start_ready()
-    first, *others = pool.running
-    assert "left_to_right" in first  # of two rows
-    assert [found.steps[name].kind for name in others] == ["pretrain", "pretrain"]
+    with pytest.raises(KeyboardInterrupt):
+        compute_all(found.steps, Ledger(tmp_path), config, print, print, print)
+    first, *others = started
+    assert "left_to_right" in first.name  # of two rows
+    assert [step.kind for step in others] == ["pretrain", "pretrain"]
 
 
 def test_a_job_that_fails_is_told_with_its_log(

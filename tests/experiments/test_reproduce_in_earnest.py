@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from bothways import cli
-from bothways.experiments.reproduce import forecast, grid
-from bothways.experiments.reproduce import steps as embedded
-from bothways.experiments.reproduce.options import ReproduceConfig
-from bothways.experiments.reproduce.recipes import changed
+from bothways.config.fields import changed
+from bothways.experiments import documentation
+from bothways.experiments.documentation import TextOptions
+from bothways.experiments.options import ReproduceConfig
+from bothways.experiments.reproduce import grid, run
 from bothways.experiments.reproduce.run import reproduce
-from bothways.experiments.reproduce.steps import TextOptions
 from bothways.experiments.reproduce.tables import SCALES, TABLES
-from bothways.model.folder import load_model
+from bothways.runtime.folder import load_model
 from bothways.training.options import Phase
 
 
@@ -41,13 +41,13 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
             finetune={"": {"epochs": 1, "length": 32, "batch": 16}},
             features=dataclasses.replace(smoke.features, hidden=8, epochs=1),
             heldout=16,
-            seeds=(0,),
+            seeds=1,
             vocabulary=dataclasses.replace(smoke.vocabulary, size=600),
         ),
     )
     few = TextOptions(packages=("rich", "joblib", "pyarrow"), examples=30)
     monkeypatch.setattr(grid, "TextOptions", lambda: few)
-    monkeypatch.setattr(forecast, "_rate", lambda _: 1e11)
+    monkeypatch.setattr(run, "_rate", lambda _: 1e11)
 
 
 PHASE = Phase(length=32, share=1.0, batch=4, micro_batch=4)
@@ -77,7 +77,7 @@ def test_tables_in_earnest(
     assert [c["task"] for c in told["columns"]] == ["follows", "package"]
     made = {path.name: path.stat().st_mtime_ns for path in (out / "runs").iterdir()}
     (left,) = [out / "runs" / name for name in made if name.startswith("pretrain-pairs-full")]
-    assert load_model(left / "model").model.config.left_to_right
+    assert load_model(left / "model").config.left_to_right
     assert (left / "snapshots/3").is_dir()
     assert not list((out / "runs").glob("finetune-*/seed-0/model")), "nothing is kept unasked"
     keep_rows(monkeypatch, "table8", 0)
@@ -100,7 +100,7 @@ def test_tables_in_earnest(
 
 
 def test_words_with_a_capital_are_tagged() -> None:
-    tagged = embedded._tagged("See the Tick Tock class, or None.")
+    tagged = documentation._tagged("See the Tick Tock class, or None.")
     assert tagged.split("\n") == [
         "see\tO", "the\tO", "tick\tB-CAP", "tock\tI-CAP", "class\tO", ",\tO", "or\tO",
         "none\tB-CAP", ".\tO",

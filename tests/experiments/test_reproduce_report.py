@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from bothways.experiments.options import ReproduceConfig
 from bothways.experiments.reproduce import grid as notes
 from bothways.experiments.reproduce.execute import Ledger
 from bothways.experiments.reproduce.grid import make_grid
-from bothways.experiments.reproduce.options import ReproduceConfig
 from bothways.experiments.reproduce.report import (
     Cell,
     Score,
@@ -37,13 +37,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_cells_say_how_many_runs_and_what_became_of_them() -> None:
-    scores = (Score(80.0, 0, 0), Score(82.0, 0, 1, collapsed=True), Score(84.0, 1, 0))
+    scores = (Score(0, 0, 80.0), Score(0, 1, 82.0, collapsed=True), Score(1, 0, 84.0))
     cell = Cell(scores, 4, missing=("not finished",))
     assert shown(cell) == "82.0 ± 2.0 (3 of 4) (1 collapsed)"
     assert cell.pretrain_std == pytest.approx(math.sqrt(4.5))
     assert shown(Cell((), 2, missing=("x",))) == "–"
     assert shown(Cell((), 1, diverged=("x",))) == "diverged"
-    assert shown(Cell(scores[:1], 1), digits=3) == "80.000"
+    assert shown(Cell(scores[:1], 1), "bits_per_character") == "80.000"
     assert [as_published(f) for f in (94.0, 86.05, 5.84, 3.5)] == ["94.0", "86.05", "5.84", "3.5"]
 
 

@@ -25,7 +25,14 @@ from bothways.api.model import load
 from bothways.errors import ConfigError, ModelError
 from bothways.families import FAMILIES, HeadForm, ModelConfig, config_of, family_of, new_shape
 from bothways.families.family import ACTIVATIONS, write_config
-from bothways.families.refusals import missing_head
+from bothways.families.heads import (
+    HEADS,
+    POOLER_KEY,
+    Head,
+    has_pooler,
+    missing_head,
+    weight_shapes,
+)
 from bothways.model.batch import (
     Inputs,
     PretrainingBatch,
@@ -33,14 +40,14 @@ from bothways.model.batch import (
     collate,
     masked_targets,
 )
-from bothways.model.folder import empty_model, load_model, save_model
-from bothways.model.heads import HEADS, POOLER_KEY, Head
+from bothways.model.device import describe_kernels
+from bothways.model.engine import network_of
+from bothways.model.folder import save_model, to_theirs
 from bothways.model.kernels.compiled import why_not_covered
 from bothways.model.model import EncoderModel
 from bothways.model.padded import HIDDEN, PaddedForm
-from bothways.model.weight_files import read_weights
-from bothways.model.weights import from_theirs, refuse_other_layers, to_theirs
-from bothways.training.device import describe_kernels
+from bothways.runtime.folder import load_model
+from bothways.runtime.weights import account_for, stored_weights
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer
 from family_examples import (
@@ -55,7 +62,7 @@ from family_examples import (
     perturb,
     their_logits,
 )
-from model_examples import small_tokenizer
+from model_examples import from_theirs, small_tokenizer
 from pretraining_examples import bert_loss
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
@@ -104,14 +111,14 @@ def test_hidden_states_of_every_layer(name: str, tmp_path: Path) -> None:
     assert (found.unused, found.fresh, found.notes) == ([], [], [])
     inputs, batch = batch_of(example)
     out = theirs(**batch, output_hidden_states=True)
-    states = found.model.encoder.hidden_states(inputs)
+    states = network_of(found).encoder.hidden_states(inputs)
     assert len(states) == len(out.hidden_states)
     total = int(inputs.bounds[-1])
     for number, (ours, expected) in enumerate(zip(states, out.hidden_states, strict=True)):
         _close(ours[:total], flat(expected, batch), f"state {number}")
     _close(states[-1][:total], flat(out.last_hidden_state, batch))
-    if found.model.encoder.pooler is not None:
-        _close(found.model.encoder.pool(states[-1][inputs.starts]), out.pooler_output)
+    if network_of(found).encoder.pooler is not None:
+        _close(network_of(found).encoder.pool(states[-1][inputs.starts]), out.pooler_output)
 
 
 @pytest.mark.parametrize(("name", "suffix", "heads", "more"), CASES)
@@ -121,7 +128,9 @@ def test_the_padded_form_is_the_flat_one(
 ) -> None:
     found = loaded(_their_model(name, suffix, heads, more), tmp_path)
     inputs, batch = batch_of(EXAMPLES[name])
-    _same_as_flat(found.model, heads, PaddedForm(found.model)(**_arguments(batch)), inputs, batch)
+    _same_as_flat(
+        network_of(found), heads, PaddedForm(network_of(found))(**_arguments(batch)), inputs, batch
+    )
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -133,10 +142,10 @@ def test_the_padded_form_is_exported(name: str, tmp_path: Path) -> None:
     traced = tuple(_arguments(batch_of(example, seed=3, lengths=(5, 12))[1]).values())
     rows, length = torch.export.Dim("rows"), torch.export.Dim("length", max=40)
     shapes = tuple({0: rows, 1: length} for _ in traced)
-    exported = torch.export.export(PaddedForm(found.model), traced, dynamic_shapes=shapes)
+    exported = torch.export.export(PaddedForm(network_of(found)), traced, dynamic_shapes=shapes)
     inputs, batch = batch_of(example)
     outputs = exported.module()(*_arguments(batch).values())
-    _same_as_flat(found.model, heads, outputs, inputs, batch)
+    _same_as_flat(network_of(found), heads, outputs, inputs, batch)
 
 
 def _same_as_flat(
@@ -169,7 +178,7 @@ def _arguments(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 def test_the_padded_call_with_padding_on_either_side(name: str, tmp_path: Path) -> None:
     example = EXAMPLES[name]
     theirs = example.model("Model")
-    encoder = loaded(theirs, tmp_path).model.encoder
+    encoder = network_of(loaded(theirs, tmp_path)).encoder
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, 97, (4, 20), generator=generator)
     mask = torch.ones_like(ids)
@@ -194,16 +203,16 @@ def test_logits_and_folders_both_ways(
     example = EXAMPLES[name]
     theirs = _their_model(name, suffix, heads, more)
     found = loaded(theirs, tmp_path / "theirs")
-    keeps = family_of(found.model.config).keeps_pooler
+    keeps = family_of(found.config).keeps_pooler
     assert found.unused == []
     assert all(keeps and weight.startswith("encoder.pooler.") for weight in found.fresh)
-    assert set(found.model.heads) == set(heads)
+    assert set(network_of(found).heads) == set(heads)
     inputs, batch = batch_of(example)
     for head in heads:
         out = theirs(**as_choices(batch, head))
-        _close(our_logits(found.model, head, inputs), their_logits(out, head, batch), head)
+        _close(our_logits(network_of(found), head, inputs), their_logits(out, head, batch), head)
 
-    save_model(tmp_path / "ours", found.model, found.tokenizer, found.about)
+    save_model(tmp_path / "ours", network_of(found), found.tokenizer, found.about)
     kind = getattr(transformers, example.stem + suffix)
     again, info = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert again.config.architectures == [example.stem + suffix]
@@ -214,7 +223,7 @@ def test_logits_and_folders_both_ways(
     assert all(torch.equal(value, state[key]) for key, value in theirs.state_dict().items())
     for head in heads:
         out = again.eval()(**as_choices(batch, head))
-        _close(our_logits(found.model, head, inputs), their_logits(out, head, batch), head)
+        _close(our_logits(network_of(found), head, inputs), their_logits(out, head, batch), head)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -224,9 +233,9 @@ def test_half_precision_folders_keep_their_bits(
 ) -> None:
     theirs = EXAMPLES[name].model("ForMaskedLM").to(dtype)
     found = loaded(theirs, tmp_path / "theirs")
-    assert found.dtype == dtype
-    assert {p.dtype for p in found.model.parameters()} == {torch.float32}
-    save_model(tmp_path / "ours", found.model, found.tokenizer, dtype=found.dtype)
+    assert getattr(torch, found.dtype) == dtype
+    assert {p.dtype for p in network_of(found).parameters()} == {torch.float32}
+    save_model(tmp_path / "ours", network_of(found), found.tokenizer, dtype=found.dtype)
     again = type(theirs).from_pretrained(tmp_path / "ours", dtype="auto")
     state = again.state_dict()
     for key, value in theirs.state_dict().items():
@@ -255,7 +264,7 @@ def test_gradients_of_all_weights(
     where it can be, so that only our rounding counts."""
     example = EXAMPLES[name]
     theirs = _their_model(name, suffix, heads, more)
-    ours = loaded(theirs, tmp_path).model
+    ours = network_of(loaded(theirs, tmp_path))
     if name in COVERED:  # of ModernBERT's padding transformers makes NaNs in fp64
         theirs.double()
     ours.shared.fast = fast
@@ -289,7 +298,7 @@ def test_rounding_in_bf16_is_not_much_worse_than_theirs(
         for seed in range(5 if many else 1):
             theirs = _their_model(name, suffix, heads, more)
             perturb(theirs, seed)
-            ours = loaded(theirs, tmp_path / f"{head}-{seed}").model
+            ours = network_of(loaded(theirs, tmp_path / f"{head}-{seed}"))
             inputs, batch = batch_of(example, seed, LENGTHS * (4 if many else 1))
             exact = _exact(copy.deepcopy(theirs).double(), head, batch)
             given = as_choices(batch, head)
@@ -321,7 +330,7 @@ def test_the_number_of_weights(name: str, tmp_path: Path) -> None:
     assert notes == []
     assert config.parameters() == theirs.num_parameters()
     masked = getattr(transformers, f"{example.stem}ForMaskedLM")(example.config())
-    found = loaded(masked, tmp_path).model
+    found = network_of(loaded(masked, tmp_path))
     own = sum(p.numel() for p in found.parameters())
     padding = (config.padded_vocab - config.vocab_size) * config.embedding_width
     pooler = config.parameters() - replace(config, pooler=False).parameters()
@@ -580,10 +589,10 @@ def test_an_untied_output_and_weights_of_no_use() -> None:
         table = theirs[f"{family.prefix}.{family.tokens}"]
         given = {**theirs, family.tied: table.clone(), "embeddings.position_ids": torch.arange(3)}
         given["crf.transitions"] = torch.zeros(2)
-        assert from_theirs(given, config, where="file").unused == ["crf.transitions"]
+        assert from_theirs(given, config, "file")[1] == ["crf.transitions"]
         given[family.tied] = table + 1
         with pytest.raises(ModelError, match=f"file: .*{family.tied}.* differs"):
-            from_theirs(given, config, where="file")
+            from_theirs(given, config, "file")
 
 
 def test_a_base_model_saved_alone_and_layers_beyond_the_config() -> None:
@@ -591,14 +600,13 @@ def test_a_base_model_saved_alone_and_layers_beyond_the_config() -> None:
         config = _config(name)
         family, state = family_of(config), EncoderModel(config).state_dict()
         bare = {n.removeprefix(f"{family.prefix}."): v for n, v in to_theirs(state, config).items()}
-        converted = from_theirs(bare, config, where="file")
-        assert converted.unused == []
-        assert converted.state.keys() == state.keys()
+        converted, unused = from_theirs(bare, config, "file")
+        assert unused == []
+        assert converted.keys() == state.keys()
         if config.distinct_layers > 1:
             fewer = replace(config, layers=config.distinct_layers - 1, groups=0)
-            unused = from_theirs(bare, fewer, where="file").unused
             with pytest.raises(ModelError, match=f"layers beyond the {fewer.layers} "):
-                refuse_other_layers(unused, fewer, "file")
+                from_theirs(bare, fewer, "file")
 
 
 def test_shapes_of_no_family_come_back_and_are_not_taken_for_one(tmp_path: Path) -> None:
@@ -611,8 +619,8 @@ def test_shapes_of_no_family_come_back_and_are_not_taken_for_one(tmp_path: Path)
         model.embedding_VH[config.vocab_size :] = 0
     save_model(tmp_path / "m", model.eval(), small_tokenizer(97))
     found = load_model(tmp_path / "m")
-    assert (found.model.config, found.unused, found.notes) == (config, [], [])
-    state = found.model.state_dict()
+    assert (found.config, found.unused, found.notes) == (config, [], [])
+    state = network_of(found).state_dict()
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     with pytest.raises(ValueError, match="bothways-bert"):
         transformers.AutoModel.from_pretrained(tmp_path / "m")
@@ -628,6 +636,21 @@ def test_two_heads_of_one_name_are_not_saved_together() -> None:
 # ------------------------------------------------------------------------------------ head registry
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("lstm", [0, 5])
+def test_weights_and_shapes_are_known_without_the_network(name: str, lstm: int) -> None:
+    config = _config(name)
+    odd = replace(config, norm_at="pre", final_norm=True, embedding=24, window=3, global_every=2)
+    for shape in (config, odd):
+        for head in [head for head in HEADS if head in FAMILIES[shape.family].heads]:
+            heads = {head: HEADS[head].outputs or 3}
+            state = EncoderModel(shape, heads=heads, lstm=lstm).state_dict()
+            expected = weight_shapes(
+                shape, heads, lstm=lstm, pooler=has_pooler(shape, heads, lstm=bool(lstm))
+            )
+            assert {name: tuple(value.shape) for name, value in state.items()} == expected
+
+
 def test_a_new_head_changes_no_other_heads_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     config = _config("bert")
     old: dict[str, Any] = {"masked_lm": True, "next_sentence": True, "classes": 3}
@@ -635,7 +658,7 @@ def test_a_new_head_changes_no_other_heads_weights(monkeypatch: pytest.MonkeyPat
     form = HeadForm({"dense": "dummy.dense", "output": "dummy.output"}, dense=True)
     dummy = {"dummy": Head(99, "tokens", form=form)}
     monkeypatch.setattr("bothways.model.model.HEADS", {**dummy, **HEADS})
-    monkeypatch.setattr("bothways.model.heads.HEADS", {**dummy, **HEADS})
+    monkeypatch.setattr("bothways.families.heads.HEADS", {**dummy, **HEADS})
     model = EncoderModel(config, seed=5, heads={"dummy": 7}, **old)
     after = model.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
@@ -671,11 +694,12 @@ def compare_real(folder: Path) -> float:
     """The largest difference of hidden states from transformers', by their scale."""
     values = json.loads((folder / "config.json").read_text())
     config, _ = config_of(values, where="config.json")
-    path, theirs = read_weights(folder)
-    architectures = values.get("architectures") or []
-    converted = from_theirs(theirs, config, where=str(path), architectures=architectures)
-    model = empty_model(config, converted.state)
-    model.load_state_dict(converted.state, strict=False, assign=True)
+    path, theirs = stored_weights(folder)
+    weights = account_for(
+        theirs, config, where=str(path), architectures=values.get("architectures") or []
+    )
+    model = EncoderModel(config, heads=weights.heads)
+    model.load_state_dict({n: torch.from_numpy(v) for n, v in weights.read()}, strict=False)
     network = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, config.vocab_size, (4, 100), generator=generator)

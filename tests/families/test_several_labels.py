@@ -18,12 +18,15 @@ import transformers
 import bothways as bw
 from bothways.families import FAMILIES
 from bothways.model.batch import TaskInputs
-from bothways.model.folder import load_model, save_model
-from bothways.objectives.labelled import task_loss
+from bothways.model.engine import network_of
+from bothways.model.folder import save_model
+from bothways.objectives.labelled import LabelledExamples
+from bothways.runtime.folder import load_model
 from bothways.tasks.task import LossKind
+from bothways.training.trainer import step_loss
 from family_examples import EXAMPLES, batch_of, loaded, save_theirs
 
-KINDS = {
+KINDS: dict[str, tuple[str, LossKind]] = {
     "multilabel": ("multi_label_classification", "labels"),
     "multiregression": ("regression", "score"),
 }
@@ -38,6 +41,7 @@ def test_logits_loss_and_gradients(family: str, kind: str, tmp_path: Path) -> No
     ours = loaded(theirs, tmp_path / "theirs")
     assert ours.about["kind"] == kind
     assert ours.about["labels"] == ["red", "green", "blue"]
+    network = network_of(ours)
     inputs, batch = batch_of(example)
     count = inputs.sequences
     rng = np.random.default_rng(0)
@@ -46,19 +50,19 @@ def test_logits_loss_and_gradients(family: str, kind: str, tmp_path: Path) -> No
     expected = theirs(**batch, labels=targets)
     expected.loss.backward()
     rows = TaskInputs(inputs, inputs.starts, np.arange(count + 1), targets)
-    loss_of = task_loss(LOSSES[loss_kind], count)
-    loss, _ = loss_of(ours.model, rows, torch.float32)
+    loss_of = step_loss([rows], LabelledExamples(loss_kind))
+    loss, _ = loss_of(network, rows, torch.float32)
     loss.backward()
     assert loss.item() == pytest.approx(expected.loss.item(), rel=1e-5)
     gradients = (
-        (ours.model.task_head.output.weight.grad, _output_gradient(theirs)),  # type: ignore[union-attr]
-        (ours.model.embedding_VH.grad, theirs.get_input_embeddings().weight.grad),
+        (network.task_head.output.weight.grad, _output_gradient(theirs)),  # type: ignore[union-attr]
+        (network.embedding_VH.grad, theirs.get_input_embeddings().weight.grad),
     )
     for mine, their in gradients:
         assert mine is not None
         torch.testing.assert_close(mine[: len(their)], their, atol=2e-5, rtol=1e-3)
     # Our folder, read by transformers, is the same model with the same problem.
-    save_model(tmp_path / "ours", ours.model, ours.tokenizer, ours.about)
+    save_model(tmp_path / "ours", network, ours.tokenizer, ours.about)
     automatic = transformers.AutoModelForSequenceClassification
     again = automatic.from_pretrained(tmp_path / "ours", attn_implementation="eager").eval()
     assert again.config.problem_type == problem
@@ -67,9 +71,6 @@ def test_logits_loss_and_gradients(family: str, kind: str, tmp_path: Path) -> No
         back = again(**batch, labels=targets)
     torch.testing.assert_close(back.logits, expected.logits.detach())
     assert back.loss.item() == pytest.approx(expected.loss.item(), rel=1e-6)
-
-
-LOSSES: dict[str, LossKind] = {"labels": "labels", "score": "score"}
 
 
 def _output_gradient(model: torch.nn.Module) -> torch.Tensor:

@@ -23,7 +23,7 @@ import bothways as bw
 from bothways.api.model import Model
 from bothways.errors import ModelError
 from bothways.families import FAMILIES
-from bothways.families.refusals import NAMES
+from bothways.families.heads import HEADS
 from bothways.pretraining.options import EvaluateOptions, PretrainConfig
 from bothways.tasks.options import TaskOptions
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
@@ -264,7 +264,7 @@ def test_each_cell(row: str, column: str, tmp_path: Path) -> None:
         return
     with pytest.raises(ModelError) as refused:
         verb(folder, work)
-    assert f"no {NAMES[head]}" in str(refused.value)
+    assert f"no {HEADS[head].title}" in str(refused.value)
     assert "use " in str(refused.value).lower(), "it says what to do"
 
 

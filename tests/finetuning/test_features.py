@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ from bothways.model.model import EncoderModel
 from bothways.model.recurrent import BiLSTM, FeatureTagger, LayerSum
 from bothways.model.shared import Shared
 from bothways.tasks.options import TaskOptions
+from bothways.training import trainer
+from bothways.training.optimizer import learning_rate
 from bothways.training.options import OptimizerOptions
-from bothways.training.schedules import learning_rate
+from bothways.training.trainer import Trainer
 from model_examples import small_config, small_tokenizer
 
 SHAPE = (4, 16, 4, 32, 97)
@@ -92,7 +95,7 @@ def test_all_rows_of_the_table_in_one_run(
         raise AssertionError("computed again")
 
     monkeypatch.setattr("bothways.finetuning.features._compute", refuse)
-    monkeypatch.setattr(train.TaggerTraining, "_step", refuse)
+    monkeypatch.setattr(Trainer, "step", refuse)
     assert tag_by_features(config).dev == result.dev
     monkeypatch.undo()
     monkeypatch.setattr("bothways.finetuning.features._compute", refuse)
@@ -209,8 +212,8 @@ def test_every_step_is_one_of_training(
     """Dropout drawn anew, at the rate of the schedule, in a new order each epoch, and clipped."""
     config = dataclasses.replace(config, layers=("last",), epochs=2)
     draws, orders, rates, limits = [], [], [], []
-    forward, clip = FeatureTagger.forward, torch.nn.utils.clip_grad_norm_
-    make_optimizer = train.make_optimizer
+    forward, clip = FeatureTagger.forward, torch.nn.utils.clip_grads_with_norm_
+    make_optimizer = trainer.make_optimizer
 
     def watched(self: FeatureTagger, x_TLH: torch.Tensor, lengths: list[int]) -> torch.Tensor:
         if torch.is_grad_enabled():
@@ -220,24 +223,98 @@ def test_every_step_is_one_of_training(
             orders.append(tuple(lengths))
         return forward(self, x_TLH, lengths)
 
-    def watched_optimizer(*args: Any) -> torch.optim.Optimizer:
-        optimizer = make_optimizer(*args)
+    def watched_optimizer(*args: Any, **options: Any) -> torch.optim.Optimizer:
+        optimizer = make_optimizer(*args, **options)
         optimizer.register_step_pre_hook(lambda o, *_: rates.append(o.param_groups[0]["lr"]))
         return optimizer
 
-    def watched_clip(parameters: Any, limit: float) -> torch.Tensor:
+    def watched_clip(parameters: Any, limit: float, norm: torch.Tensor) -> None:
         limits.append(limit)
-        return clip(parameters, limit)
+        clip(parameters, limit, norm)
 
     monkeypatch.setattr(FeatureTagger, "forward", watched)
-    monkeypatch.setattr(train, "make_optimizer", watched_optimizer)
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", watched_clip)
+    monkeypatch.setattr(trainer, "make_optimizer", watched_optimizer)
+    monkeypatch.setattr(torch.nn.utils, "clip_grads_with_norm_", watched_clip)
     tag_by_features(config)
     steps = 80 // 8
     assert len({tuple(draw.tolist()) for draw in draws}) == 2 * steps
     assert orders[:steps] != orders[steps:]
     assert rates == [learning_rate(s, 2 * steps, config.optimizer) for s in range(2 * steps)]
     assert limits == [config.optimizer.clip] * 2 * steps
+
+
+def whole(run: str | Path) -> dict[str, Any]:
+    """What a tagger leaves, but for times."""
+    folder = Path(run) / "sum-all/seed-0"
+    found: dict[str, Any] = {path.name: path.read_bytes() for path in folder.iterdir()}
+    scores = json.loads(found.pop("metrics.json"))
+    assert scores.pop("seconds") > 0
+    return {**found, "scores": scores}
+
+
+@pytest.mark.parametrize("moment", [3, 10, 17])
+def test_a_tagger_that_was_interrupted_ends_the_same(
+    config: FeaturesConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    moment: int,
+) -> None:
+    """In an epoch of 10 steps, and while its scores are measured."""
+    config = dataclasses.replace(config, layers=("sum-all",), epochs=2)
+    tag_by_features(dataclasses.replace(config, run=str(tmp_path / "unbroken")))
+    monkeypatch.setattr(train, "_CHECKPOINT_MINUTES", 0.0)
+    steps, step = [], Trainer.step
+
+    def stopped(*args: Any) -> Any:
+        steps.append(args[1])
+        if len(steps) == moment + 1:
+            raise KeyboardInterrupt
+        return step(*args)
+
+    monkeypatch.setattr(Trainer, "step", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        tag_by_features(config)
+    capsys.readouterr()
+    tag_by_features(config)
+    assert steps == [*range(moment + 1), *range(moment, 20)]
+    told = f"sum-all seed 0: continuing after step {moment} of 20, from its checkpoint in epoch"
+    assert told in capsys.readouterr().out
+    assert whole(config.run) == whole(tmp_path / "unbroken")
+
+
+def test_files_that_changed_behind_a_run_are_told(config: FeaturesConfig) -> None:
+    config = dataclasses.replace(config, layers=("last",), epochs=1)
+    tag_by_features(config)
+    for name in ("train", "dev", "test"):
+        path = Path(getattr(config.task, name))
+        before = path.read_text()
+        path.write_text(before + "\nw50 B-X\n")
+        with pytest.raises(RunError, match=rf"on other content: task\.{name} \("):
+            tag_by_features(config)
+        path.write_text(before)
+    tag_by_features(config)
+
+
+def test_a_signal_lets_a_tagger_save_its_step(
+    config: FeaturesConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = dataclasses.replace(config, layers=("last",), epochs=2)
+    step = Trainer.step
+
+    def signalled(self: Any, number: int, *args: Any) -> Any:
+        if number == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, number, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", signalled)
+        with pytest.raises(KeyboardInterrupt):
+            tag_by_features(config)
+    assert "interrupted after step 5; the state is saved" in capsys.readouterr().out
+    tag_by_features(config)
+    assert "continuing after step 5 of 20" in capsys.readouterr().out
+    assert not (Path(config.run) / "last/seed-0/checkpoint").exists()
 
 
 def test_the_test_file_has_scores_of_its_own(config: FeaturesConfig) -> None:

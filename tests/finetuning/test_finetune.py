@@ -23,23 +23,26 @@ from bothways.errors import (
     ModelError,
     RunError,
 )
-from bothways.finetuning import seed as epochs
 from bothways.finetuning.finetune import advice, finetune
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
 from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.finetuning.seed import new_model
 from bothways.finetuning.setup import load_data, model_digest
 from bothways.model.batch import TaskInputs
-from bothways.model.folder import load_model, save_model
-from bothways.objectives.labelled import task_loss
+from bothways.model.engine import network_of
+from bothways.model.folder import save_model
+from bothways.objectives.labelled import LabelledExamples
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, predict_texts, unknown_notes
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import SpanOptions, TaggingOptions, TaskOptions, WindowOptions
 from bothways.tasks.texts import ClassificationTask
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training import fit
+from bothways.training import trainer as steps
 from bothways.training.options import OptimizerOptions
-from bothways.training.trainer import Trainer
+from bothways.training.trainer import Trainer, step_loss
 from finetuning_examples import (
     FAST,
     VOCABULARY,
@@ -82,7 +85,7 @@ def test_it_learns_and_the_folder_gives_it_back(config: FinetuneConfig, data: Pa
     assert evaluate_file(loaded, data / "dev.tsv").scores == result.seeds[0].measurement.scores
     assert loaded.about["labels"] == ["with", "without"]
     assert loaded.about["length"] == 16
-    assert loaded.model.masked_lm is None
+    assert network_of(loaded).masked_lm is None
 
     lines = [line.split("\t") for line in (folder / "dev_predictions.tsv").read_text().splitlines()]
     assert lines[0] == ["index", "prediction", "gold", "p(with)", "p(without)"]
@@ -179,9 +182,14 @@ def test_a_loss_is_divided_by_the_targets_of_its_step(
 ) -> None:
     """192 texts in steps of 80; then sentences of 1, 2 and 5 words, of which each has a target."""
     counts: list[int] = []
-    monkeypatch.setattr(
-        epochs, "task_loss", lambda loss, count: (counts.append(count), task_loss(loss, count))[1]
-    )
+    original = steps.total_counts
+
+    def watched(*args: Any) -> dict[str, int]:
+        found = original(*args)
+        counts.extend(found.values())
+        return found
+
+    monkeypatch.setattr(steps, "total_counts", watched)
     finetune(dataclasses.replace(config, batch=80))
     assert counts == [80, 80, 32]
     counts.clear()
@@ -209,14 +217,14 @@ def test_every_epoch_has_an_order_of_its_own(
     config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = []
-    original = epochs.step_batches
+    original = fit.step_batches
 
     def watched(*args: int, **key: int) -> list[np.ndarray]:
         found = original(*args, **key)
         orders.append(tuple(np.concatenate(found).tolist()))
         return found
 
-    monkeypatch.setattr(epochs, "step_batches", watched)
+    monkeypatch.setattr(fit, "step_batches", watched)
     finetune(dataclasses.replace(config, epochs=2, seeds=(0, 1)))
     assert len(set(orders)) == 4
     assert {tuple(sorted(order)) for order in orders} == {tuple(range(192))}
@@ -381,21 +389,23 @@ def test_cuts_empty_texts_and_collapse_are_reported(
 def test_what_is_drawn_and_what_is_kept(config: FinetuneConfig, start: Path) -> None:
     loaded = load_model(start)
     one, two = (new_model(loaded, config, THREE, seed) for seed in (0, 1))
-    assert_same(one.encoder.state_dict(), loaded.model.encoder.state_dict())
+    assert_same(one.encoder.state_dict(), network_of(loaded).encoder.state_dict())
     assert not torch.equal(one.classifier.output.weight, two.classifier.output.weight)
     assert one.classifier.output.weight.shape == (3, 32)
 
     scratch = dataclasses.replace(config, from_scratch=True)
     one, two = (new_model(loaded, scratch, THREE, seed) for seed in (0, 1))
     name = "layers.0.expand.weight"
-    drawn = [m.encoder.state_dict()[name] for m in (one, two, loaded.model)]
+    drawn = [m.encoder.state_dict()[name] for m in (one, two, network_of(loaded))]
     assert not any(torch.equal(drawn[i], drawn[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
 
     # A pooler that the folder lacked belongs to the seed, as the head does.
     loaded.fresh = ["encoder.pooler.weight", "encoder.pooler.bias"]
     one, two = (new_model(loaded, config, THREE, seed) for seed in (0, 1))
     assert not torch.equal(one.encoder.pooler.weight, two.encoder.pooler.weight)
-    assert torch.equal(one.encoder.state_dict()[name], loaded.model.encoder.state_dict()[name])
+    assert torch.equal(
+        one.encoder.state_dict()[name], network_of(loaded).encoder.state_dict()[name]
+    )
 
     shape = new_model(loaded, dataclasses.replace(config, dropout=0.3), THREE, 0).config
     assert (shape.dropout, shape.attention_dropout) == (0.3, 0.3)
@@ -408,7 +418,7 @@ def test_a_head_is_kept_where_asked(
         finetune(dataclasses.replace(config, head="keep"))
     first = dataclasses.replace(config, run=str(tmp_path / "first"))
     loaded = load_model(finetune(first).best.model)
-    head = loaded.model.state_dict()["classifier.output.weight"]
+    head = network_of(loaded).state_dict()["classifier.output.weight"]
     task = ClassificationTask(TaskOptions(labels=("with", "without")))
     with pytest.raises(ConfigError, match="from_scratch initialises all weights"):
         finetune(dataclasses.replace(config, head="keep", from_scratch=True))
@@ -457,7 +467,7 @@ def test_training_follows_transformers(config: FinetuneConfig, tmp_path: Path) -
     for step in range(8):
         indices = np.arange(24 * step, 24 * step + 24)
         batch = TaskInputs.of(data.train.examples.batch(indices, max_positions=40))
-        stats = trainer.step(step, [batch], task_loss("class", 24))
+        stats = trainer.step(step, [batch], step_loss([batch], LabelledExamples("class")))
         rows = torch.zeros(24, 16, dtype=torch.int64)
         for row, (begin, end) in enumerate(zip(batch.inputs.bounds, batch.inputs.bounds[1:])):  # noqa: B905
             rows[row, : end - begin] = batch.inputs.tokens[begin:end]
@@ -570,7 +580,7 @@ def test_runs_that_recorded_options_without_effect_go_on(config: FinetuneConfig)
 def test_folders_with_options_of_another_kind_still_load(config: FinetuneConfig) -> None:
     """As earlier versions stored them, where they had no effect."""
     model = finetune(dataclasses.replace(config, epochs=1)).best.model
-    about = json.loads((model / "bothways.json").read_text())
+    about = load_model(model).about  # the form of 0.1, too
     about["options"] |= {"spans": {"stride": 9}, "tagging": {"word": 1}, "choices": ["a", "b"]}
     about["options"]["windows"] = {"pooling": "max"}
     (model / "bothways.json").write_text(json.dumps(about))

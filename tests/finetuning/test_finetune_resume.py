@@ -8,6 +8,7 @@ import json
 import math
 import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bothways.finetuning import seed as module
 from bothways.finetuning import setup as extra_files
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, RunSeeds
+from bothways.training.options import SavingOptions
 from bothways.training.trainer import Trainer
 from finetuning_examples import (
     FAST,
@@ -213,6 +215,35 @@ def test_an_interrupted_seed_ends_the_same(
     assert names[0] == names[1]
 
 
+def test_a_signal_lets_it_finish_and_save_a_step(
+    config: FinetuneConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The 2nd step of 4, and then the last one, after which dev is still to be measured."""
+    config, step = dataclasses.replace(config, checkpoint=SavingOptions(60.0)), Trainer.step
+    finetune(dataclasses.replace(config, run=str(tmp_path / "unbroken")))
+    handler = signal.getsignal(signal.SIGTERM)
+    for number in (1, 3):
+
+        def signalled(self: Any, now: int, *args: Any, at: int = number) -> Any:
+            if now == at:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return step(self, now, *args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "step", signalled)
+            with pytest.raises(KeyboardInterrupt):
+                finetune(config)
+        assert signal.getsignal(signal.SIGTERM) is handler
+        out = capsys.readouterr().out
+        assert f"interrupted after step {number + 1}; the state is saved in " in out
+    finetune(config)
+    assert "continuing after step 4 of 4" in capsys.readouterr().out
+    assert_same(weights(config.run), weights(tmp_path / "unbroken"))
+
+
 def test_a_precision_given_for_a_run_that_is_continued(
     config: FinetuneConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -262,7 +293,7 @@ def test_a_record_that_cannot_be_read_is_not_trained_over(
 def test_a_checkpoint_that_cannot_be_read_is_kept(
     config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    always = dataclasses.replace(config, checkpoint_minutes=0.0)
+    always = dataclasses.replace(config, checkpoint=SavingOptions(0.0))
 
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

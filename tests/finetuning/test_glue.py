@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from filelock import FileLock
 from sklearn.metrics import accuracy_score, f1_score
 
@@ -23,8 +22,10 @@ from bothways.finetuning.glue import glue
 from bothways.finetuning.options import FinetuneConfig, GlueConfig, SearchOptions
 from bothways.finetuning.results import SeedResult
 from bothways.finetuning.setup import file_digests
-from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.model.engine import as_loaded
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import encode_file, evaluate_file, outputs_of, predict_texts
 from bothways.tasks.catalogue import recipe_of, task_recipe
 from bothways.tasks.labels import match_labels
@@ -145,7 +146,7 @@ def test_more_files_are_measured_as_evaluate_measures_them(finished: Path, data:
     loaded = load_model(finished / "mnli/seed-1/model")
     found = evaluate_file(loaded, data / "MNLI/dev_mismatched.tsv")
     assert kept["further"]["dev_mismatched"]["scores"] == found.scores
-    about = json.loads((finished / "mnli/seed-1/model/bothways.json").read_text())
+    about = loaded.about
     assert not {"train", "measure", "reference", "submission"} & set(about["options"])
 
 
@@ -410,7 +411,7 @@ def test_the_user_names_the_columns(
 def test_f1_is_that_of_the_tasks_second_label(names: tuple[str, ...], tmp_path: Path) -> None:
     model = small_bert(small_config(SHAPE), classes=2, seed=24)
     about = {"kind": "classification", "labels": [*names]}
-    loaded = LoadedModel(model, small_tokenizer(VOCABULARY), about)
+    loaded = as_loaded(model, small_tokenizer(VOCABULARY), about)
     texts = [f"w{n} w{n + 1}" for n in range(40)]
     predicted = [label.lower() for label in predict_texts(loaded, texts).labels]
     assert len(set(predicted)) == 2
@@ -425,7 +426,7 @@ def test_f1_is_that_of_the_tasks_second_label(names: tuple[str, ...], tmp_path: 
         assert found.scores["accuracy"] == pytest.approx(accuracy_score(gold, predicted))
         assert found.notes == ()
         task, part = encode_file(loaded, tmp_path / "dev.tsv", labelled=False, options=options)
-        outputs = outputs_of(loaded, task, part.examples, dtype=torch.float32)
+        outputs = outputs_of(loaded, task, part.examples)
         header, *rows = task.table(part, task.decode(part, outputs))
         assert header == ["index", "prediction", *(f"p({label})" for label in labels)]
         assert [row[1] for row in rows] == predicted

@@ -28,7 +28,7 @@ from bothways.finetuning.finetune import SeedRunner, finetune
 from bothways.finetuning.glue import glue
 from bothways.finetuning.options import FinetuneConfig, GlueConfig, SearchOptions
 from bothways.finetuning.setup import load_data, model_digest, training_digests
-from bothways.model.folder import load_model
+from bothways.runtime.folder import load_model
 from finetuning_examples import start_model, word_config, word_files
 
 SEEDS = (0, 1, 2)

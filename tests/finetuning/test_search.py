@@ -18,15 +18,14 @@ import pytest
 from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, DivergenceError, RunError
 from bothways.finetuning import finetune as jobs
-from bothways.finetuning import seed as epochs
-from bothways.finetuning.finetune import finetune, prepare
+from bothways.finetuning.finetune import finetune, prepare, setting_name
 from bothways.finetuning.options import FinetuneConfig, RunSeeds, SearchOptions
 from bothways.finetuning.results import FinetuneResult, SearchResult, SeedResult
-from bothways.finetuning.search import setting_name
-from bothways.model.folder import load_model
+from bothways.model.engine import load_network
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import GridOptions
+from bothways.training import fit
 from bothways.training.trainer import Trainer
 from finetuning_examples import FAST, start_model, word_config, word_files
 
@@ -287,14 +286,14 @@ def test_order_and_head_have_seeds_of_their_own(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders: list[tuple[int, ...]] = []
-    step_batches = epochs.step_batches
+    step_batches = fit.step_batches
 
     def watched(*args: Any, **key: Any) -> list[np.ndarray]:
         found = step_batches(*args, **key)
         orders.append(tuple(np.concatenate(found).tolist()))
         return found
 
-    monkeypatch.setattr(epochs, "step_batches", watched)
+    monkeypatch.setattr(fit, "step_batches", watched)
     still = dataclasses.replace(FAST, lr=1e-30)
     asked = at(
         config, tmp_path / "run", optimizer=still, seeds=(3,), order_seeds=(3, 8), head_seeds=(3, 9)
@@ -306,7 +305,7 @@ def test_order_and_head_have_seeds_of_their_own(
     assert len(orders) == 4
     assert orders[0] == orders[1] != orders[2] == orders[3]
     # At a rate of next to nothing a run ends with the head it drew.
-    heads = [load_model(s.model).model.classifier.output.weight for s in result.seeds]  # type: ignore[union-attr]
+    heads = [load_network(s.model).classifier.output.weight for s in result.seeds]  # type: ignore[union-attr]
     assert (heads[0] == heads[2]).all()
     assert (heads[1] == heads[3]).all()
     assert not (heads[0] == heads[1]).any()

@@ -13,14 +13,16 @@ from scipy.special import expit
 import bothways as bw
 from bothways.api.doctor import diagnose
 from bothways.cli import main
-from bothways.finetuning import seed as module
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult
+from bothways.finetuning.seed import SeedTraining
 from bothways.runtime.ensemble import combine, load_ensemble
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file
 from bothways.tasks.examples import Examples
 from bothways.tasks.options import WindowOptions
+from bothways.training.options import SavingOptions
 from finetuning_examples import assert_same, start_model, weights
 from several_examples import label_config, label_files, score_config, score_files
 
@@ -53,8 +55,11 @@ def test_labels_are_learned_and_kept(
     assert finetune(config) == result
     seed = result.seeds[0]
     about = json.loads((seed.model / "bothways.json").read_text())
-    assert about["labels"] == ["blue", "green", "red"]
-    assert len(about["options"]["multilabel"]["thresholds"]) == 3
+    assert about["format"] == 2
+    assert "options" not in about
+    of_task = about["tasks"]["classifier"]
+    assert (of_task["kind"], of_task["labels"]) == ("multilabel", ["blue", "green", "red"])
+    assert len(of_task["options"]["multilabel"]["thresholds"]) == 3
     values = json.loads((seed.model / "config.json").read_text())
     assert values["problem_type"] == "multi_label_classification"
     assert diagnose(seed.model) == []
@@ -77,6 +82,14 @@ def test_labels_are_learned_and_kept(
     assert predicted.names == ("blue", "green", "red")
     assert predicted.values.shape == (64, 3)
     assert [] in predicted.labels
+    # Without torch they are, too: thresholds are of the folder, not of what computes it.
+    other = bw.load(seed.model, engine="onnxruntime").predict(texts)
+    assert other.labels == predicted.labels
+    assert other.values == pytest.approx(predicted.values, abs=1e-4)
+    evaluated = ["evaluate", str(seed.model), str(data / "dev.jsonl"), "--engine", "onnxruntime"]
+    capsys.readouterr()
+    assert main(evaluated) == 0
+    assert capsys.readouterr().out.rstrip("\n") in printed
     page = (result.run / "report.html").read_text()
     assert "average precision" in page
     assert "threshold" in page
@@ -94,9 +107,7 @@ def test_an_ensemble_averages_probabilities_and_thresholds(
     alone = [bw.load(seed.model).predict(["w9 w7 w6"]).values for seed in result.seeds]
     found = ensemble.predict(["w9 w7 w6"])
     assert found.values == pytest.approx(np.mean(alone, axis=0), abs=1e-6)
-    options = [
-        json.loads((seed.model / "bothways.json").read_text())["options"] for seed in result.seeds
-    ]
+    options = [load_model(seed.model).about["options"] for seed in result.seeds]
     mean = np.mean([o["multilabel"]["thresholds"] for o in options], axis=0)
     pooled = ensemble.loaded.about["options"]["multilabel"]["thresholds"]
     assert pooled == pytest.approx(mean.tolist())
@@ -113,28 +124,26 @@ def test_an_interrupted_run_ends_with_the_same_weights_and_thresholds(
     start: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = dataclasses.replace(
-        label_config(start, data, tmp_path / "whole"), epochs=2, checkpoint_minutes=0
+        label_config(start, data, tmp_path / "whole"), epochs=2, checkpoint=SavingOptions(0.0)
     )
     whole = finetune(config)
     broken = dataclasses.replace(config, run=str(tmp_path / "broken"))
-    measure = module.SeedTraining._measure
+    evaluate, measured = SeedTraining.evaluate, []
 
-    def stop(self: module.SeedTraining, epoch: int, monitor: object) -> object:
-        if epoch == 1:
+    def stop(self: SeedTraining, now: int) -> object:
+        measured.append(now)
+        if len(measured) == 2:
             raise KeyboardInterrupt
-        return measure(self, epoch, monitor)  # type: ignore[arg-type]
+        return evaluate(self, now)
 
-    monkeypatch.setattr(module.SeedTraining, "_measure", stop)
+    monkeypatch.setattr(SeedTraining, "evaluate", stop)
     with pytest.raises(KeyboardInterrupt):
         finetune(broken)
-    monkeypatch.setattr(module.SeedTraining, "_measure", measure)
+    monkeypatch.setattr(SeedTraining, "evaluate", evaluate)
     again = finetune(broken)
     assert_same(weights(config.run), weights(broken.run))
     assert again.scores == whole.scores
-    one, two = (
-        json.loads((run.seeds[0].model / "bothways.json").read_text())["options"]
-        for run in (whole, again)
-    )
+    one, two = (load_model(run.seeds[0].model).about["options"] for run in (whole, again))
     assert one == two
 
 

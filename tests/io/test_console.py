@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 import rich.jupyter
-import torch
 
 from bothways.io import terminal as console
 from bothways.io.terminal import (
@@ -72,7 +71,6 @@ def test_an_ensemble_counts_the_sequences_of_all_its_models(
         loaded,
         task_of(loaded),
         encode_examples(loaded.tokenizer, ["w1 w2 w3"] * 6, None, length=8),
-        dtype=torch.float32,
         progress=lambda done, total: counts.append((done, total)),
     )
     assert {total for _, total in counts} == {12}

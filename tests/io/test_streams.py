@@ -13,8 +13,9 @@ import pytest
 from bothways import cli
 from bothways.finetuning.options import FinetuneConfig
 from bothways.io.terminal import with_decoded_texts
-from bothways.model.folder import load_model, save_model
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import load_model
 from bothways.runtime.options import FillMaskConfig
 from bothways.tasks.options import TaskOptions
 from bothways.tokenization.learning import learn_vocabulary

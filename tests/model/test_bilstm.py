@@ -21,11 +21,13 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.seed import new_model
 from bothways.model.batch import collate
-from bothways.model.folder import load_model, save_model
+from bothways.model.engine import network_of
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.start import starting_model
 from bothways.runtime.ensemble import load_ensemble
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, predict_texts
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TaskOptions
@@ -117,9 +119,9 @@ def test_saved_and_loaded(heads: dict[str, Any], left_to_right: bool, tmp_path: 
     save_model(tmp_path / "m", model, small_tokenizer(128))
     loaded = load_model(tmp_path / "m")
     assert (loaded.unused, loaded.fresh) == ([], [])
-    assert loaded.model.config == config
-    assert loaded.about["lstm"] == loaded.model.lstm_units == UNITS
-    theirs = loaded.model.state_dict()
+    assert loaded.config == config
+    assert loaded.about["lstm"] == network_of(loaded).lstm_units == UNITS
+    theirs = network_of(loaded).state_dict()
     assert theirs.keys() == model.state_dict().keys()
     assert all(torch.equal(value, theirs[name]) for name, value in model.state_dict().items())
 
@@ -161,7 +163,7 @@ def test_other_peoples_lstms_stay_unused(tmp_path: Path) -> None:
     save_file({**load_file(path), "lstm.weight_ih_l0": torch.zeros(8, 32)}, path)
     loaded = load_model(tmp_path / "m")
     assert loaded.unused == ["lstm.weight_ih_l0"]
-    assert loaded.model.lstm is None
+    assert network_of(loaded).lstm is None
 
 
 # ---------------------------------------------------------------------------------- fine-tuning
@@ -188,7 +190,7 @@ def tuned(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_it_learns_and_serves(tuned: Any, files: Path) -> None:
     for seed in tuned.seeds:
         loaded = load_model(seed.model)
-        assert loaded.model.lstm_units == UNITS
+        assert network_of(loaded).lstm_units == UNITS
         assert seed.measurement.scores["accuracy"] > 0.9
         measured = evaluate_file(loaded, files / "dev.tsv").scores
         assert measured == pytest.approx(seed.measurement.scores)
@@ -228,8 +230,7 @@ def test_going_on_keeps_or_drops_it(tuned: Any, files: Path, tmp_path: Path) -> 
     config = config_of(files, tmp_path / "run", head="keep")
     kept = new_model(start, config, task, seed=9)
     assert kept.lstm is not None
-    assert start.model.lstm is not None
-    theirs = start.model.lstm.state_dict()
+    theirs = network_of(start).lstm.state_dict()  # type: ignore[union-attr]
     assert all(torch.equal(v, theirs[n]) for n, v in kept.lstm.state_dict().items())
     assert new_model(start, replace(config, head="new", lstm=0), task, seed=9).lstm is None
     for units in (0, 8):
@@ -259,7 +260,7 @@ def test_other_kinds_of_tasks(kind: str, files: Path, tmp_path: Path) -> None:
     )
     result = finetune(replace(config, lstm=8, epochs=2))
     loaded = load_model(result.seeds[0].model)
-    assert loaded.model.lstm_units == 8
+    assert network_of(loaded).lstm_units == 8
     assert task_of(loaded).options.kind == kind
     measured = evaluate_file(loaded, task.dev).scores
     assert measured == pytest.approx(result.seeds[0].measurement.scores, abs=1e-6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -240,8 +242,8 @@ def test_hidden_states_are_the_embeddings_and_every_layer() -> None:
 
 @pytest.mark.parametrize("std", [0.02, 0.1])
 def test_initial_weights_are_a_truncated_normal_within_two_deviations(std: float) -> None:
-    size = SizeOptions(layers=1, hidden=128, heads=2, intermediate=256, init_std=std)
-    config = size.resolve(997)
+    size = SizeOptions(layers=1, hidden=128, heads=2, intermediate=256)
+    config = replace(size.resolve(997), init_std=std)
     encoder = EncoderModel(config, seed=1).encoder
     for name, parameter in encoder.state_dict().items():
         if parameter.ndim == 2:

@@ -18,9 +18,11 @@ from torch import Tensor
 
 from bothways.api.doctor import diagnose
 from bothways.errors import DiskError, ModelError
-from bothways.model.folder import load_model, save_model
+from bothways.model.engine import load_network, network_of
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
-from bothways.model.weight_files import weight_files
+from bothways.runtime.folder import load_model
+from bothways.runtime.weights import weight_files
 from model_examples import BOTH_HEADS, SHAPES, small_bert, small_config, small_tokenizer
 
 FILES = {
@@ -72,11 +74,11 @@ def test_a_model_comes_back_bit_identical(
     folder = _saved(tmp_path, model)
     assert {path.name for path in folder.iterdir()} == FILES
     loaded = load_model(folder)
-    ours, theirs = model.state_dict(), loaded.model.state_dict()
+    ours, theirs = model.state_dict(), network_of(loaded).state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert loaded.model.config == model.config
-    assert not loaded.model.training
+    assert loaded.config == model.config
+    assert not network_of(loaded).training
     assert (loaded.unused, loaded.fresh) == ([], [])
     assert loaded.tokenizer.fingerprint == small_tokenizer(shape[4]).fingerprint
 
@@ -88,7 +90,7 @@ def test_whoever_may_read_the_config_may_read_the_weights(tmp_path: Path) -> Non
 
 def test_saving_twice_writes_the_same_bytes(tmp_path: Path) -> None:
     first = _saved(tmp_path / "a")
-    second = _saved(tmp_path / "b", load_model(first).model)
+    second = _saved(tmp_path / "b", load_network(first))
     for name in FILES:
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
 
@@ -96,7 +98,7 @@ def test_saving_twice_writes_the_same_bytes(tmp_path: Path) -> None:
 def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     model = small_bert(**BOTH_HEADS)
     folder = _saved(tmp_path / os.fsdecode(b"mod\xe8le"), model)
-    theirs = load_model(folder).model.state_dict()
+    theirs = load_network(folder).state_dict()
     assert all(torch.equal(value, theirs[name]) for name, value in model.state_dict().items())
     (folder / "model.safetensors").write_bytes(b"\x08")
     with pytest.raises(ModelError, match="is damaged or truncated"):
@@ -108,15 +110,25 @@ def test_one_pretraining_head_alone_comes_back_alone(tmp_path: Path) -> None:
     model.next_sentence = None
     folder = _saved(tmp_path, model)
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["BertForMaskedLM"]
-    loaded = load_model(folder).model
+    loaded = load_network(folder)
     assert loaded.masked_lm is not None
     assert loaded.next_sentence is None
 
 
 def test_about_and_labels_come_back(tmp_path: Path) -> None:
-    about = {"kind": "classification", "labels": ["no", "yes", "ja"], "task": "x"}
+    about: dict[str, Any] = {"task": "x", "kind": "classification", "labels": ["no", "yes", "ja"]}
     folder = _saved(tmp_path, small_bert(classes=3), about)
-    assert load_model(folder).about == {"format": 1, **about}
+    assert load_model(folder).about == {"format": 2, **about}
+    kept = {"format": 2, "steps": 3, "tasks": {"classifier": about}}
+    save_model(folder, load_network(folder), small_tokenizer(97), {"steps": 3, **about})
+    assert json.loads((folder / "bothways.json").read_text()) == kept
+    # As 0.1 wrote it.
+    (folder / "bothways.json").write_text(json.dumps({"format": 1, "steps": 3, **about}))
+    assert load_model(folder).about == {"format": 1, "steps": 3, **about}
+    for damaged in ({"format": 3}, {"format": 2, "tasks": [about]}):
+        (folder / "bothways.json").write_text(json.dumps(damaged))
+        with pytest.raises(ModelError, match=r"has the format 3; .* up to 2|not a map of heads"):
+            load_model(folder)
     values = json.loads((folder / "config.json").read_text())
     assert values["id2label"] == {"0": "no", "1": "yes", "2": "ja"}
     (folder / "bothways.json").unlink()  # as in a foreign folder
@@ -135,7 +147,7 @@ def test_saving_replaces_the_whole_folder(tmp_path: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"of another model")
     _saved(tmp_path, small_bert(small_config(SHAPES[1])))
     assert {path.name for path in folder.iterdir()} == FILES
-    assert load_model(folder).model.config.vocab_size == 128
+    assert load_model(folder).config.vocab_size == 128
     assert not list(tmp_path.glob(".partial*"))
 
 
@@ -151,7 +163,7 @@ def test_weights_are_contiguous_however_they_were_pickled(
     assert not any(v.is_contiguous() for v in turned.values() if v.ndim == 2 and len(v) > 1)
     (folder / "model.safetensors").unlink()
     torch.save(turned, folder / "pytorch_model.bin")
-    loaded = load_model(folder).model.state_dict()
+    loaded = load_network(folder).state_dict()
     expected = model.state_dict()
     for name, value in loaded.items():
         assert value.is_contiguous(), name
@@ -203,7 +215,7 @@ def test_a_bin_file_of_plain_weights_loads(old_names: bool, tmp_path: Path) -> N
     folder = _saved(tmp_path, model)
     _as_bin(folder, old_names=old_names)
     loaded = load_model(folder)
-    ours, theirs = model.state_dict(), loaded.model.state_dict()
+    ours, theirs = model.state_dict(), network_of(loaded).state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert (loaded.unused, loaded.fresh) == ([], [])
@@ -257,7 +269,7 @@ def test_weights_in_parts_load(ending: str, tmp_path: Path) -> None:
     parts = _in_parts(folder, ending)
     assert weight_files(folder) == parts
     loaded = load_model(folder)
-    ours, theirs = model.state_dict(), loaded.model.state_dict()
+    ours, theirs = model.state_dict(), network_of(loaded).state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert (loaded.unused, loaded.fresh) == ([], [])
@@ -271,7 +283,7 @@ def test_weights_that_transformers_saves_in_parts_load(tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     theirs.save_pretrained(folder, max_shard_size="8KB")
     assert len(weight_files(folder)) > 2
-    loaded = load_model(folder).model.state_dict()
+    loaded = load_network(folder).state_dict()
     assert all(torch.equal(value, loaded[name]) for name, value in model.state_dict().items())
 
 
@@ -321,7 +333,7 @@ def test_half_precision_weights_load_as_fp32(tmp_path: Path) -> None:
     folder = _saved(tmp_path)
     halves = {n: v.half() for n, v in load_file(folder / "model.safetensors").items()}
     save_file(halves, folder / "model.safetensors")
-    model = load_model(folder).model
+    model = load_network(folder)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
@@ -333,10 +345,10 @@ def test_an_encoder_saved_without_a_pooler_says_so(tmp_path: Path) -> None:
     _rewrite(folder, {"bert.pooler.dense.weight": None, "bert.pooler.dense.bias": None})
     loaded = load_model(folder)
     assert loaded.fresh == ["encoder.pooler.weight", "encoder.pooler.bias"]
-    pooler = loaded.model.encoder.pooler
-    assert 0 < pooler.weight.abs().max() <= 2 * loaded.model.config.init_std
+    pooler = network_of(loaded).encoder.pooler
+    assert 0 < pooler.weight.abs().max() <= 2 * loaded.config.init_std
     assert (pooler.bias == 0).all()
-    assert torch.equal(load_model(folder).model.encoder.pooler.weight, pooler.weight)
+    assert torch.equal(load_network(folder).encoder.pooler.weight, pooler.weight)
 
 
 def test_a_head_for_whole_texts_needs_a_pooler(tmp_path: Path) -> None:
@@ -346,7 +358,7 @@ def test_a_head_for_whole_texts_needs_a_pooler(tmp_path: Path) -> None:
     )
     pooler = ["bert.pooler.dense.weight", "bert.pooler.dense.bias"]
     _rewrite(folder, dict.fromkeys(pooler))
-    assert load_model(folder).model.tagger is not None
+    assert load_network(folder).tagger is not None
     _change_config(folder, architectures=["BertModel"])
     with pytest.raises(
         ModelError, match=r'no weights of the pooler.*BertForTokenClassification"\]'
@@ -399,8 +411,8 @@ def test_rows_up_to_a_round_number_belong_to_no_piece(pretraining: bool, tmp_pat
         f"rows {size:,} to {round_size - 1:,} of the embedding are of no piece, and left out"
     ]
     expected = model.state_dict()
-    assert loaded.model.state_dict().keys() == expected.keys()
-    assert all(torch.equal(v, expected[k]) for k, v in loaded.model.state_dict().items())
+    assert network_of(loaded).state_dict().keys() == expected.keys()
+    assert all(torch.equal(v, expected[k]) for k, v in network_of(loaded).state_dict().items())
 
 
 def test_weights_of_no_use_are_listed(tmp_path: Path) -> None:
@@ -565,4 +577,4 @@ def test_a_network_of_another_kind_is_refused(key: str, value: Any, tmp_path: Pa
 def test_unknown_harmless_keys_of_a_config_are_ignored(tmp_path: Path) -> None:
     folder = _saved(tmp_path)
     _change_config(folder, use_cache=True, something_new=[1, 2])
-    assert load_model(folder).model.config == small_config()
+    assert load_model(folder).config == small_config()

@@ -10,8 +10,9 @@ import torch
 from bothways.errors import ModelError
 from bothways.families import ModelConfig, config_of, family_of
 from bothways.families.family import write_config
-from bothways.model.weights import from_theirs, name_table, to_theirs
-from model_examples import BOTH_HEADS, SHAPES, small_bert, small_config
+from bothways.model.folder import to_theirs
+from bothways.runtime.weights import name_table
+from model_examples import BOTH_HEADS, SHAPES, from_theirs, small_bert, small_config
 
 CONFIG = small_config()
 
@@ -27,8 +28,7 @@ def config_to_hugging_face(config: ModelConfig, architecture: str) -> dict[str, 
 def from_hugging_face(
     theirs: dict[str, torch.Tensor], config: ModelConfig, *, where: str
 ) -> tuple[dict[str, torch.Tensor], list[str]]:
-    converted = from_theirs(theirs, config, where=where)
-    return converted.state, converted.unused
+    return from_theirs(theirs, config, where)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

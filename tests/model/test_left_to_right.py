@@ -12,16 +12,18 @@ import torch
 
 from bothways.api.model import Model, load
 from bothways.errors import ConfigError, ModelError
-from bothways.experiments.plan.options import PlanConfig
-from bothways.experiments.plan.plan import plan
+from bothways.experiments.options import PlanConfig
+from bothways.experiments.plan import plan
 from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.model.batch import collate
-from bothways.model.folder import load_model, save_model
+from bothways.model.engine import network_of
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.pretraining.evaluation import evaluate_pretraining
 from bothways.pretraining.options import EvaluateOptions, MaskOptions, PairOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, predict_texts
 from bothways.tasks.options import TaskOptions
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
@@ -71,7 +73,7 @@ def sees_later(model: Model) -> bool:
 def test_the_model_folder_says_it(pretrained: dict[str, Path], tiny_corpus: Path) -> None:
     for kind, folder in pretrained.items():
         loaded = load_model(folder)
-        assert loaded.model.config.left_to_right == (kind == "left_to_right")
+        assert loaded.config.left_to_right == (kind == "left_to_right")
         assert sees_later(Model(loaded)) == (kind != "left_to_right")
         config = json.loads((folder / "config.json").read_text())
         assert config["is_decoder"] == (kind == "left_to_right")
@@ -84,7 +86,7 @@ def test_the_model_folder_says_it(pretrained: dict[str, Path], tiny_corpus: Path
 def test_a_folder_from_before_it_was_said_is_refused(pretrained: dict[str, Path]) -> None:
     loaded = load_model(pretrained["left_to_right"])
     folder = pretrained["left_to_right"].parent / "old"
-    save_model(folder, loaded.model, loaded.tokenizer, loaded.about)
+    save_model(folder, network_of(loaded), loaded.tokenizer, loaded.about)
     config = json.loads((folder / "config.json").read_text())
     del config["is_decoder"]
     (folder / "config.json").write_text(json.dumps(config))
@@ -126,7 +128,7 @@ def test_going_on_from_its_own_direction(
 ) -> None:
     start = str(pretrained["left_to_right"])
     result = pretrain(replace(recipe(tiny_corpus, tmp_path / "run"), start=start))
-    assert load_model(result.model).model.config.left_to_right
+    assert load_model(result.model).config.left_to_right
 
 
 def test_verbs_that_it_cannot_serve_say_why(pretrained: dict[str, Path]) -> None:
@@ -165,7 +167,7 @@ def test_fine_tuning_learns_from_the_last_token(start: Path, tmp_path: Path) -> 
     scores = result.seeds[0].measurement.scores
     assert scores["accuracy"] > 0.9
     loaded = load_model(result.seeds[0].model)
-    assert loaded.model.config.left_to_right
+    assert loaded.config.left_to_right
     assert loaded.about["pooled"] == "last"
     measured = evaluate_file(loaded, tmp_path / "dev.tsv").scores
     assert measured["accuracy"] == pytest.approx(scores["accuracy"])

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from bothways.errors import ModelError
 from bothways.model.batch import Inputs, collate
-from bothways.model.folder import load_model, save_model
+from bothways.model.engine import load_network, network_of
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import load_model
 from model_examples import (
     BOTH_HEADS,
     POSITIONS,
@@ -161,11 +163,11 @@ def test_their_folder_gives_their_logits_here(
     assert loaded.unused == []
     assert all(weight.startswith("encoder.pooler.") for weight in loaded.fresh)
     assert bool(loaded.fresh) == (name in NO_POOLER)
-    assert (loaded.model.masked_lm is not None) <= ("masked_lm" in needs)
+    assert (network_of(loaded).masked_lm is not None) <= ("masked_lm" in needs)
     inputs, batch = _batch(shape[4])
     out = theirs(**_as_choices(batch, name))
     for compute, pick in heads:
-        _close(compute(loaded.model, inputs), pick(out, batch))
+        _close(compute(network_of(loaded), inputs), pick(out, batch))
 
 
 @torch.no_grad()
@@ -179,13 +181,13 @@ def test_settings_other_than_the_usual_are_kept_both_ways(tmp_path: Path) -> Non
     }
     theirs = _their_folder("BertForPreTraining", _their_config(SHAPES[0], **wanted), tmp_path)
     loaded = load_model(tmp_path)
-    config = loaded.model.config
+    config = loaded.config
     assert (config.dropout, config.attention_dropout, config.segments) == (0.3, 0.2, 3)
     inputs, batch = _batch(SHAPES[0][4])
     out = theirs(**batch)
     for compute, pick in PRETRAINING:
-        _close(compute(loaded.model, inputs), pick(out, batch))
-    save_model(tmp_path / "again", loaded.model, loaded.tokenizer)
+        _close(compute(network_of(loaded), inputs), pick(out, batch))
+    save_model(tmp_path / "again", network_of(loaded), loaded.tokenizer)
     again = transformers.BertForPreTraining.from_pretrained(tmp_path / "again").eval()
     assert {name: getattr(again.config, name) for name in wanted} == wanted
     assert again.config.pad_token_id == loaded.tokenizer.pad_id
@@ -245,7 +247,7 @@ def test_hidden_states_and_pooler_of_their_bert_model(
     theirs = _their_folder("BertModel", _their_config(shape), tmp_path)
     loaded = load_model(tmp_path)
     assert (loaded.unused, loaded.fresh) == ([], [])
-    _compare_hidden_states(loaded.model, theirs, *random_rows(shape[4]))
+    _compare_hidden_states(network_of(loaded), theirs, *random_rows(shape[4]))
 
 
 @pytest.mark.parametrize("heads", [{}, BOTH_HEADS, {"classes": 2}])
@@ -279,7 +281,7 @@ def test_the_automatic_classes_find_ours(tmp_path: Path) -> None:
 def test_our_rounding_is_no_worse_than_theirs(shape: tuple[int, ...], tmp_path: Path) -> None:
     """Both against their network in float64: where both are right, only rounding is left."""
     theirs = _their_folder("BertForMaskedLM", _their_config(shape), tmp_path)
-    ours = load_model(tmp_path).model
+    ours = load_network(tmp_path)
     inputs, batch = _batch(shape[4])
     single = _flat(theirs(**batch).logits, batch).double()
     exact = _flat(theirs.double()(**batch).logits, batch)
@@ -293,7 +295,7 @@ def test_our_rounding_is_no_worse_than_theirs(shape: tuple[int, ...], tmp_path: 
 @torch.no_grad()
 def test_the_padded_call_with_padding_on_either_side_or_inside(tmp_path: Path) -> None:
     theirs = _their_folder("BertModel", _their_config(SHAPES[1]), tmp_path)
-    encoder = load_model(tmp_path).model.encoder
+    encoder = load_network(tmp_path).encoder
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, 128, (4, 20), generator=generator)
     segments = torch.randint(0, 2, (4, 20), generator=generator)
@@ -310,7 +312,7 @@ def test_the_padded_call_with_padding_on_either_side_or_inside(tmp_path: Path) -
 def test_gradients_equal_theirs(tmp_path: Path) -> None:
     """Of a next-sentence and masked-LM loss, summed over the batch as each library does it."""
     theirs = _their_folder("BertForPreTraining", _their_config(SHAPES[0]), tmp_path).double()
-    ours = load_model(tmp_path).model.double()
+    ours = load_network(tmp_path).double()
     inputs, batch = _batch(97)
     total = int(inputs.bounds[-1])
     weights = torch.randn(total, 97, dtype=torch.float64)
@@ -360,9 +362,9 @@ def test_left_to_right_logits_both_ways(
         name, _their_config(SHAPES[2], is_decoder=True, **labels), tmp_path / "a"
     )
     loaded = load_model(tmp_path / "a")
-    assert loaded.model.config.left_to_right
+    assert loaded.config.left_to_right
     inputs, batch = _batch(SHAPES[2][4])
-    _close(compute(loaded.model, inputs), pick(theirs(**batch), batch))
+    _close(compute(network_of(loaded), inputs), pick(theirs(**batch), batch))
 
     ours = small_bert(small_config(SHAPES[2], left_to_right=True), **needs)
     ours.next_sentence = None  # as pre-training leaves it
@@ -373,14 +375,14 @@ def test_left_to_right_logits_both_ways(
     assert there.config.architectures == [name]
     assert not info["missing_keys"]
     _close(compute(ours, inputs), pick(there.eval()(**batch), batch))
-    assert load_model(tmp_path / "b").model.config == ours.config
+    assert load_model(tmp_path / "b").config == ours.config
 
 
 @torch.no_grad()
 def test_left_to_right_hidden_states_both_ways(tmp_path: Path) -> None:
     theirs = _their_folder("BertModel", _their_config(SHAPES[1], is_decoder=True), tmp_path / "a")
     rows = random_rows(SHAPES[1][4])
-    _compare_hidden_states(load_model(tmp_path / "a").model, theirs, *rows)
+    _compare_hidden_states(load_network(tmp_path / "a"), theirs, *rows)
     ours = small_bert(small_config(SHAPES[1], left_to_right=True))
     save_model(tmp_path / "b", ours, small_tokenizer(SHAPES[1][4]))
     there = transformers.BertModel.from_pretrained(tmp_path / "b").eval()
@@ -433,20 +435,20 @@ def minilm() -> Path:
 def test_minilm_has_the_hidden_states_of_transformers(minilm: Path) -> None:
     loaded = load_model(minilm)
     assert (loaded.unused, loaded.fresh) == ([], [])
-    assert loaded.model.config.parameters() == 22_713_216
+    assert loaded.config.parameters() == 22_713_216
     theirs = transformers.BertModel.from_pretrained(minilm).eval()
     encodings = loaded.tokenizer.encode_batch(SENTENCES, SENTENCES[::-1])
     tokens, segments = [e.tokens for e in encodings], [e.segments for e in encodings]
     their_ids = transformers.AutoTokenizer.from_pretrained(minilm)(SENTENCES, SENTENCES[::-1])
     assert tokens == their_ids["input_ids"]
     assert segments == their_ids["token_type_ids"]
-    _compare_hidden_states(loaded.model, theirs, tokens, segments)
+    _compare_hidden_states(network_of(loaded), theirs, tokens, segments)
 
 
 @torch.no_grad()
 def test_minilm_survives_saving(minilm: Path, tmp_path: Path) -> None:
     loaded = load_model(minilm)
-    save_model(tmp_path / "m", loaded.model, loaded.tokenizer)
+    save_model(tmp_path / "m", network_of(loaded), loaded.tokenizer)
     theirs, info = transformers.BertModel.from_pretrained(tmp_path / "m", output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
@@ -464,7 +466,7 @@ def test_minilm_has_the_embeddings_of_sentence_transformers(minilm: Path) -> Non
     inputs = collate(
         [e.tokens for e in encodings], [e.segments for e in encodings], max_positions=512
     )
-    x_TH = loaded.model.encoder(inputs)[: int(inputs.bounds[-1])]
+    x_TH = network_of(loaded).encoder(inputs)[: int(inputs.bounds[-1])]
     means = torch.stack([part.mean(0) for part in x_TH.split(inputs.lengths.tolist())])
     ours = torch.nn.functional.normalize(means)
     torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)

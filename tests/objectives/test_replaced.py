@@ -25,9 +25,8 @@ from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.families import new_shape
 from bothways.model.batch import PretrainingBatch
-from bothways.model.folder import load_model
+from bothways.model.engine import load_network
 from bothways.model.model import EncoderModel
-from bothways.objectives.objective import pretraining_loss
 from bothways.objectives.replaced import (
     GENERATOR,
     ReplacedTokens,
@@ -45,6 +44,7 @@ from bothways.pretraining.options import (
 )
 from bothways.pretraining.pretrain import pretrain
 from bothways.randomness import Purpose, uniform
+from bothways.training.trainer import step_loss
 from pretrain_runs import ALWAYS, after_step, records, short_recipe, skip_what_takes_long, stop
 from pretrain_runs import weights as model_bytes
 from pretraining_examples import memory_store, pair_batches, random_documents
@@ -60,7 +60,7 @@ def discriminator(seed: int = 3, share: Any = "all", dropout: float = 0.0) -> En
         **{"positions": 64, "embedding": 24, "dropout": dropout, "attention_dropout": dropout},
     )
     model = EncoderModel(shape, replaced=True, seed=seed)
-    model.parts[GENERATOR] = make_generator(model, size=0.5, layers=1, share=share, seed=seed)
+    model.parts[GENERATOR] = make_generator(model, size=0.5, share=share, seed=seed)
     return model
 
 
@@ -144,7 +144,7 @@ def test_compiled_layers_compute_the_same_gradients(dtype: torch.dtype) -> None:
         model.shared.fast = fast
         for number, part in enumerate(parts):
             model.shared.dropout.reseed(number)
-            loss = pretraining_loss(parts, ReplacedTokens())
+            loss = step_loss(parts, ReplacedTokens())
             loss(model, part, dtype)[0].backward()
         gradients.append(
             {n: p.grad.float() for n, p in model.named_parameters() if p.grad is not None}
@@ -245,7 +245,7 @@ def test_both_folders_are_theirs(make: Callable[..., PretrainConfig], tmp_path: 
         theirs, told = kind.from_pretrained(folder, output_loading_info=True)
         assert not told["missing_keys"], told
         assert not told["unexpected_keys"], told
-        ours = load_model(folder).model
+        ours = load_network(folder)
         ids = torch.randint(5, ours.config.vocab_size, (2, 9))
         with torch.no_grad():
             hidden = theirs.eval().electra(ids).last_hidden_state

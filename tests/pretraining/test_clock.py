@@ -92,7 +92,7 @@ class _TimedTrainer:
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "Trainer", _TimedTrainer)
-    monkeypatch.setattr(clock, "pretraining_loss", lambda *_: None)
+    monkeypatch.setattr(clock, "step_loss", lambda *_: None)
     monkeypatch.setattr(clock, "count_heldout", lambda *_: 0)
     now = SimpleNamespace(perf_counter=lambda: _TimedTrainer.now)
     monkeypatch.setattr(clock, "time", now)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bothways.corpus.store import TokenStore
-from bothways.experiments.reproduce import heldout
-from bothways.experiments.reproduce.heldout import (
+from bothways.experiments.reproduce import steps
+from bothways.experiments.reproduce.steps import (
     HeldOutOptions,
     measure_heldout,
     pieces_per_character,
@@ -40,7 +40,7 @@ def test_what_is_measured_and_how_it_is_called(
 ) -> None:
     store = memory_store(random_documents(np.random.default_rng(0), 30))
     save_model(tmp_path / "model", small_model(), store.tokenizer)
-    monkeypatch.setattr(heldout, "TokenStore", SimpleNamespace(open=lambda *_: store))
+    monkeypatch.setattr(steps, "TokenStore", SimpleNamespace(open=lambda *_: store))
     seen = {}
 
     def measure(_: EncoderModel, own: TokenStore, recipe: PretrainConfig, **asked: int) -> Any:
@@ -49,7 +49,7 @@ def test_what_is_measured_and_how_it_is_called(
             words=Score(WORDS, 1.0, 0.25, 0.05, 3), perplexity=2.0, sequences=4, second=None
         )
 
-    monkeypatch.setattr(heldout, "measure_store", measure)
+    monkeypatch.setattr(steps, "measure_store", measure)
     masking, pairs = MaskOptions(rate=0.3), PairOptions(kind="full")
     options = HeldOutOptions(str(tmp_path / "model"), "corpus", 20, 24, pairs, masking)
     scores = measure_heldout(options)
@@ -65,7 +65,7 @@ def test_loss_in_bits_of_each_character(tmp_path: Path, monkeypatch: pytest.Monk
     save_model(tmp_path / "model", small_model(), store.tokenizer)
     opened = []
     fake = SimpleNamespace(open=lambda *part: (opened.append(part), store)[1])
-    monkeypatch.setattr(heldout, "TokenStore", fake)
+    monkeypatch.setattr(steps, "TokenStore", fake)
     scores = measure_heldout(HeldOutOptions(str(tmp_path / "model"), "corpus", 20, 24))
     assert opened == [("corpus", "heldout")]
     in_bits = scores["loss"] / math.log(2)

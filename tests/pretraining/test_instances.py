@@ -12,6 +12,7 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
 from bothways.pretraining import instances as module
 from bothways.pretraining.instances import (
+    RANDOM_NEXT,
     Instances,
     create_instances,
     store_problem,
@@ -79,7 +80,7 @@ def literal_instances(
                 if len(chunk) >= 2:
                     a_end = 1 + int(below(len(chunk) - 1, seed, Purpose.SPLIT, *key))
                 is_random = len(chunk) == 1 or bool(
-                    uniform(seed, Purpose.RANDOM_NEXT, *key) < options.random_next
+                    uniform(seed, Purpose.RANDOM_NEXT, *key) < RANDOM_NEXT
                 )
                 a = (firsts[index] + chunk[0], firsts[index] + chunk[0] + a_end)
                 if is_random:
@@ -108,14 +109,13 @@ def literal_instances(
     DOCUMENTS,
     st.integers(8, 64),
     st.sampled_from([0.0, 0.1, 1.0]),
-    st.sampled_from([0.0, 0.5, 1.0]),
     st.integers(0, 2**62),
     st.integers(0, 3),
 )
 def test_equals_the_rule_told_literally(
-    documents: Documents, length: int, short: float, share: float, seed: int, epoch: int
+    documents: Documents, length: int, short: float, seed: int, epoch: int
 ) -> None:
-    options = PairOptions(short=short, random_next=share)
+    options = PairOptions(short=short)
     instances = make(
         memory_store(documents), length=length, options=options, seed=seed, epoch=epoch
     )

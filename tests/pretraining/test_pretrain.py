@@ -20,7 +20,7 @@ from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, RunError, StoreError
 from bothways.model.batch import PretrainingBatch
-from bothways.model.folder import load_model
+from bothways.model.engine import load_network, network_of
 from bothways.objectives.masked import MaskedLM
 from bothways.pretraining import clock
 from bothways.pretraining import pretrain as module
@@ -40,7 +40,10 @@ from bothways.pretraining.options import (
 )
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.pretraining.record import Utilization, Window, draw_curves, log_window
+from bothways.runtime.folder import load_model
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.training import fit
+from bothways.training.checkpoint import ModelCheckpoints
 from bothways.training.monitor import METRICS, Monitor, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, PairKind
 from bothways.training.ranks import Ranks
@@ -130,8 +133,8 @@ def test_what_is_in_the_run_folder(unbroken: PretrainResult) -> None:
 
 def test_the_model_is_the_one_that_was_measured(unbroken: PretrainResult, make: Make) -> None:
     loaded = load_model(unbroken.model)
-    assert loaded.model.masked_lm is not None
-    assert loaded.model.next_sentence is not None
+    assert network_of(loaded).masked_lm is not None
+    assert network_of(loaded).next_sentence is not None
     assert loaded.about["steps"] == STEPS
     config = make(unbroken.run)
     store = TokenStore.open(config.corpus, "heldout")
@@ -140,7 +143,9 @@ def test_the_model_is_the_one_that_was_measured(unbroken: PretrainResult, make: 
     same = evaluation_batches(store, 24, 20, replace(config, seed=1), micro_batch=8)
     for ours, theirs in zip(batches, same, strict=True):
         assert torch.equal(ours.inputs.tokens, theirs.inputs.tokens), "whatever the run's seed"
-    assert module.measure(loaded.model, batches, torch.float32, MaskedLM()) == unbroken.heldout
+    assert (
+        module.measure(network_of(loaded), batches, torch.float32, MaskedLM()) == unbroken.heldout
+    )
 
 
 def test_transformers_loads_it(unbroken: PretrainResult) -> None:
@@ -155,8 +160,8 @@ def test_transformers_loads_it(unbroken: PretrainResult) -> None:
     encoded = loaded.tokenizer.encode_batch(["The baker sold the bread."])[0]
     ids = torch.tensor([encoded.tokens])
     with torch.no_grad():
-        hidden = loaded.model.encoder.forward_padded(ids)
-        ours = loaded.model.masked_lm_logits(hidden[0][torch.arange(ids.shape[1])])
+        hidden = network_of(loaded).encoder.forward_padded(ids)
+        ours = network_of(loaded).masked_lm_logits(hidden[0][torch.arange(ids.shape[1])])
         logits = theirs.eval()(ids).prediction_logits[0]
     assert torch.allclose(logits, ours[:, : logits.shape[1]], atol=1e-5)
 
@@ -200,8 +205,8 @@ def test_checkpoints_are_minutes_apart(
 ) -> None:
     """A clock on which a minute passes at each look: one a step, and one after each save."""
     minutes, saved = count(step=60), []
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(minutes)))
-    monkeypatch.setattr(module._Pretraining, "_save", lambda _, step, __: saved.append(step))
+    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic=lambda: next(minutes)))
+    monkeypatch.setattr(ModelCheckpoints, "save", lambda _, step, *__: saved.append(step))
     pretrain(
         make(
             tmp_path / "run",
@@ -248,8 +253,8 @@ def test_other_kinds_of_sequences(
     assert list(shown) == expected + ["sentence-order accuracy"] * (kind == "order")
     # The folder is one of a model with those heads, and no untrained one.
     loaded = load_model(result.model)
-    assert loaded.model.masked_lm is not None
-    assert (loaded.model.next_sentence is not None) == (kind == "order")
+    assert network_of(loaded).masked_lm is not None
+    assert (network_of(loaded).next_sentence is not None) == (kind == "order")
     assert (loaded.about["pairs"], loaded.about["masking"]) == (kind, "words")
     named = json.loads((result.model / "config.json").read_text())["architectures"]
     assert named == ["BertForPreTraining" if kind == "order" else "BertForMaskedLM"]
@@ -319,7 +324,7 @@ def test_start_without_pairs_drops_their_head(
         pairs=PairOptions(kind="full"),
         clock=ClockOptions(steps=1),
     )
-    assert load_model(pretrain(config).model).model.next_sentence is None
+    assert load_network(pretrain(config).model).next_sentence is None
 
 
 def test_a_record_is_the_mean_of_its_steps(make: Make, tmp_path: Path) -> None:

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from bothways.errors import DiskError, RunError
-from bothways.model.weight_files import WEIGHTS
-from bothways.pretraining import pretrain as module
-from bothways.pretraining.options import PretrainConfig
+from bothways.model import device as precision
+from bothways.pretraining.options import EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
-from bothways.training import device as precision
+from bothways.runtime.weights import WEIGHTS
 from bothways.training.options import ClockOptions, OptimizerOptions
 from bothways.training.runfolder import read_run
 from bothways.training.trainer import Trainer
@@ -356,8 +355,8 @@ def test_a_closed_terminal_stops_a_run_that_does_not_ignore_it(
 ) -> None:
     config = make(tmp_path / "run")
     closed: list[int] = []
-    monkeypatch.setattr(module.os, "isatty", lambda stream: stream == 2)  # stdout is a file
-    monkeypatch.setattr(module.os, "dup2", lambda _, stream: closed.append(stream))
+    monkeypatch.setattr(os, "isatty", lambda stream: stream == 2)  # stdout is a file
+    monkeypatch.setattr(os, "dup2", lambda _, stream: closed.append(stream))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
     try:
         with after_step(3, lambda: os.kill(os.getpid(), signal.SIGHUP)):
@@ -415,3 +414,21 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(
         result = pretrain(config)
         assert weights(result.run) == weights(unbroken.run)
         assert records(result.run) == records(unbroken.run)
+
+
+def test_another_held_out_corpus_is_told(
+    make: Make, tiny_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No weight depends on it, so the run goes on; its scores before are those of another."""
+    other = tmp_path / "other"
+    shutil.copytree(tiny_corpus, other)
+    config = make(tmp_path / "run", evaluate=EvaluateOptions(every=20, corpus=str(other)))
+    with after_step(3, stop), pytest.raises(StoppedError):
+        pretrain(config)
+    record = read_run(tmp_path / "run")
+    record["resolved"]["evaluate.corpus"] = "another"
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    capsys.readouterr()
+    with after_step(3, stop), pytest.raises(StoppedError):
+        pretrain(config)
+    assert "from step 1: evaluate.corpus: another -> " in capsys.readouterr().out

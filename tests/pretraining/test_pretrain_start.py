@@ -16,12 +16,14 @@ from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, ModelError, RunError, StoreError
 from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
-from bothways.model.folder import load_model, save_model
+from bothways.model.engine import load_network, network_of
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
-from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining.options import PairOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
 from bothways.pretraining.start import starting_model
+from bothways.runtime.folder import load_model
+from bothways.runtime.weights import WEIGHTS
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import ClockOptions
 from bothways.training.runfolder import read_run
@@ -62,7 +64,7 @@ def test_starting_from_a_model_goes_on_from_its_weights(
     unbroken: PretrainResult, make: Make, tmp_path: Path
 ) -> None:
     config = make(tmp_path / "run", start=str(unbroken.model), clock=ClockOptions(steps=3))
-    state, theirs = starting(config).state_dict(), load_model(unbroken.model).model.state_dict()
+    state, theirs = starting(config).state_dict(), load_network(unbroken.model).state_dict()
     assert all(torch.equal(state[name], theirs[name]) for name in theirs)
     result = pretrain(config)
     first = records(result.run)[0]
@@ -76,8 +78,8 @@ def test_heads_that_are_missing_are_drawn(
     unbroken: PretrainResult, make: Make, tmp_path: Path
 ) -> None:
     loaded = load_model(unbroken.model)
-    loaded.model.masked_lm = loaded.model.next_sentence = None
-    save_model(tmp_path / "bare", loaded.model, loaded.tokenizer)
+    network_of(loaded).masked_lm = network_of(loaded).next_sentence = None
+    save_model(tmp_path / "bare", network_of(loaded), loaded.tokenizer)
     config = make(tmp_path / "run", start=str(tmp_path / "bare"), clock=ClockOptions(steps=2))
     model, other = starting(config), starting(replace(config, seed=1))
     assert model.masked_lm is not None
@@ -99,7 +101,7 @@ def test_a_task_head_is_left_behind(
     shape = ModelConfig(tiny_tokenizer.vocab_size, 1, 16, 2, 32, positions=64)
     save_model(tmp_path / "tuned", EncoderModel(shape, **head), tiny_tokenizer)
     config = make(tmp_path / "run", start=str(tmp_path / "tuned"), clock=ClockOptions(steps=1))
-    model = load_model(pretrain(config).model).model
+    model = load_network(pretrain(config).model)
     assert model.task_head is None
     assert model.masked_lm is not None
 
@@ -132,7 +134,7 @@ def test_the_dropout_of_a_start_is_its_own_or_that_of_the_options(
     layer = starting(config).encoder.layers[0]
     assert (layer.attention._probability, layer._probability) == used[::-1]
     result = pretrain(config)
-    theirs = load_model(result.model).model.config
+    theirs = load_model(result.model).config
     assert (theirs.dropout, theirs.attention_dropout) == used
     said = f"dropout {used[0]:g}, of attention weights {used[1]:g}"
     assert said in capsys.readouterr().out
@@ -183,7 +185,7 @@ def test_starting_from_other_weights_is_another_run(
     loaded = load_model(model)
     save_model(
         model,
-        EncoderModel(loaded.model.config, **BOTH_HEADS, seed=8),
+        EncoderModel(loaded.config, **BOTH_HEADS, seed=8),
         loaded.tokenizer,
     )
     with pytest.raises(RunError, match=r"on other content: start \("):

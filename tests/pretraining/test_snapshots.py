@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +14,15 @@ import pytest
 
 from bothways.api.doctor import diagnose
 from bothways.config.fields import fingerprint
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, RunError
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
-from bothways.model.folder import load_model
-from bothways.model.weight_files import WEIGHTS
+from bothways.model.engine import network_of
 from bothways.pretraining import pretrain as module
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import PretrainResult, pretrain
+from bothways.runtime.folder import ABOUT, load_model
+from bothways.runtime.weights import WEIGHTS
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 from bothways.training.trainer import Trainer
@@ -127,7 +130,7 @@ def test_the_models_of_these_steps_and_the_run_as_without(
     assert records(result.run) == records(without.run)
     for step, folder in result.snapshots.items():
         loaded = load_model(folder)
-        assert loaded.model.masked_lm is not None
+        assert network_of(loaded).masked_lm is not None
         assert (loaded.about["steps"], loaded.about["snapshot_of_steps"]) == (step, STEPS)
     assert diagnose(result.run) == diagnose(result.snapshots[3]) == []
     (result.snapshots[3] / WEIGHTS).write_bytes(b"")
@@ -157,6 +160,27 @@ def test_what_was_kept_is_not_replaced_by_other_bits(make: Make, tmp_path: Path)
     kept = sha256(tmp_path / "run/snapshots/3" / WEIGHTS)
     result = pretrain(replace(config, precision="bf16"))
     assert sha256(result.snapshots[3] / WEIGHTS) == kept
+
+
+@pytest.mark.parametrize("version", [0.1, 0.2])
+def test_one_of_another_run_is_not_taken_for_its_own(
+    make: Make, tmp_path: Path, plain: dict[int, str], version: float
+) -> None:
+    """Those of version 0.1 do not name their run, but its seed and corpus."""
+    other = pretrain(make(tmp_path / "other", snapshots=KEPT, seed=7))
+    config = make(tmp_path / "run", snapshots=KEPT)
+    stopped_after(5, config)
+    own = tmp_path / "run/snapshots/3"
+    for folder in (own, other.snapshots[8]):
+        about = json.loads((folder / ABOUT).read_text())
+        if version == 0.1:
+            del about["run"]
+        (folder / ABOUT).write_text(json.dumps(about))
+    shutil.copytree(other.snapshots[8], tmp_path / "run/snapshots/8")
+    with pytest.raises(RunError, match=r"snapshots/8 is not a snapshot of this run: .*seed 7"):
+        pretrain(config)
+    shutil.rmtree(tmp_path / "run/snapshots/8")
+    assert digests(pretrain(config)) == {step: plain[step] for step in KEPT}
 
 
 def test_half_a_snapshot_is_written_again(

@@ -17,6 +17,7 @@ import transformers
 from bothways import cli
 from bothways.api.model import Model, load
 from bothways.errors import ConfigError, LengthError, NonFiniteError
+from bothways.model.engine import network_of
 from bothways.model.folder import save_model
 from bothways.runtime.embeddings import embed_texts
 from bothways.tokenization.tokenizer import Tokenizer
@@ -281,9 +282,9 @@ def test_pooling_that_is_not_known_is_not_replaced_by_the_mean(
 def test_vectors_that_are_not_finite_are_refused(folder: Path, pooling: Any) -> None:
     loaded = load(folder).loaded
     with torch.no_grad():
-        loaded.model.encoder.embeddings.tokens.weight[loaded.tokenizer.encode("w7").tokens[1]] = (
-            torch.nan
-        )
+        network_of(loaded).encoder.embeddings.tokens.weight[
+            loaded.tokenizer.encode("w7").tokens[1]
+        ] = torch.nan
     sound = embed_texts(loaded, ["w1", LONG.replace("w7 ", "")], pooling=pooling)
     assert sound.long == 1
     with pytest.raises(NonFiniteError, match="the vector of text 3 is not finite"):

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
@@ -20,9 +19,12 @@ from bothways.config.fields import to_dict
 from bothways.errors import ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
-from bothways.model.folder import load_model, save_model
+from bothways.finetuning.setup import measured_outputs
+from bothways.model.engine import load_network
+from bothways.model.folder import save_model
 from bothways.runtime.ensemble import Ensemble, _pooled, combine, load_ensemble
-from bothways.runtime.pipeline import encode_file, evaluate_file, outputs_of, predict_outputs
+from bothways.runtime.folder import load_model
+from bothways.runtime.pipeline import encode_file, evaluate_file, outputs_of
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import SpanOptions, TaskOptions
@@ -111,10 +113,8 @@ def test_a_run_folder_stands_for_its_seeds(
     np.testing.assert_array_equal(load(folders[1], run).embed(texts), load(folders[1]).embed(texts))
     dev = config.task.dev
     task, part = encode_file(loaded, dev, labelled=True)
-    found = outputs_of(loaded, task, part.examples, dtype=torch.float32)
-    single = [
-        predict_outputs(load_model(f).model, part.examples, dtype=torch.float32) for f in folders
-    ]
+    found = outputs_of(loaded, task, part.examples)
+    single = [measured_outputs(load_network(f), part.examples) for f in folders]
     expected = np.log(np.mean([softmax(s.astype(np.float64), axis=-1) for s in single], axis=0))
     np.testing.assert_allclose(log_softmax(found, axis=-1), expected, atol=1e-5)
     assert evaluate_file(loaded, dev).scores == task.measure(part, task.decode(part, found)).scores
@@ -168,10 +168,9 @@ def test_models_that_do_not_go_together(run: Path, tmp_path: Path) -> None:
     tokenizer = small_tokenizer(97)
 
     def other(**about: object) -> Path:
-        theirs = json.loads((model / "bothways.json").read_text())
+        theirs = load_model(model).about
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        kept = load_model(model)
-        save_model(folder, kept.model, tokenizer, {**theirs, **about})
+        save_model(folder, load_network(model), tokenizer, {**theirs, **about})
         return folder
 
     for folder, problem in (

@@ -13,15 +13,17 @@ import torch
 
 from bothways.api.model import Model
 from bothways.errors import NonFiniteError
-from bothways.finetuning import features
+from bothways.finetuning import features, setup
 from bothways.model import engine
-from bothways.model.engine import evaluating, fast_kernels
-from bothways.model.folder import load_model
+from bothways.model.encoder import Encoder
+from bothways.model.engine import evaluating, fast_kernels, network_of
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.pretraining.evaluation import measure
-from bothways.runtime import pipeline
+from bothways.runtime.folder import load_model
+from bothways.tasks.examples import encode_examples
 from finetuning_examples import start_model
+from model_examples import small_tokenizer
 from pretraining_examples import memory_store, pair_batches, random_documents, small_model
 
 
@@ -68,12 +70,12 @@ def test_threads_that_predict_with_one_model(folder: Path) -> None:
     model = Model(loaded)
     texts = [" ".join(f"w{i + j}" for j in range(6)) for i in range(8, 40)]
     expected = model.embed(texts)
-    loaded.model.shared.dropout.reseed(1)
-    loaded.model.train()
+    network_of(loaded).shared.dropout.reseed(1)
+    network_of(loaded).train()
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: model.embed(texts), range(16)))
     assert all(np.array_equal(vectors, expected) for vectors in found)
-    assert all(module.training for module in loaded.model.modules())
+    assert all(module.training for module in network_of(loaded).modules())
 
 
 def test_each_part_of_a_model_is_put_back_in_its_own_mode() -> None:
@@ -89,9 +91,9 @@ def test_fillings_and_next_sentences_have_no_dropout(folder: Path) -> None:
     loaded = load_model(folder)
     model = Model(loaded)
     expected = model.fill_mask("w8 [MASK] w9"), model.next_sentence("w8 w9", "w10")
-    loaded.model.train()
+    network_of(loaded).train()
     assert (model.fill_mask("w8 [MASK] w9"), model.next_sentence("w8 w9", "w10")) == expected
-    assert loaded.model.training
+    assert network_of(loaded).training
 
 
 class BrokenError(Exception):
@@ -118,29 +120,26 @@ def test_an_error_in_the_scores_of_a_training_puts_the_model_back(
 ) -> None:
     model = small_model().train()
     model.shared.fast = False
-    monkeypatch.setattr(pipeline, "predict_outputs", broken)
+    monkeypatch.setattr(setup, "predict_outputs", broken)
     with pytest.raises(BrokenError):
-        pipeline.measured_outputs(model, None)  # type: ignore[arg-type]
+        setup.measured_outputs(model, None)  # type: ignore[arg-type]
     assert not model.shared.fast
 
 
 def test_features_leave_the_encoder_in_its_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small_model().train()
-    monkeypatch.setattr(features, "length_batches", broken)
+    monkeypatch.setattr(Encoder, "hidden_states", broken)
+    examples = encode_examples(small_tokenizer(97), ["w1 w2"], None, length=8)
     with pytest.raises(BrokenError):
-        features._compute(None, model, _Nothing(), torch.float32)  # type: ignore[arg-type]
+        features._compute(np.zeros(0), model, examples, torch.float32)
     assert model.training
-
-
-class _Nothing:
-    lengths = np.zeros(0, np.int64)
 
 
 def test_damaged_weights_leave_the_mode(folder: Path) -> None:
     loaded = load_model(folder)
     with torch.no_grad():
-        loaded.model.encoder.embeddings.tokens.weight.fill_(float("nan"))
-    loaded.model.train()
+        network_of(loaded).encoder.embeddings.tokens.weight.fill_(float("nan"))
+    network_of(loaded).train()
     with pytest.raises(NonFiniteError):
         Model(loaded).embed(["w8"])
-    assert loaded.model.training
+    assert network_of(loaded).training

@@ -13,13 +13,14 @@ import torch
 
 from bothways import cli
 from bothways.errors import NonFiniteError
+from bothways.finetuning import setup
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import write_json
-from bothways.model.folder import load_model
+from bothways.model.engine import TorchEngine
 from bothways.model.model import EncoderModel
-from bothways.runtime import pipeline as predict
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file
 from bothways.tasks.options import TaskOptions, WindowOptions
 from finetuning_examples import FAST, pair_scores, start_model, word_task, words
@@ -167,8 +168,10 @@ def test_folders_of_0_1_say_that_they_were_measured_in_bf16(
     config = run_of(start, tmp_path, "classification")
     finetune(config)
     folder = tmp_path / "run" / "seed-0"
-    for path in (folder / "model" / "bothways.json", folder / "metrics.json"):
-        content = json.loads(path.read_text())
+    about = load_model(folder / "model").about  # in the form of 0.1
+    scores = json.loads((folder / "metrics.json").read_text())
+    written = {folder / "model" / "bothways.json": about, folder / "metrics.json": scores}
+    for path, content in written.items():
         assert (content["precision"], content.pop("measured_in")) == ("bf16", "fp32")
         write_json(path, content)
     assert cli.main(["evaluate", str(folder / "model"), config.task.dev]) == 0
@@ -187,12 +190,12 @@ def test_a_run_measures_with_the_kernels_of_a_loaded_folder(
     model.shared.fast = False
     seen: list[bool] = []
 
-    def look(model: EncoderModel, _: object, *, dtype: torch.dtype) -> None:
-        seen.append(model.shared.fast and dtype == torch.float32)
+    def look(engine: TorchEngine, *_: object, **__: object) -> None:
+        seen.append(engine.network.shared.fast and engine.dtype == torch.float32)
         raise NonFiniteError("damaged")
 
-    monkeypatch.setattr(predict, "predict_outputs", look)
+    monkeypatch.setattr(setup, "predict_outputs", look)
     with pytest.raises(NonFiniteError):
-        predict.measured_outputs(model, None)  # type: ignore[arg-type]
+        setup.measured_outputs(model, None)  # type: ignore[arg-type]
     assert seen == [True]
     assert not model.shared.fast

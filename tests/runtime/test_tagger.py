@@ -19,13 +19,14 @@ from bothways.api.model import load
 from bothways.errors import InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
-from bothways.model.folder import load_model, save_model
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.runtime.entities import split_words, tag_texts
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, task_for_file
-from bothways.tasks.conll import read_sentences
 from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.schemes import entity_spans, write_tags
+from bothways.tasks.sentences import read_sentences
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import OptimizerOptions

@@ -21,9 +21,12 @@ from bothways.api.model import Model, load
 from bothways.errors import BothwaysError, ConfigError, InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
-from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.finetuning.setup import measured_outputs
+from bothways.model.engine import as_loaded, network_of
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
-from bothways.runtime.pipeline import evaluate_file, predict_choices, predict_outputs
+from bothways.runtime.folder import LoadedModel, load_model
+from bothways.runtime.pipeline import evaluate_file, predict_choices
 from bothways.tasks.catalogue import task_recipe as declared
 from bothways.tasks.choice import ChoiceRows, ChoiceTask, encode_choices
 from bothways.tasks.kinds import has_head_for
@@ -132,7 +135,7 @@ def test_transformers_gives_the_same_scores(run: Path, loaded: LoadedModel) -> N
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     task = ChoiceTask(SWAG)
     part = task.encode(loaded.tokenizer, task.read(run / "val.csv", SWAG, labelled=True), length=24)
-    ours = predict_outputs(loaded.model, part.examples, dtype=torch.float32).reshape(-1, 4)
+    ours = measured_outputs(network_of(loaded), part.examples).reshape(-1, 4)
     with (run / "val.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))[:10]
     first = [row["sent1"] for row in rows for _ in range(4)]
@@ -176,7 +179,7 @@ def test_choose_refuses(loaded: LoadedModel) -> None:
         Model(loaded).choose("w1", "w2 w3")
     with pytest.raises(ModelError, match=r"of the kind 'choice'.*a file of its format"):
         Model(loaded).predict(["w1"], ["w2"])
-    other = LoadedModel(small_bert(classes=2), TOKENIZER, {"kind": "classification"})
+    other = as_loaded(small_bert(classes=2), TOKENIZER, {"kind": "classification"})
     with pytest.raises(ModelError, match="'classification', not choice"):
         Model(other).choose("w1", ["w2", "w3"])
 
@@ -304,7 +307,7 @@ def test_an_example_does_not_see_the_others(counts: list[int], seed: int) -> Non
         np.testing.assert_allclose(found, alone, atol=1e-5)
 
 
-SCORER = LoadedModel(
+SCORER = as_loaded(
     small_bert(small_config((1, 16, 2, 32, VOCABULARY)), classes=1), TOKENIZER, {"kind": "choice"}
 )
 

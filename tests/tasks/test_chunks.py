@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.io.squad import GoldAnswer, Questions
+from bothways.model.folder import save_model
 from bothways.runtime.embeddings import embed_texts
+from bothways.runtime.folder import LoadedModel, load_model
 from bothways.tasks.options import SpanOptions
 from bothways.tasks.passages import PassageFile, encode_questions
-from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tasks.tagging import encode_sentences
 from bothways.tasks.windows import encode_windows
 from model_examples import small_bert, small_tokenizer

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import LengthError
+from bothways.finetuning.setup import measured_outputs
 from bothways.model.batch import Inputs, TaskInputs, flat_inputs
-from bothways.objectives.labelled import task_loss
-from bothways.runtime.pipeline import predict_outputs
+from bothways.objectives.labelled import LabelledExamples
 from bothways.tasks.examples import (
     Examples,
     cut_by_tokens,
@@ -22,6 +22,7 @@ from bothways.tasks.examples import (
     length_batches,
     step_batches,
 )
+from bothways.training.trainer import step_loss
 from model_examples import small_bert, small_config, small_tokenizer
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
@@ -130,7 +131,7 @@ def test_a_length_without_room_is_refused() -> None:
 def test_neighbours_and_padding_do_not_matter() -> None:
     """Outputs among all others equal those alone, and those of padded rows."""
     model, found = small_bert(classes=3), examples()
-    together = predict_outputs(model, found, dtype=torch.float32)
+    together = measured_outputs(model, found)
     with torch.no_grad():
         for i in range(len(found)):
             alone = Inputs.of(found.inputs(np.array([i]), max_positions=40))
@@ -157,9 +158,10 @@ def test_gradients_do_not_depend_on_how_a_step_is_cut() -> None:
         model = small_bert(small_config(dropout=0.0), classes=3)
         parts = cut_by_tokens(indices, found.lengths, limit)
         losses = []
-        for part in parts:
-            batch = TaskInputs.of(found.batch(part, max_positions=40))
-            value, stats = task_loss("class", len(found))(model, batch, torch.float32)
+        batches = [TaskInputs.of(found.batch(part, max_positions=40)) for part in parts]
+        loss = step_loss(batches, LabelledExamples("class"))
+        for batch in batches:
+            value, stats = loss(model, batch, torch.float32)
             value.backward()
             losses.append(float(stats["loss"]))
         gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
@@ -229,7 +231,7 @@ def test_outputs_come_back_in_the_order_of_the_rows(
     found = windows_at_first_tokens() if "classes" in heads else windows()
     monkeypatch.setattr("bothways.runtime.pipeline.PREDICT_TOKENS", 20)
     assert len(list(length_batches(found.lengths, 20))) > 1
-    together = predict_outputs(model, found, dtype=torch.float32)
+    together = measured_outputs(model, found)
     assert together.shape == (len(found.read_positions), model.task_outputs)
     with torch.no_grad():
         for n in range(len(found)):
@@ -243,8 +245,8 @@ def test_every_token_may_be_read() -> None:
     found = windows()
     whole = dataclasses.replace(found, read_positions=np.arange(len(found.tokens)), targets=None)
     model = small_bert(spans=True)
-    outputs = predict_outputs(model, whole, dtype=torch.float32)
-    some = predict_outputs(model, found, dtype=torch.float32)
+    outputs = measured_outputs(model, whole)
+    some = measured_outputs(model, found)
     np.testing.assert_allclose(outputs[found.read_positions], some, atol=2e-6)
 
 
@@ -260,9 +262,12 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut_for_every_loss() -
         gradients = []
         for parts in ([everything], [everything[:1], everything[1:]]):
             model = small_bert(small_config(dropout=0.0), **heads)
-            loss = task_loss(kind, found.count_targets(everything))
-            for part in parts:
-                batch = TaskInputs.of(found.batch(part, max_positions=40))
+            batches = [TaskInputs.of(found.batch(part, max_positions=40)) for part in parts]
+            objective = LabelledExamples(kind)
+            counts = [sum(objective.counts(batch).values()) for batch in batches]
+            assert sum(counts) == found.count_targets(everything)
+            loss = step_loss(batches, objective)
+            for batch in batches:
                 loss(model, batch, torch.float32)[0].backward()
             gradients.append([p.grad for p in model.parameters() if p.grad is not None])
         for one, two in zip(*gradients, strict=True):

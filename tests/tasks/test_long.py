@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,9 +17,12 @@ from bothways import cli
 from bothways.errors import ConfigError, InputError, LengthError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
-from bothways.model.folder import LoadedModel, load_model, save_model
+from bothways.finetuning.setup import measured_outputs
+from bothways.model.engine import as_loaded, network_of
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
-from bothways.runtime.pipeline import evaluate_file, predict_outputs, predict_texts
+from bothways.runtime.folder import LoadedModel, load_model
+from bothways.runtime.pipeline import evaluate_file, predict_texts
 from bothways.tasks.examples import CHUNK, Examples, encode_examples
 from bothways.tasks.options import TaskOptions, WindowOptions
 from bothways.tasks.texts import ClassificationTask, RegressionTask
@@ -50,7 +52,7 @@ def owned(options: TaskOptions = WINDOWS, *, pair: bool = False, classes: int = 
     stored = {"long": options.long, "windows": windows, "metrics": ["accuracy"]}
     stored |= {"text_b": "b"} if pair else {}
     about = {"kind": "classification", "labels": ["a", "b", "c"], "pair": pair, "length": 12}
-    return LoadedModel(model, TOKENIZER, {**about, "options": stored})
+    return as_loaded(model, TOKENIZER, {**about, "options": stored})
 
 
 # ---------------------------------------------------------------------------------------- encoding
@@ -161,7 +163,7 @@ def test_a_long_text_is_what_its_windows_are(pooling: str) -> None:
     long = predict_texts(loaded, [" ".join(parts), "w5 w6"])
     assert (long.several, long.cut, long.length) == (1, 0, 12)
     alone = encode_examples(TOKENIZER, [*parts, "w5 w6"], None, length=12)
-    logits = predict_outputs(loaded.model, alone, dtype=torch.float32)
+    logits = measured_outputs(network_of(loaded), alone)
     combined = {"mean": logits[:3].mean(0), "max": logits[:3].max(0), "first": logits[0]}[pooling]
     expected = np.exp(combined) / np.exp(combined).sum()
     np.testing.assert_allclose(long.values[0], expected, atol=1e-5)

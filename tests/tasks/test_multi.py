@@ -105,10 +105,19 @@ def test_what_is_no_list_of_labels(
         labels_in(tmp_path, name, content, **options)
 
 
+def test_labels_that_differ_in_spelling_only(tmp_path: Path) -> None:
+    content = "sentence\tlabel\nx\ta|b\ny\tA"
+    with pytest.raises(InputError, match=r"a\.tsv:3: the labels 'A' here and 'a' on line 2"):
+        labels_in(tmp_path, "a.tsv", content, label_separator="|")
+    named = labels_in(tmp_path, "a.tsv", content, label_separator="|", labels=("a", "A", "b"))
+    assert named == [("a", "b"), ("A",)]
+
+
 def test_broken_lines_are_skipped_if_asked(tmp_path: Path) -> None:
     options = replace(LABELS, label_columns=("a",), broken="skip")
     rows = read(tmp_path, "a.tsv", "sentence\ta\nx\t1\ny\t?\nz\t0", options)
-    assert (rows.a, rows.several, rows.broken) == (["x", "z"], [("a",), ()], [3])
+    assert (rows.a, rows.several) == (["x", "z"], [("a",), ()])
+    assert [line for _, line, _ in rows.broken.first] == [3]
 
 
 NAMES = st.text(
@@ -131,7 +140,7 @@ def test_what_is_written_is_read_back(
     task = MultiLabelTask(replace(options, labels=names))
     lines = [f"x\t{task.shown(found)}" for found in sets]
     content = "\n".join(["sentence\tlabel", *lines]) + "\n"
-    assert read(folder, "a.tsv", content, options).several == [tuple(found) for found in sets]
+    assert read(folder, "a.tsv", content, task.options).several == [tuple(s) for s in sets]
 
 
 @pytest.mark.parametrize(

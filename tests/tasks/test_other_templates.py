@@ -15,7 +15,9 @@ from tokenizers import decoders, models, processors
 from bothways.api.model import Model
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, InputError, LengthError, ModelError
-from bothways.model.folder import LoadedModel
+from bothways.io.squad import Questions
+from bothways.model.batch import collate
+from bothways.model.engine import as_loaded
 from bothways.pretraining.batches import PhaseBatches, find_spans, join_spans
 from bothways.pretraining.instances import create_instances
 from bothways.pretraining.options import MaskOptions, PairOptions
@@ -23,7 +25,6 @@ from bothways.tasks.choice import encode_choices
 from bothways.tasks.examples import encode_examples
 from bothways.tasks.options import SpanOptions
 from bothways.tasks.passages import encode_questions
-from bothways.tasks.questions import Questions
 from bothways.tasks.tagging import encode_sentences
 from bothways.tasks.windows import encode_windows
 from bothways.tokenization.normalization import normalizer, word_splitter
@@ -59,7 +60,7 @@ EACH = pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
 
 def model_of(tokenizer: Tokenizer, *, segments: int = 1, **heads: Any) -> Model:
     config = replace(small_config((3, 32, 4, 50, tokenizer.vocab_size)), segments=segments)
-    return Model(LoadedModel(small_bert(config, seed=4, **heads), tokenizer, {}))
+    return Model(as_loaded(small_bert(config, seed=4, **heads), tokenizer, {}))
 
 
 def pieces(tokenizer: Tokenizer, examples: Any, number: int = 0) -> str:
@@ -144,7 +145,8 @@ def test_embeddings_by_hand() -> None:
     for text in ("w1 w2", LONG[:40], ""):
         tokens = DOUBLED.encode(text)
         with torch.inference_mode():
-            states = model.network.encoder(model._collate(tokens))[: len(tokens.tokens)].numpy()
+            inputs = collate([tokens.tokens], [tokens.segments], max_positions=40)
+            states = model.network.encoder(inputs)[: len(tokens.tokens)].numpy()
         np.testing.assert_allclose(model.embed([text])[0], states.mean(0), atol=1e-5)
         np.testing.assert_allclose(model.embed([text], pooling="cls")[0], states[0], atol=1e-5)
         (own,) = model.embed_tokens([text])

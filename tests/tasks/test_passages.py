@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from bothways.batch import IGNORE
 from bothways.errors import InputError, LengthError
+from bothways.io.squad import GoldAnswer, Questions
 from bothways.tasks.options import SpanOptions, TaskOptions
 from bothways.tasks.passages import PassageFile, encode_questions
-from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tasks.spans import SpanTask
 from bothways.tokenization.pieces import SPECIAL_PIECES
 from bothways.tokenization.tokenizer import Tokenizer

@@ -19,21 +19,23 @@ from bothways import cli
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
+from bothways.finetuning.setup import measured_outputs
+from bothways.io.squad import GoldAnswer, Questions, read_questions
 from bothways.model.batch import collate
-from bothways.model.folder import load_model, save_model
+from bothways.model.engine import network_of
+from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import (
     answer_question,
     encode_file,
     evaluate_file,
-    predict_outputs,
     task_for_file,
 )
 from bothways.tasks.answers import score_answers
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import SpanOptions, TaskOptions
 from bothways.tasks.passages import PassageFile
-from bothways.tasks.questions import GoldAnswer, Questions, read_questions
 from bothways.tasks.spans import Answer, RankedAnswers, SpanTask
 from bothways.training.options import OptimizerOptions
 from model_examples import BOTH_HEADS, padded, small_config, small_tokenizer
@@ -178,7 +180,7 @@ def test_transformers_gives_the_same_outputs(tuned: FinetuneConfig) -> None:
     transformers = pytest.importorskip("transformers")
     loaded = load_model(model_of(tuned))
     _, part = encode_file(loaded, tuned.task.dev, labelled=True)
-    outputs = predict_outputs(loaded.model, part.examples, dtype=torch.float32)
+    outputs = measured_outputs(network_of(loaded), part.examples)
     bounds = part.examples.bounds
     tokens, segments = (
         [row.tolist() for row in np.split(values, bounds[1:-1])][:9]
@@ -282,7 +284,7 @@ def test_questions_on_long_texts(tuned: FinetuneConfig) -> None:
 def test_a_damaged_record_of_options(tuned: FinetuneConfig, tmp_path: Path) -> None:
     shutil.copytree(model_of(tuned), tmp_path / "m")
     about = json.loads((tmp_path / "m" / "bothways.json").read_text())
-    about["options"]["spans"] = {"threshhold": 1.0}
+    about["tasks"]["span"]["options"]["spans"] = {"threshhold": 1.0}
     (tmp_path / "m" / "bothways.json").write_text(json.dumps(about))
     with pytest.raises(ModelError, match=r"options cannot be read .*threshhold"):
         bw.load(tmp_path / "m").answer("w3", "w4")
@@ -352,7 +354,7 @@ def test_the_verbs(
     assert "no room for the passage" in capsys.readouterr().err
     shutil.copytree(model, tmp_path / "short")
     about = json.loads((tmp_path / "short" / "bothways.json").read_text())
-    about["options"]["spans"]["query_length"] = 4
+    about["tasks"]["span"]["options"]["spans"]["query_length"] = 4
     (tmp_path / "short" / "bothways.json").write_text(json.dumps(about))
     assert cli.main(["answer", str(tmp_path / "short"), *long]) == 0
     assert "the question was cut to 4 tokens" in capsys.readouterr().err

@@ -10,8 +10,8 @@ import pytest
 
 from bothways import cli
 from bothways.errors import BothwaysError, ConfigError, InputError
+from bothways.io.squad import read_questions
 from bothways.tasks.options import SplitConfig, TaskOptions
-from bothways.tasks.questions import read_questions
 from bothways.tasks.readers import read_rows
 from bothways.tasks.split import split
 from question_examples import question
@@ -156,7 +156,9 @@ def test_nothing_is_overwritten_and_lines_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="exists already"):
         split(options)
     path.write_text(path.read_text() + "1\ttwo\n")
-    with pytest.raises(InputError, match=r"all\.tsv:402: has 2 columns where line 1 has 4"):
+    with pytest.raises(
+        InputError, match=r"all\.tsv:402: has 2 tab-separated columns where line 1 has 4"
+    ):
         split(SplitConfig(file=str(path), out=str(tmp_path / "other")))
     with pytest.raises(ConfigError, match=r"share is 1; it must be in \(0, 1\)"):
         SplitConfig(file="a", out="b", share=1)

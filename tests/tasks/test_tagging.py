@@ -14,7 +14,8 @@ from bothways.api.model import load
 from bothways.errors import ConfigError, InputError, LengthError
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
-from bothways.model.folder import load_model, save_model
+from bothways.model.folder import save_model
+from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file
 from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.tagging import TaggedFile, TaggingTask, encode_sentences

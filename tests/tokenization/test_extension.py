@@ -16,9 +16,11 @@ from bothways.cli import main
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.config import ModelConfig
 from bothways.model.batch import collate
-from bothways.model.folder import load_model, save_model
+from bothways.model.engine import network_of
+from bothways.model.folder import save_model
 from bothways.model.growth import extend, grow_vocabulary
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import load_model
 from bothways.tokenization.build import count_file_words
 from bothways.tokenization.extension import choose_words, extend_vocabulary
 from bothways.tokenization.learning import learn_vocabulary
@@ -96,11 +98,10 @@ def test_refuses_bpe() -> None:
 
 def test_words_are_chosen_by_frequency_among_those_of_many_pieces() -> None:
     counts = {"heart": 90, "stent": 20, "cat": 30, "at": 40, "42": 99, "漢": 15, "dog": 9}
-    chosen = choose_words(OLD, counts, most=9, min_pieces=3, min_count=10)
+    chosen = choose_words(OLD, counts, most=9, min_count=10)
     assert chosen == ["cat", "stent", "漢"]
-    assert choose_words(OLD, counts, most=1, min_pieces=3, min_count=10) == ["cat"]
-    assert "dog" in choose_words(OLD, counts, most=9, min_pieces=3, min_count=9)
-    assert choose_words(OLD, counts, most=9, min_pieces=2, min_count=10)[0] == "at"
+    assert choose_words(OLD, counts, most=1, min_count=10) == ["cat"]
+    assert "dog" in choose_words(OLD, counts, most=9, min_count=9)
 
 
 # ------------------------------------------------------------------------------------------- models
@@ -165,9 +166,9 @@ def test_a_model_folder_is_extended_and_transformers_loads_it(
     assert sum(i >= OLD.vocab_size for i in encoding.tokens) == 3
     inputs = collate([encoding.tokens], [encoding.segments], max_positions=40)
     with torch.inference_mode():
-        hidden = loaded.model.encoder(inputs)
+        hidden = network_of(loaded).encoder(inputs)
         at = torch.arange(len(encoding.tokens))
-        ours = loaded.model.masked_lm_logits(hidden[at])[:, : OLD.vocab_size + 3]
+        ours = network_of(loaded).masked_lm_logits(hidden[at])[:, : OLD.vocab_size + 3]
         expected = network(torch.tensor([encoding.tokens])).prediction_logits[0]
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 

@@ -99,22 +99,12 @@ def test_same_tokens_as_hugging_face(lowercase: bool, a: str, b: str | None) -> 
     a=st.integers(0, 14),
     b=st.none() | st.integers(0, 14),
     limit=st.integers(3, 20),
-    only_second=st.booleans(),
 )
-def test_same_truncation_as_hugging_face(
-    a: int, b: int | None, limit: int, only_second: bool
-) -> None:
+def test_same_truncation_as_hugging_face(a: int, b: int | None, limit: int) -> None:
     first, second = "cat " * a, None if b is None else "the " * b
     whole = TOKENIZERS[True].encode(first, second)
-    specials = 2 if b is None else 3
-    strategy = "only_second" if only_second else "longest_first"
-    impossible = only_second and len(whole.tokens) > limit and (b is None or a + specials >= limit)
-    if impossible:
-        with pytest.raises(LengthError, match=f"the limit of {limit}"):
-            TOKENIZERS[True].encode(first, second, max_length=limit, truncation="only_second")
-        return
-    ours = TOKENIZERS[True].encode(first, second, max_length=limit, truncation=strategy)
-    theirs = call_peer(PEERS[True], first, second, max_length=limit, truncation=strategy)
+    ours = TOKENIZERS[True].encode(first, second, max_length=limit)
+    theirs = call_peer(PEERS[True], first, second, max_length=limit, truncation="longest_first")
     assert_same_encoding(ours, theirs)
     assert ours.cut == len(whole.tokens) - len(ours.tokens)
 
@@ -162,8 +152,8 @@ def test_batch_is_each_alone_and_refusals_name_the_text() -> None:
         tokenizer.encode(a, b, max_length=30) for a, b in zip(LINES, LINES[::-1], strict=True)
     ]
     assert tokenizer.encode_batch([]) == []
-    with pytest.raises(LengthError, match=r"text 2 of 2: 14 tokens .* limit of 8"):
-        tokenizer.encode_batch(["cat", "cat " * 12], max_length=8, truncation="refuse")
+    with pytest.raises(LengthError, match=r"text 1 of 2: the limit of 1 tokens has no room"):
+        tokenizer.encode_batch(["", "cat"], max_length=1)
     with pytest.raises(LengthError, match="no room"):
         tokenizer.encode("cat", "cat", max_length=2)
     with pytest.raises(InputError, match="2 first segments but 1"):
@@ -662,11 +652,11 @@ def test_refuses_damaged_files_and_names_them(tmp_path: Path) -> None:
         Tokenizer.from_folder(tmp_path / "absent")
     path = tmp_path / "vocab.txt"
     path.write_bytes(b"\xef\xbb\xbf[PAD]\n" + b"a\n" * 20_000 + b"\xff\n")
-    with pytest.raises(ModelError, match=r"vocab.txt: line 20002 is not UTF-8"):
+    with pytest.raises(ModelError, match=r"vocab.txt:20002: not UTF-8"):
         Tokenizer.from_folder(tmp_path)
     TOKENIZERS[True].save(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{")
-    with pytest.raises(ModelError, match=r"tokenizer_config.json: not JSON"):
+    with pytest.raises(ModelError, match=r"tokenizer_config.json:1: is not JSON"):
         Tokenizer.from_folder(path)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "no"}')
     with pytest.raises(ModelError, match=r"do_lower_case is 'no'"):

@@ -14,21 +14,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from bothways.config.fields import digest, to_dict
 from bothways.errors import ConfigError, DiskError
 from bothways.finetuning import seed as epochs
-from bothways.finetuning import seed as module
 from bothways.finetuning import seed as run_seed
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig, SearchOptions
-from bothways.finetuning.seed import FOLDER, Checkpoint, Progress
-from bothways.tasks.examples import TaskBatch
-from bothways.training.options import OptimizerOptions
+from bothways.training import checkpoint, fit
+from bothways.training.checkpoint import LAST as FOLDER
+from bothways.training.checkpoint import LastCheckpoint
+from bothways.training.options import SavingOptions
 from bothways.training.trainer import Trainer
 from finetuning_examples import FAST, start_model, word_config, word_files
-from pretraining_examples import small_model
 
 STEPS, EPOCHS = 12, 3  # of an epoch, and how many
 
@@ -38,7 +36,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
     start = start_model(tmp_path_factory.mktemp("start"))
     data = word_files(tmp_path_factory.mktemp("data"))
     config = word_config(start, data, tmp_path_factory.mktemp("run") / "unbroken")
-    return dataclasses.replace(config, epochs=EPOCHS, batch=16, checkpoint_minutes=0.0)
+    return dataclasses.replace(config, epochs=EPOCHS, batch=16, checkpoint=SavingOptions(0.0))
 
 
 @pytest.fixture
@@ -53,21 +51,21 @@ def unbroken(base: FinetuneConfig) -> dict[str, Any]:
 
 
 def test_a_checkpoint_is_due_some_minutes_after_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 1000.0
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
-    checkpoint = Checkpoint(tmp_path, {}, minutes=2.5, run="run")
-    now += 149
-    assert not checkpoint.due()
-    now += 1
-    assert checkpoint.due()
-    model = small_model()
-    trainer: Trainer[TaskBatch] = Trainer(
-        model, OptimizerOptions(), total_steps=9, seed=0, dtype=torch.float32
-    )
-    checkpoint.save(trainer, None, Progress(step=3))
-    assert not checkpoint.due()
+    """Minutes pass with steps alone; an epoch ends with the 12th."""
+    now, saved, step = 1000.0, [], Trainer.step
+
+    def slow(*args: Any) -> Any:
+        nonlocal now
+        now += 60
+        return step(*args)
+
+    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(Trainer, "step", slow)
+    monkeypatch.setattr(LastCheckpoint, "save", lambda _, step, *__: saved.append(step))
+    finetune(dataclasses.replace(config, epochs=1, checkpoint=SavingOptions(2.5)))
+    assert saved == [3, 6, 9, 12]
 
 
 def test_a_checkpoint_set_aside_by_a_killed_process_is_used(
@@ -152,7 +150,9 @@ def test_it_goes_on_to_the_bit(
         interrupted(config, monkeypatch, moment)
     done = sum(moments)
     assert steps_of(config, monkeypatch) == list(range(done, EPOCHS * STEPS))
-    assert f"seed 0: continuing after step {done} of 36" in capsys.readouterr().out
+    epoch = min(done // STEPS + 1, EPOCHS)
+    told = f"seed 0: continuing after step {done} of 36, from its checkpoint in epoch {epoch} of 3"
+    assert told in capsys.readouterr().out
     assert contents(config) == unbroken
 
 
@@ -162,7 +162,7 @@ def test_a_checkpoint_between_records(
 ) -> None:
     """Records are averages over several steps; a checkpoint does not wait for the next one."""
     monkeypatch.setattr(epochs, "_RECORDS", records)
-    whole = dataclasses.replace(config, run=str(tmp_path / "whole"), checkpoint_minutes=60.0)
+    whole = dataclasses.replace(config, run=str(tmp_path / "whole"), checkpoint=SavingOptions(60.0))
     finetune(whole)
     for steps in (4, 5, 4, 14):
         interrupted(config, monkeypatch, steps)
@@ -179,7 +179,7 @@ def test_trained_epochs_are_kept_if_measuring_them_is_interrupted(
     epoch: int,
     moment: str,
 ) -> None:
-    measured, measure = [], epochs.SeedTraining._measure
+    measured, measure = [], epochs.SeedTraining.measure
 
     def broken(*args: Any) -> Any:
         measured.append(args)
@@ -190,7 +190,7 @@ def test_trained_epochs_are_kept_if_measuring_them_is_interrupted(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(epochs.SeedTraining, "_measure", broken)
+        patch.setattr(epochs.SeedTraining, "measure", broken)
         with pytest.raises(KeyboardInterrupt):
             finetune(config)
     assert steps_of(config, monkeypatch) == list(range(epoch * STEPS, EPOCHS * STEPS))
@@ -202,7 +202,7 @@ def test_the_last_step_of_a_long_run_is_saved(
 ) -> None:
     """Predicting the files may take as long as training."""
     interrupted(config, monkeypatch, 5)
-    later = dataclasses.replace(config, checkpoint_minutes=60.0)
+    later = dataclasses.replace(config, checkpoint=SavingOptions(60.0))
     with monkeypatch.context() as patch:
         patch.setattr(run_seed, "measure_extra_files", None)
         with pytest.raises(TypeError):
@@ -225,7 +225,7 @@ def test_every_kind_of_state_is_in_it(
     config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changes: Any
 ) -> None:
     config = dataclasses.replace(config, epochs=2, **changes)
-    whole = dataclasses.replace(config, run=str(tmp_path / "whole"), checkpoint_minutes=60.0)
+    whole = dataclasses.replace(config, run=str(tmp_path / "whole"), checkpoint=SavingOptions(60.0))
     finetune(whole)
     interrupted(config, monkeypatch, 7)
     interrupted(config, monkeypatch, 9)
@@ -240,7 +240,7 @@ def test_a_kill_costs_what_came_after_the_checkpoint(
 import json, os, signal, sys
 from bothways.config.fields import from_dict
 from bothways.finetuning.options import FinetuneConfig
-from bothways.finetuning.seed import Checkpoint
+from bothways.training.checkpoint import LastCheckpoint as Checkpoint
 from bothways.finetuning.finetune import finetune
 save, saved = Checkpoint.save, []
 def killed(*args):
@@ -357,8 +357,8 @@ def as_by_version_0_1(path: Path) -> None:
 def test_short_runs_have_none(
     config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch, unbroken: dict[str, Any]
 ) -> None:
-    config = dataclasses.replace(config, checkpoint_minutes=FinetuneConfig().checkpoint_minutes)
-    monkeypatch.setattr(module.Checkpoint, "save", None)
+    config = dataclasses.replace(config, checkpoint=SavingOptions())
+    monkeypatch.setattr(LastCheckpoint, "save", None)
     finetune(config)
     assert contents(config) == unbroken
 
@@ -366,7 +366,7 @@ def test_short_runs_have_none(
 def test_a_full_disk_leaves_the_one_before(
     config: FinetuneConfig, unbroken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writes, write = [], module.write_state
+    writes, write = [], checkpoint.write_state
 
     def full(*args: Any, **options: Any) -> None:
         if len(writes) == 7:  # the first was tried before training
@@ -375,7 +375,7 @@ def test_a_full_disk_leaves_the_one_before(
         write(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "write_state", full)
+        patch.setattr(checkpoint, "write_state", full)
         with pytest.raises(DiskError, match=FOLDER):
             finetune(config)
     assert steps_of(config, monkeypatch)[0] == 6
@@ -395,8 +395,8 @@ def test_settings_of_a_search_go_on_too(
 
 
 def test_minutes_are_not_negative() -> None:
-    with pytest.raises(ConfigError, match="checkpoint_minutes"):
-        FinetuneConfig(checkpoint_minutes=-1.0)
+    with pytest.raises(ConfigError, match=r"checkpoint\.minutes"):
+        FinetuneConfig(checkpoint=SavingOptions(-1.0))
 
 
 def test_the_steps_are_what_this_file_thinks(base: FinetuneConfig) -> None:

@@ -25,19 +25,18 @@ from bothways.families.options import SizeOptions
 from bothways.finetuning.finetune import finetune
 from bothways.model import encoder
 from bothways.model.batch import Inputs, PretrainingBatch, SelectedPositions, VarlenBounds
+from bothways.model.device import choose_device, choose_precision, find_peak, peak_memory_note
 from bothways.model.kernels.varlen import VarlenLayout, attend_varlen, why_not_varlen
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
-from bothways.objectives.objective import pretraining_loss
 from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generator
 from bothways.pretraining.evaluation import measure
 from bothways.pretraining.options import CheckpointOptions, EvaluateOptions, PretrainConfig
 from bothways.pretraining.pretrain import pretrain
-from bothways.training.device import choose_device, choose_precision, find_peak, peak_memory_note
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
-from bothways.training.trainer import Trainer
+from bothways.training.trainer import Trainer, step_loss
 from finetuning_examples import start_model, word_config, word_files
 from model_examples import BOTH_HEADS, random_inputs, randomise, small_bert, small_config
 from pretraining_examples import (
@@ -260,7 +259,7 @@ def test_every_family_is_the_cpus(family: str, dtype: torch.dtype, share: float)
 
 def electra_steps(on: torch.device, dropout: float) -> tuple[EncoderModel, list[float]]:
     model = family_model("electra", dropout)
-    model.parts[GENERATOR] = make_generator(model, size=0.5, layers=1, share="all", seed=3)
+    model.parts[GENERATOR] = make_generator(model, size=0.5, share="all", seed=3)
     model.to(on)
     trainer: Trainer[PretrainingBatch] = Trainer(
         model, OptimizerOptions(lr=1e-3), total_steps=20, seed=3, dtype=torch.float32
@@ -269,7 +268,7 @@ def electra_steps(on: torch.device, dropout: float) -> tuple[EncoderModel, list[
     for step in range(5):
         parts = [replace(part, random_next=None) for part in BATCHES.micro_batches(step)]
         parts = [part.to(on) for part in parts]
-        stats = trainer.step(step, parts, pretraining_loss(parts, ReplacedTokens()))
+        stats = trainer.step(step, parts, step_loss(parts, ReplacedTokens()))
         losses.append(float(stats["rtd_loss"]))
     trainer.check()
     return model, losses

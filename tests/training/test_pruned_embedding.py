@@ -60,7 +60,7 @@ def trained(
         with rows.full_table((epoch + 1) * STEPS) if rows else nullcontext():
             tables.append(table.weight.detach().clone())
     if rows:
-        rows.restore(total)
+        rows.restore_table(total)
     return model, tables
 
 

@@ -21,10 +21,11 @@ from safetensors.torch import load_file
 
 from bothways import cli
 from bothways.errors import ConfigError
-from bothways.model.folder import load_model
-from bothways.model.weight_files import WEIGHTS
+from bothways.model.device import set_threads
+from bothways.model.engine import load_network
+from bothways.runtime.folder import load_model
+from bothways.runtime.weights import WEIGHTS
 from bothways.training import ranks
-from bothways.training.device import set_threads
 from bothways.training.monitor import METRICS, read_metrics
 from bothways.training.ranks import SINGLE_PROCESS, Ranks, process_group
 from bothways.training.runfolder import read_run
@@ -154,7 +155,7 @@ def test_the_trust_ratio_of_lamb_is_that_of_whole_matrices(jobs: Outcomes, folde
 @pytest.mark.usefixtures("jobs")
 def test_held_rows_stayed(folder: Path, run: str) -> None:
     """Queries and keys for words are multiples of the identity before and after; values are not."""
-    layer = load_model(folder / run / "model").model.encoder.layers[0]
+    layer = load_network(folder / run / "model").encoder.layers[0]
     q, k, v = layer.attention.qkv.weight[:, 8:].unflatten(0, (3, 16))[:, 8:].detach()
     assert torch.equal(q, k)
     assert torch.equal(q, q[0, 0] * torch.eye(8))
@@ -167,8 +168,8 @@ def test_snapshots_are_whole(folder: Path, run: str) -> None:
     kept = sorted((folder / run / "snapshots").iterdir())
     assert [path.name for path in kept] == ["2", "6"]
     for path in kept:
-        one = load_model(folder / "one/snapshots" / path.name).model.state_dict()
-        for name, value in load_model(path).model.state_dict().items():
+        one = load_network(folder / "one/snapshots" / path.name).state_dict()
+        for name, value in load_network(path).state_dict().items():
             assert (value - one[name]).abs().max() < 5e-6, name
 
 
@@ -182,7 +183,7 @@ def test_buckets_hold_every_gradient_once_and_in_order(monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("jobs")
 def test_dropout_was_on(folder: Path) -> None:
-    assert load_model(folder / "one" / "model").model.config.dropout == 0.1
+    assert load_model(folder / "one" / "model").config.dropout == 0.1
 
 
 def test_initial_weights_are_the_first_processs(jobs: Outcomes, folder: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from bothways.errors import ConfigError, RunError
-from bothways.pretraining.options import EvaluateOptions, PretrainConfig
+from bothways.pretraining.options import EvaluateOptions, ObjectiveOptions, PretrainConfig
 from bothways.training import runfolder
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
 from bothways.training.runfolder import (
@@ -64,6 +64,25 @@ def test_a_new_run_is_written_down(tmp_path: Path) -> None:
     assert record["resolved"] == RESOLVED
     assert record["versions"]["torch"]
     assert record["versions"]["machine"]
+
+
+def test_a_run_of_a_version_with_other_options_goes_on(tmp_path: Path) -> None:
+    """Options that it did not have are at their defaults, and so were those it had besides."""
+    path = start(tmp_path / "run").folder / RUN_FILE
+    record = json.loads(path.read_text())
+    newer = ("objectives.", "generator.", "model.family")
+    record["recipe"] = {k: v for k, v in record["recipe"].items() if not k.startswith(newer)}
+    for value in (0.02, 0.1):
+        path.write_text(
+            json.dumps({**record, "recipe": {**record["recipe"], "model.init_std": value}})
+        )
+        if value == 0.02:
+            assert not start(tmp_path / "run").new
+            with pytest.raises(RunError, match=r"objectives\.mlm: 1\.0 in the folder, 2\.0 req"):
+                start(tmp_path / "run", replace(CONFIG, objectives=ObjectiveOptions(mlm=2.0)))
+        else:
+            with pytest.raises(RunError, match=r"model\.init_std: 0\.1 in the folder, None req"):
+                start(tmp_path / "run")
 
 
 def test_processors_of_the_same_name_are_told_apart(
@@ -310,6 +329,14 @@ def test_changes_that_may_change_bits(tmp_path: Path) -> None:
         "threads: 2 -> 3",
         f"torch: 1.0 -> {versions()['torch']}",
     ]
+
+
+def test_what_an_earlier_version_did_not_record_may_have_changed(tmp_path: Path) -> None:
+    run = start(tmp_path / "run")
+    del run.record["versions"]["compiled loops"]
+    numerics = {"threads": 2, "precision": "fp32", "processes": 1}
+    (found,) = changed_numerics(run, numerics)
+    assert found == f"compiled loops: not recorded -> {versions()['compiled loops']}"
 
 
 def test_changes_of_steps_that_are_done_again_are_dropped(tmp_path: Path) -> None:

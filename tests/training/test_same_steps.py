@@ -14,8 +14,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.tasks.examples import step_batches
+from bothways.training.optimizer import learning_rate
 from bothways.training.options import OptimizerOptions
-from bothways.training.schedules import learning_rate
 from finetuning_examples import start_model, word_config, word_files
 from pretrain_runs import watching
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bothways.errors import ConfigError
+from bothways.pretraining.clock import phase_steps, total_steps
+from bothways.training.optimizer import learning_rate
 from bothways.training.options import ClockOptions, OptimizerOptions, Phase
-from bothways.training.schedules import learning_rate, phase_steps, total_steps
 
 
 def rates(total: int, warmup: float) -> list[float]:

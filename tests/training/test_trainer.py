@@ -11,8 +11,8 @@ import torch
 from bothways.errors import RunError
 from bothways.model.batch import PretrainingBatch
 from bothways.model.model import EncoderModel
+from bothways.training.optimizer import learning_rate
 from bothways.training.options import OptimizerOptions
-from bothways.training.schedules import learning_rate
 from bothways.training.trainer import Trainer
 from pretraining_examples import (
     bert_loss,

@@ -18,8 +18,9 @@ from bothways.api.doctor import _diagnose_checkpoint
 from bothways.config.fields import digest
 from bothways.errors import DiskError, RunError
 from bothways.model import weight_files
-from bothways.model.folder import load_model
+from bothways.model.engine import network_of
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import load_model
 from bothways.training import checkpoint as module
 from bothways.training.checkpoint import (
     checkpoints,
@@ -153,7 +154,7 @@ def test_a_checkpoint_is_a_model_folder(two: tuple[Path, Any]) -> None:
     assert names(folder / "step-8") == sorted(FILES)
     loaded = load_model(folder / "step-8")
     assert loaded.about["made_by"] == "test"
-    parameters = [p.detach() for p in loaded.model.parameters()]
+    parameters = [p.detach() for p in network_of(loaded).parameters()]
     assert_equal(parameters, kept[8][: len(parameters)])
 
 
@@ -387,7 +388,7 @@ def test_too_little_memory_is_no_damage(damaged: Path, monkeypatch: pytest.Monke
     def load(*_: Any) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
 
-    monkeypatch.setattr(module, "load_model", load)
+    monkeypatch.setattr(module, "load_network", load)
     with pytest.raises(RuntimeError, match="allocate memory"):
         Training(damaged).restore()
     assert names(damaged) == ["step-4", "step-8"]

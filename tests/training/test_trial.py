@@ -17,8 +17,8 @@ from bothways.errors import RunError
 from bothways.finetuning import seed as epochs
 from bothways.finetuning import seed as run_seed
 from bothways.io.files import reserve_space
-from bothways.model.weight_files import WEIGHTS
 from bothways.pretraining import pretrain as pretraining
+from bothways.runtime.weights import WEIGHTS
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training import checkpoint as module
 from bothways.training.checkpoint import SaveTrial, try_save
@@ -257,7 +257,7 @@ def test_finetuning_does_not_begin(
         monkeypatch.setattr(run_seed, "_about", lambda *args: {**about(*args), **same})
         told = ["give each output a distinct label"]
     else:
-        tensors = "bothways.finetuning.seed.trained_tensors"
+        tensors = "bothways.training.checkpoint.trained_tensors"
         monkeypatch.setattr(tensors, transposed(module.trained_tensors))
         told = [str(seed / "checkpoint"), "non contiguous tensor"]
     assert_one_error(capsys, world.finetune(out=tmp_path / "run"), *told)

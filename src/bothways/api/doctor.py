@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from bothways.corpus.store import MANIFEST, verify_store
 from bothways.errors import BothwaysError, RunError
 from bothways.io.files import PARTIAL
-from bothways.model.folder import ABOUT, CONFIG, load_model
-from bothways.pretraining.snapshots import SNAPSHOTS
+from bothways.runtime.folder import ABOUT, CONFIG, RUN_FILE, STATE, load_model
 from bothways.shipped import model_folder
 from bothways.tokenization.reading import TOKENIZER_FILE, VOCABULARY_FILE
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_files import read_vocabulary
-from bothways.training.checkpoint import (
-    DAMAGED,
-    FOREIGN,
-    STATE,
-    checkpoints,
-    verify_checkpoint,
-    whose,
-)
-from bothways.training.runfolder import RUN_FILE, read_run, run_identity
 
 
 def diagnose(folder: str | Path) -> list[str]:
@@ -35,7 +27,7 @@ def diagnose(folder: str | Path) -> list[str]:
         return _diagnose_corpus(folder)
     if (folder / RUN_FILE).exists():
         return _diagnose_run(folder)
-    if (folder / STATE).exists() or folder.resolve() in checkpoints(folder.resolve().parent):
+    if _is_checkpoint(folder):
         return _diagnose_checkpoint(folder)
     if (folder / CONFIG).exists() or (folder / ABOUT).exists():
         return _diagnose_model(folder)
@@ -54,10 +46,11 @@ def _diagnose_corpus(folder: Path) -> list[str]:
 def _diagnose_model(folder: Path) -> list[str]:
     problems = _diagnose_vocabulary(folder)
     try:
-        model = load_model(folder).model
+        weights = load_model(folder).weights
     except BothwaysError as error:
         return [*problems, str(error)] if str(error) not in problems else problems
-    broken = [name for name, p in model.named_parameters() if not bool(p.isfinite().all())]
+    assert weights is not None
+    broken = [name for name, values in weights.read() if not np.isfinite(values).all()]
     if broken:
         problems.append(
             f"{folder}: weights that are not finite numbers: {', '.join(broken)}; training "
@@ -88,7 +81,22 @@ def _diagnose_vocabulary(folder: Path) -> list[str]:
     return []
 
 
+# Runs and checkpoints are those of training, which needs torch.
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    if not (folder / STATE).exists() and not folder.resolve().name.startswith("step-"):
+        return False
+    from bothways.training.checkpoint import checkpoints
+
+    return (folder / STATE).exists() or folder.resolve() in checkpoints(folder.resolve().parent)
+
+
 def _diagnose_run(folder: Path) -> list[str]:
+    from bothways.pretraining.snapshots import SNAPSHOTS
+    from bothways.training.checkpoint import DAMAGED, FOREIGN, checkpoints
+    from bothways.training.runfolder import read_run
+
     problems = []
     try:
         read_run(folder)
@@ -106,6 +114,8 @@ def _diagnose_run(folder: Path) -> list[str]:
 
 
 def _diagnose_checkpoint(folder: Path) -> list[str]:
+    from bothways.training.checkpoint import verify_checkpoint, whose
+
     try:
         problems = verify_checkpoint(folder)
     except RunError as error:
@@ -118,7 +128,12 @@ def _diagnose_checkpoint(folder: Path) -> list[str]:
 def _run_of(checkpoint: Path) -> str | None:
     """Identity of the run whose folder a checkpoint lies in; None if it lies elsewhere or run.json
     is damaged."""
-    try:
-        return run_identity(read_run(checkpoint.resolve().parents[1]))
-    except (RunError, IndexError):
-        return None
+    from bothways.training.runfolder import read_run, run_identity
+
+    for folder in checkpoint.resolve().parents[1:3]:  # a tagger's is a folder deeper
+        if (folder / RUN_FILE).exists():
+            try:
+                return run_identity(read_run(folder))
+            except RunError:
+                return None
+    return None

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 
-from bothways.errors import InputError, ModelError, NonFiniteError
-from bothways.families.refusals import missing_head
-from bothways.model.batch import Inputs, SelectedPositions, collate
-from bothways.model.engine import evaluating
-from bothways.model.folder import LoadedModel
-from bothways.model.model import EncoderModel
+from bothways.batch import collate
+from bothways.errors import ConfigError, InputError, ModelError, NonFiniteError
+from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
+from bothways.runtime.engine import AUTO, EngineOptions, check_engine
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import Tagged, tag_text
+from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import (
     Prediction,
     answer_question,
@@ -30,8 +29,10 @@ from bothways.runtime.pipeline import (
 )
 from bothways.tasks.spans import Answer
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
-from bothways.training.device import borrowed_process, choose_device
-from bothways.training.options import DeviceName
+from bothways.training.options import DeviceName, Precision
+
+if TYPE_CHECKING:
+    from bothways.model.model import EncoderModel
 
 Pooling = Literal["mean", "cls"]
 
@@ -52,9 +53,16 @@ class Filling:
     text: str
 
 
-@borrowed_process()
-def load(folder: str | Path, *others: str | Path, device: DeviceName = "auto") -> Model:
-    """Load a model folder, ours or one of transformers, for inference in fp32.
+def load(
+    folder: str | Path,
+    *others: str | Path,
+    device: DeviceName = "auto",
+    engine: str = AUTO,
+    precision: Precision = "fp32",
+) -> Model:
+    """Load a model folder, ours or one of transformers, for inference.
+
+    Its weights are read when something is first computed, or now if an engine or a GPU is named.
 
     Args:
         folder: a model folder, or the name of a bundled model; or a run folder of
@@ -62,19 +70,25 @@ def load(folder: str | Path, *others: str | Path, device: DeviceName = "auto") -
             (after a search: of the chosen setting).
         others: further models of an ensemble, whose task predictions are averaged
             (:mod:`bothways.runtime.ensemble`). For everything else the first model is used.
-        device: ``auto`` uses a GPU if torch finds one.
+        device: ``auto`` uses a GPU if the engine finds one.
+        engine: what computes it, by name; ``auto`` takes the first that is installed.
+        precision: of the layers' arithmetic; ``auto`` takes bf16 where it is faster.
 
     Raises:
         ModelError: the folder is damaged, incomplete or holds another architecture; or the models
             of an ensemble differ in vocabulary, task, labels or length.
-        ConfigError: a GPU is requested but torch finds none.
+        ConfigError: there is no such engine, or what it needs is not installed; or a GPU is
+            requested but none is found.
     """
-    choose_device(device)  # fail before loading
-    return to_device(load_ensemble([folder, *others]), device)
+    check_engine(engine)
+    loaded = load_ensemble([folder, *others], EngineOptions(engine, device, precision))
+    if engine != AUTO or device == "cuda":
+        _ = loaded.engine  # fails now if it cannot be had
+    return Model(loaded)
 
 
-def _check_finite(logits: torch.Tensor) -> None:
-    if not logits.isfinite().all():
+def _check_finite(logits: NDArray[np.float32]) -> None:
+    if not np.isfinite(logits).all():
         raise NonFiniteError("the model's output is not finite; its weights are damaged.")
 
 
@@ -95,8 +109,19 @@ class Model:
 
     @property
     def network(self) -> EncoderModel:
-        """The network, in evaluation mode."""
-        return self.loaded.model
+        """The network that torch computes with, in evaluation mode.
+
+        Raises:
+            ConfigError: another engine computes this model, or torch is not installed.
+        """
+        try:
+            from bothways.model.engine import network_of
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"a model's network is torch's, and {error.name} is not installed: pip install "
+                f"{error.name}."
+            ) from None
+        return network_of(self.loaded)
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[Filling]]:
         """The most likely tokens for each [MASK] of a text.
@@ -110,11 +135,10 @@ class Model:
             InputError: the text has no [MASK], or one beyond the maximum sequence length.
             NonFiniteError: the model's output is not finite.
         """
-        if self.network.masked_lm is None:
-            raise ModelError(
-                missing_head(self.network.config.family, "masked_lm", self.network.heads)
-            )
-        if self.network.config.left_to_right:
+        heads, config = self.loaded.heads, self.loaded.config
+        if MASKED_LM not in heads:
+            raise ModelError(missing_head(config.family, MASKED_LM, heads))
+        if config.left_to_right:
             where = self.tokenizer.roles.mask or "a mask"
             raise ModelError(
                 f"this model reads left to right: at {where} it sees only the text before it and "
@@ -124,19 +148,14 @@ class Model:
         mask = self.tokenizer.piece(self.tokenizer.mask_id)
         encoding = self._encode(text)
         positions = self._mask_positions(text, encoding, mask)
-        with evaluating(self.network), torch.inference_mode():
-            inputs = self._collate(encoding).to(self.network.device)
-            selected = SelectedPositions.of(inputs, torch.tensor(positions))
-            (x_MH,) = self.network.encoder.hidden_at(inputs, selected)
-            logits_MV = self.network.masked_lm_logits(x_MH).cpu()
-            _check_finite(logits_MV[:, : self.tokenizer.vocab_size])  # padded columns are -inf
-            logits_MV[:, torch.from_numpy(self.tokenizer.special_ids)] = -torch.inf
-            candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
-            best = logits_MV.softmax(-1).topk(min(top, candidates), dim=-1)
+        logits_MV = self._outputs(MASKED_LM, encoding, positions).astype(np.float64)
+        logits_MV[:, self.tokenizer.special_ids] = -np.inf
+        candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
+        probabilities_MV = softmax(logits_MV, axis=-1)
         fillings = []
-        for position, probabilities, ids in zip(
-            positions, best.values.tolist(), best.indices.tolist(), strict=True
-        ):
+        for position, row in zip(positions, probabilities_MV, strict=True):
+            ids = np.argsort(-row, kind="stable")[: min(top, candidates)].tolist()
+            probabilities = row[ids].tolist()
             at = text.index(mask, encoding.offsets[position][0])
             fillings.append(
                 [
@@ -165,7 +184,7 @@ class Model:
         if len(positions) < total:
             raise InputError(
                 f"{text[:60]!r}: {mask} number {len(positions) + 1} of {total} is beyond the "
-                f"{self.network.config.positions} tokens this encoder has positions for; shorten "
+                f"{self.loaded.config.positions} tokens this encoder has positions for; shorten "
                 "the text before it."
             )
         return positions
@@ -178,18 +197,12 @@ class Model:
             ModelError: the model has no next-sentence head.
             NonFiniteError: the model's output is not finite.
         """
-        if self.network.next_sentence is None:
-            family, causal = self.network.config.family, self.network.config.left_to_right
-            raise ModelError(missing_head(family, "next_sentence", causal=causal))
+        if NEXT_SENTENCE not in self.loaded.heads:
+            family, causal = self.loaded.config.family, self.loaded.config.left_to_right
+            raise ModelError(missing_head(family, NEXT_SENTENCE, causal=causal))
         check_segments(self.loaded, pair=True)
-        inputs = self._collate(self._encode(a, b))
-        with evaluating(self.network), torch.inference_mode():
-            inputs = inputs.to(self.network.device)
-            first_tokens = SelectedPositions.of(inputs, inputs.starts)
-            (x_BH,) = self.network.encoder.hidden_at(inputs, first_tokens)
-            logits_BC = self.network.next_sentence_logits(x_BH)
-            _check_finite(logits_BC)
-        return float(logits_BC.softmax(-1)[0, 0])
+        logits_BC = self._outputs(NEXT_SENTENCE, self._encode(a, b), [0])
+        return float(softmax(logits_BC, axis=-1)[0, 0])
 
     def predict(self, a: Sequence[str], b: Sequence[str] | None = None) -> Prediction:
         """Labels with probabilities, or scores, from the folder's task head.
@@ -326,24 +339,21 @@ class Model:
         """The number of tokens of a text or pair that are truncated to fit: of a context and a
         choice, into the length of fine-tuning; else into the encoder's positions."""
         choices = self.loaded.about.get("kind") == "choice"
-        length = choose_length(self.loaded, None) if choices else self.network.config.positions
+        length = choose_length(self.loaded, None) if choices else self.loaded.config.positions
         return self.tokenizer.encode(a, b, max_length=length).cut
 
     def _encode(self, a: str, b: str | None = None) -> Encoding:
-        return self.tokenizer.encode(a, b, max_length=self.network.config.positions)
+        return self.tokenizer.encode(a, b, max_length=self.loaded.config.positions)
 
-    def _collate(self, encoding: Encoding) -> Inputs:
-        return collate(
-            [encoding.tokens], [encoding.segments], max_positions=self.network.config.positions
+    def _outputs(
+        self, head: str, encoding: Encoding, positions: Sequence[int]
+    ) -> NDArray[np.float32]:
+        """The outputs [R, C] of a head at positions of a sequence; an error if one is not
+        finite."""
+        batch = collate(
+            [encoding.tokens], [encoding.segments], max_positions=self.loaded.config.positions
         )
-
-
-@borrowed_process()
-def to_device(loaded: LoadedModel, device: DeviceName) -> Model:
-    """A loaded folder as a :class:`Model` on a device.
-
-    Raises:
-        ConfigError: a GPU is requested but torch finds none.
-    """
-    loaded.model.to(choose_device(device).torch)
-    return Model(loaded)
+        at = np.array(positions, dtype=np.int64)
+        outputs = self.loaded.engine.compute(batch, {head: at})[head]
+        _check_finite(outputs)
+        return outputs

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from bothways.api.model import Model, load, to_device
+from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
-from bothways.finetuning.glue import submission_rows
+from bothways.families.heads import TAGGER
 from bothways.io.files import write_text
 from bothways.io.terminal import print_note, progress_of
 from bothways.io.text import read_texts, refuse_records
-from bothways.model.folder import LoadedModel, load_model, save_model
-from bothways.pretraining.evaluation import evaluate_pretraining
 from bothways.runtime.embeddings import check_format, embed_texts, write_vectors
+from bothways.runtime.engine import EngineOptions, check_engine
+from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import tag_texts
+from bothways.runtime.folder import LoadedModel, load_model
 from bothways.runtime.options import (
     AnswerConfig,
     ChooseConfig,
@@ -48,65 +50,58 @@ from bothways.tasks.examples import CHUNK
 from bothways.tasks.kinds import task_of
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.schemes import OUTSIDE
-from bothways.tasks.task import Task
-from bothways.training.device import borrowed_process, choose_precision, set_threads
-from bothways.training.options import DeviceName, Precision
+from bothways.tasks.task import Task, submission_rows
 
 
-@borrowed_process()
 def fill_mask(config: FillMaskConfig) -> list[str]:
     """Lines for `bothways fill-mask`."""
-    model = _open(config.model, config.device)
-    lines = []
-    for text in config.texts:
-        lines.append(text)
-        for fillings in model.fill_mask(text, top=config.top):
-            lines += [f"  {f.probability:6.1%}  {f.piece:<16} {f.text}" for f in fillings] + [""]
+    with _open(config) as model:
+        lines = []
+        for text in config.texts:
+            lines.append(text)
+            for fillings in model.fill_mask(text, top=config.top):
+                lines += [f"  {f.probability:6.1%}  {f.piece:<16} {f.text}" for f in fillings]
+                lines.append("")
     cut = sum(model.tokens_cut(text) > 0 for text in config.texts)
-    _note_cut(cut, len(config.texts), model.network.config.positions)
+    _note_cut(cut, len(config.texts), model.loaded.config.positions)
     return lines
 
 
-@borrowed_process()
 def next_sentence(config: NextSentenceConfig) -> str:
     """The line for `bothways next-sentence`."""
-    model = _open(config.model, config.device)
-    probability = model.next_sentence(config.text_a, config.text_b)
+    with _open(config) as model:
+        probability = model.next_sentence(config.text_a, config.text_b)
     cut = model.tokens_cut(config.text_a, config.text_b)
     if cut:
-        print_note(
-            f"{cut} tokens of the pair were cut to fit into {model.network.config.positions}"
-        )
+        print_note(f"{cut} tokens of the pair were cut to fit into {model.loaded.config.positions}")
     other = "swapped" if model.loaded.about.get("pairs") == "order" else "random"
     return f"follows: {probability:.1%}   {other}: {1 - probability:.1%}"
 
 
-@borrowed_process()
 def choose(config: ChooseConfig) -> list[str]:
     """Lines for `bothways choose`: the choices, most likely first."""
-    model = _open(config.model, config.device)
-    (probabilities,), cut = predict_choices(model.loaded, [config.context], [config.choices])
+    with _open(config) as model:
+        (probabilities,), cut = predict_choices(model.loaded, [config.context], [config.choices])
     if cut:
         print_note("the context or a choice was cut to the length the model was fine-tuned with")
     order = np.argsort(-probabilities, kind="stable")
     return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
 
 
-@borrowed_process()
 def predict(config: PredictConfig) -> list[str]:
     """Lines for `bothways predict`; with ``out`` the predictions are written there instead."""
     _refuse_to_overwrite(config.out, config.file, config.task)
-    model = _open_task(config)
-    if config.file is not None:
-        return _predict_file(model.loaded, config)
-    if model.network.tagger is not None and config.text_b is None:
-        lines = _tag_lines(model, config.texts)
-    else:
-        b = None if config.text_b is None else [config.text_b] * len(config.texts)
-        prediction = model.predict(config.texts, b)
-        _note_cut(prediction.cut, len(config.texts), prediction.length)
-        _note_windows(prediction.several, len(config.texts), prediction.length)
-        lines = _prediction_lines(prediction, task_of(model.loaded))
+    with _open(config) as model:
+        if config.file is not None:
+            return _predict_file(model.loaded, config)
+        if TAGGER in model.loaded.heads and config.text_b is None:
+            lines = _tag_lines(model, config.texts)
+        else:
+            b = None if config.text_b is None else [config.text_b] * len(config.texts)
+            prediction = model.predict(config.texts, b)
+            _note_cut(prediction.cut, len(config.texts), prediction.length)
+            _note_windows(prediction.several, len(config.texts), prediction.length)
+            lines = _prediction_lines(prediction, task_of(model.loaded))
     if config.out is None:
         return lines
     write_text(Path(config.out), "\n".join(lines) + "\n")
@@ -116,7 +111,7 @@ def predict(config: PredictConfig) -> list[str]:
 def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
     """The lines of a file's predictions, in the task's format; or the file they were written to."""
     columns = None if config.task is None else task_recipe(config.task).task
-    if config.submission and loaded.model.tagger is not None:
+    if config.submission and TAGGER in loaded.heads:
         raise ConfigError("--submission needs one prediction per example; tagging gives many.")
     if config.out is not None and not config.submission:
         for path in task_of(loaded).output_files(Path(config.out)):
@@ -124,9 +119,9 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
     task, split = encode_file(loaded, config.file or "", labelled=False, options=columns)
     for note in split.notes:
         print_note(note)
-    dtype = _file_dtype(loaded, config.precision)
+    _note_precision(loaded)
     with progress_of("predicting") as progress:
-        outputs = outputs_of(loaded, task, split.examples, dtype=dtype, progress=progress)
+        outputs = outputs_of(loaded, task, split.examples, progress=progress)
     predictions = task.decode(split, outputs)
     if config.out is not None and not config.submission:
         write_predictions(Path(config.out), task, split, predictions)
@@ -174,7 +169,6 @@ def _prediction_lines(prediction: Prediction, task: Task[Any, Any]) -> list[str]
     return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
 
 
-@borrowed_process()
 def answer(config: AnswerConfig) -> list[str]:
     """Lines for `bothways answer`: probability, position and text of each answer."""
     context = config.context
@@ -184,8 +178,8 @@ def answer(config: AnswerConfig) -> list[str]:
         context = "\n".join(line for _, line in lines)
     if not (context or "").strip():
         raise InputError("the text to search for an answer is empty.", path=config.file)
-    model = _open(config.model, config.device)
-    answers = model.answer(config.question, context or "", top=config.top)
+    with _open(config) as model:
+        answers = model.answer(config.question, context or "", top=config.top)
     spans = task_of(model.loaded).options.spans
     if spans.no_answer is None:
         print_note(
@@ -217,31 +211,31 @@ def score(config: ScoreConfig) -> str:
     return json.dumps(scores, indent=2)
 
 
-@borrowed_process()
 def embed(config: EmbedConfig) -> str:
     """Write the vectors for `bothways embed`."""
     check_format(Path(config.out))
     _refuse_to_overwrite(config.out, config.file, config.task)
-    model = _open(config.model, config.device)
-    texts = config.texts
-    if config.file is not None:
-        found = file_texts(Path(config.file), model.loaded, text_a=config.text_a, task=config.task)
-        texts = found.texts
-        _note_column(Path(config.file), found)
-    if not texts:
-        raise InputError("no text to embed; the file is empty.", path=config.file)
-    with progress_of("embedding") as progress:
-        embeddings = embed_texts(
-            model.loaded,
-            texts,
-            layers=config.layers,
-            combine=config.combine,
-            pooling=None if config.pooling == "auto" else config.pooling,
-            normalize=config.normalize,
-            length=config.length,
-            long=config.long,
-            progress=progress,
-        )
+    with _open(config) as model:
+        texts = config.texts
+        if config.file is not None:
+            path = Path(config.file)
+            found = file_texts(path, model.loaded, text_a=config.text_a, task=config.task)
+            texts = found.texts
+            _note_column(path, found)
+        if not texts:
+            raise InputError("no text to embed; the file is empty.", path=config.file)
+        with progress_of("embedding") as progress:
+            embeddings = embed_texts(
+                model.loaded,
+                texts,
+                layers=config.layers,
+                combine=config.combine,
+                pooling=None if config.pooling == "auto" else config.pooling,
+                normalize=config.normalize,
+                length=config.length,
+                long=config.long,
+                progress=progress,
+            )
     write_vectors(Path(config.out), texts, embeddings)
     if left_out := model.loaded.about.get("modules_left_out"):
         print_note(
@@ -250,7 +244,7 @@ def embed(config: EmbedConfig) -> str:
         )
     if settings := model.loaded.about.get("settings_left_out"):
         print_note(f"with sentence-transformers {' and '.join(settings)}; not so here")
-    limit = config.length or model.network.config.positions
+    limit = config.length or model.loaded.config.positions
     _note_cut(embeddings.cut, len(texts), limit)
     if embeddings.long:
         print_note(
@@ -265,20 +259,21 @@ def embed(config: EmbedConfig) -> str:
     return f"{count} vectors of size {size}: {config.out}"
 
 
-@borrowed_process()
 def evaluate(config: EvaluateConfig) -> list[str]:
     """Lines for `bothways evaluate`: a task on a labelled file, or pre-training on a corpus."""
-    model = _open_task(config)
-    if Path(config.file).is_dir():
-        if config.task is not None:
-            raise InputError("is a folder, but --task needs a labelled file.", path=config.file)
-        return [evaluate_pretraining(model.loaded, config.file)]
-    columns = None if config.task is None else task_recipe(config.task).task
-    dtype = _file_dtype(model.loaded, config.precision)
-    with progress_of("predicting") as progress:
-        evaluation = evaluate_file(
-            model.loaded, config.file, options=columns, dtype=dtype, progress=progress
-        )
+    with _open(config) as model:
+        if Path(config.file).is_dir():
+            if config.task is not None:
+                raise InputError("is a folder, but --task needs a labelled file.", path=config.file)
+            from bothways.pretraining.evaluation import evaluate_pretraining
+
+            return [evaluate_pretraining(model.loaded, config.file)]
+        columns = None if config.task is None else task_recipe(config.task).task
+        _note_precision(model.loaded)
+        with progress_of("predicting") as progress:
+            evaluation = evaluate_file(
+                model.loaded, config.file, options=columns, progress=progress
+            )
     for note in evaluation.notes:
         print_note(note)
     lines = [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
@@ -297,43 +292,57 @@ def convert(config: ConvertConfig) -> str:
     source, out = model_folder(config.source), Path(config.out)
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise ModelError(f"{out} exists already; choose a new folder.")
-    loaded = load_model(source, vocabulary=config.vocab)
+    from bothways.model.engine import network_of  # weights are converted with torch
+    from bothways.model.folder import save_model
+
+    loaded = load_model(source, vocabulary=config.tokenizer)
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     about["converted_from"] = source.resolve().name
-    save_model(out, loaded.model, loaded.tokenizer, about, dtype=loaded.dtype)
+    save_model(out, network_of(loaded), loaded.tokenizer, about, dtype=loaded.dtype)
     for note in loaded.differences():
         print_note(note)
     return f"model: {out}"
 
 
-def _open(folder: str, device: DeviceName) -> Model:
-    set_threads(0)
-    loaded = load_model(folder)
+_ModelVerb = (
+    FillMaskConfig
+    | NextSentenceConfig
+    | ChooseConfig
+    | PredictConfig
+    | AnswerConfig
+    | EmbedConfig
+    | EvaluateConfig
+)
+
+
+@contextmanager
+def _open(config: _ModelVerb) -> Iterator[Model]:
+    """The model that a verb names, or an ensemble of several; the process is its engine's inside
+    the block."""
+    check_engine(config.engine)
+    options = EngineOptions(config.engine, config.device)
+    if isinstance(config, PredictConfig | EvaluateConfig):  # a run folder is an ensemble too
+        if config.file is not None:
+            options = replace(options, precision=config.precision)
+        loaded = load_ensemble([config.model, *config.ensemble], options)
+    else:
+        loaded = load_model(config.model, options=options)
     for note in loaded.notes:
         print_note(note)
-    return to_device(loaded, device)
+    with loaded.engine.working():
+        yield Model(loaded)
 
 
-def _open_task(config: PredictConfig | EvaluateConfig) -> Model:
-    """A fine-tuned model or an ensemble; a run folder is an ensemble too."""
-    set_threads(0)
-    model = load(config.model, *config.ensemble, device=config.device)
-    for note in model.loaded.notes:
-        print_note(note)
-    return model
-
-
-def _file_dtype(loaded: LoadedModel, precision: Precision) -> torch.dtype:
-    """The arithmetic for a file, with a note if dev was measured in another."""
-    choice = choose_precision(precision, loaded.model.device)
+def _note_precision(loaded: LoadedModel) -> None:
+    """Say so if dev was measured in another arithmetic."""
+    precision = loaded.engine.precision
     # Folders of 0.1 were measured in the precision of training.
-    measured = loaded.about.get("measured_in", loaded.about.get("precision", choice.name))
-    if measured != choice.name:
+    measured = loaded.about.get("measured_in", loaded.about.get("precision", precision))
+    if measured != precision:
         print_note(
-            f"the model was measured on dev in {measured}, this is {choice.name}: scores may "
+            f"the model was measured on dev in {measured}, this is {precision}: scores may "
             f"differ in the last digits (--precision {measured} for the same)"
         )
-    return choice.dtype
 
 
 def _refuse_to_overwrite(out: str | Path | None, *inputs: str | None) -> None:

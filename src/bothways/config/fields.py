@@ -1,18 +1,24 @@
-"""The types of option fields: parsing a value's text, describing it in messages and in the help."""
+"""Classes of options: the kinds of their fields, range checks, JSON and digests, and what their
+types mean."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import hashlib
+import inspect
+import itertools
 import json
 import math
 import os
+import shlex
+import textwrap
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeVar, Union
+from typing import Any, ClassVar, Self, TypeVar, Union, cast
 
 from bothways.errors import ConfigError
 
@@ -21,6 +27,12 @@ from bothways.errors import ConfigError
 # and fingerprints.
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _cached(function: F) -> F:
+    """Like ``functools.cache``, with the types kept."""
+    return cast("F", functools.cache(function))
 
 
 @dataclass(frozen=True)
@@ -54,24 +66,10 @@ class Options:
         return self
 
 
-@functools.cache
 def _choices(options: Any) -> dict[str, tuple[Any, ...]]:
     """The values that each field with a limited choice may have."""
-    kinds = typing.get_type_hints(options)
-    found = {item.name: _literals(kinds[item.name]) for item in dataclasses.fields(options)}
-    return {name: values for name, values in found.items() if values}
-
-
-def _literals(kind: Any) -> tuple[Any, ...]:
-    """The values of a Literal, also within a tuple, or with None; empty for other types."""
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Literal:
-        return inner
-    if origin is tuple:
-        return _literals(inner[0])
-    if origin in (types.UnionType, typing.Union) and (values := _literals(inner[0])):
-        return (*values, None)
-    return ()
+    types = field_types(options)
+    return {n: (*t.choices, *(None,) * t.optional) for n, t in types.items() if t.choices}
 
 
 def require_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
@@ -148,10 +146,56 @@ def several_given(options: Any, given: Sequence[str], group: str) -> str:
     return f"{group}: give one of {known}; got {' and '.join(given)}."
 
 
+def changed(config: T, changes: Mapping[str, Any]) -> T:
+    """The config with some values replaced, by dotted name. Of options that exclude each other, one
+    that is given replaces another."""
+    own, groups = _by_group(changes)
+    if any(is_given(own.get(name)) for name in alternatives(config)):
+        own = alternatives(config) | own
+    own |= {name: changed(getattr(config, name), inner) for name, inner in groups.items()}
+    return dataclasses.replace(config, **own)  # type: ignore[type-var]
+
+
+def build(cls: type[T], values: Mapping[str, Any]) -> T:
+    """The dataclass with these values, by dotted name, and defaults for the others."""
+    own, groups = _by_group(values)
+    defaults = {item.name: default_of(item) for item in dataclasses.fields(cast("Any", cls))}
+    return cls(**own, **{name: changed(defaults[name], inner) for name, inner in groups.items()})
+
+
+def default_of(item: dataclasses.Field[Any]) -> Any:
+    """The default of a dataclass's field; MISSING if it has none."""
+    made = item.default_factory
+    return item.default if made is dataclasses.MISSING else made()
+
+
+def _by_group(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Values by dotted name: those of the options themselves, and those of each group."""
+    own: dict[str, Any] = {}
+    groups: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        head, _, rest = name.partition(".")
+        if rest:
+            groups.setdefault(head, {})[rest] = value
+        else:
+            own[head] = tuple(value) if isinstance(value, list) else value
+    return own, groups
+
+
 def to_dict(config: Any) -> dict[str, Any]:
-    """A config dataclass as plain JSON-able dictionaries and lists."""
-    value: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config), default=os.fspath))
+    """A config as plain JSON-able dictionaries and lists."""
+    value: dict[str, Any] = _plain(config)
     return value
+
+
+def _plain(value: Any) -> Any:
+    """A config, or the value of a field, as plain JSON-able data."""
+
+    def convert(item: Any) -> Any:
+        is_config = dataclasses.is_dataclass(item)
+        return dataclasses.asdict(cast("Any", item)) if is_config else os.fspath(item)
+
+    return json.loads(json.dumps(value, default=convert))
 
 
 def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
@@ -160,19 +204,16 @@ def from_dict(cls: type[T], values: Mapping[str, Any]) -> T:
     Raises:
         ConfigError: a key that is not a field, or an invalid value.
     """
-    kinds = typing.get_type_hints(cls)
-    if unknown := sorted(values.keys() - kinds.keys()):
+    types = field_types(cls)
+    if unknown := sorted(values.keys() - types.keys()):
         raise ConfigError(f"unknown options: {', '.join(unknown)}.")
-    return cls(**{name: _from_value(kinds[name], value) for name, value in values.items()})
+    return cls(**{name: _from_plain(types[name], value) for name, value in values.items()})
 
 
-def _from_value(kind: Any, value: Any) -> Any:
-    if dataclasses.is_dataclass(kind):
-        return from_dict(typing.cast("type[Any]", kind), value)
-    if typing.get_origin(kind) is tuple:
-        inner = typing.get_args(kind)[0]
-        return tuple(_from_value(inner, item) for item in value)
-    return value
+def _from_plain(kind: FieldType, value: Any) -> Any:
+    if kind.is_list and value is not None:
+        return tuple(_from_plain(FieldType(kind.inner), item) for item in value)
+    return from_dict(kind.inner, value) if kind.is_group else value
 
 
 def recipe_fields(config: Any, prefix: str = "") -> dict[str, Any]:
@@ -187,17 +228,20 @@ def recipe_fields(config: Any, prefix: str = "") -> dict[str, Any]:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             flat.update(recipe_fields(value, f"{name}."))
         else:
-            flat[name] = to_dict_value(value)
+            flat[name] = _plain(value)
     return flat
 
 
-def to_dict_value(value: Any) -> Any:
-    """A field's value as plain JSON-able data."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return to_dict(value)
-    if isinstance(value, (tuple, list)):
-        return [to_dict_value(item) for item in value]
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+REMOVED = {"model.init_std": 0.02, "pairs.random_next": 0.5}
+"""Recipe options that version 0.1 had beside today's, and their defaults."""
+
+
+def recorded_fields(cls: type[Any], recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """What :func:`recipe_fields` of an earlier version gave, as this one would: options that are
+    newer are at their defaults, and removed ones are left out where they are at theirs."""
+    newer = {} if required_fields(cls) else recipe_fields(cls())
+    kept = {n: v for n, v in recorded.items() if n not in REMOVED or v != REMOVED[n]}
+    return newer | kept
 
 
 def fingerprint(config: Any) -> str:
@@ -211,6 +255,17 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
 
 
+# --------------------------------------------------------------------------------
+# Types of fields: reading a value's text, and describing it in messages and in the help.
+
+_NAMES = {
+    str: ("text", "TEXT"),
+    int: ("a whole number", "INT"),
+    float: ("a number", "FLOAT"),
+    bool: ("true or false", "[true|false]"),  # a switch may stand alone
+}
+
+
 @dataclass(frozen=True)
 class FieldType:
     """The type of a field, such as ``tuple[int, ...] | None``, taken apart."""
@@ -221,16 +276,18 @@ class FieldType:
     """Whether the value may be None."""
     is_list: bool = False
     """Whether the value is a tuple of any length."""
+    alternative: bool = False
+    """Whether the field excludes the other such fields of its class."""
 
     @classmethod
-    def of(cls, annotation: Any) -> FieldType:
+    def of(cls, annotation: Any, *, alternative: bool = False) -> FieldType:
         """Take an annotation apart."""
         optional = typing.get_origin(annotation) in (Union, types.UnionType)
         if optional:
             (annotation,) = (a for a in typing.get_args(annotation) if a is not type(None))
         is_list = typing.get_origin(annotation) is tuple
         inner = typing.get_args(annotation)[0] if is_list else annotation
-        return cls(inner, optional, is_list)
+        return cls(inner, optional, is_list, alternative)
 
     @property
     def is_group(self) -> bool:
@@ -244,74 +301,112 @@ class FieldType:
 
     def parse(self, text: str) -> Any:
         """The value of a scalar. Raises ValueError if the text is not of this type."""
-        if self.inner is str:
-            return text
-        if self.inner is int:
-            return int(text)
-        if self.inner is float:
-            number = float(text)
-            if math.isfinite(number):
-                return number
-        elif self.inner is bool and text.lower() in ("true", "false"):
+        if self.inner in (str, int):
+            return self.inner(text)
+        if self.inner is float and math.isfinite(number := float(text)):
+            return number
+        if self.inner is bool and text.lower() in ("true", "false"):
             return text.lower() == "true"
-        elif text in self.choices:
+        if text in self.choices:
             return text
         raise ValueError(text)
 
     def describe(self) -> str:
         """What a value must be, for messages."""
-        names = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
         if self.is_list:
             text = "a list"
         elif self.is_group:
             text = "'name: value' lines"
         else:
-            text = names.get(self.inner) or "one of " + ", ".join(self.choices)
+            text = "one of " + ", ".join(self.choices) if self.choices else _NAMES[self.inner][0]
         return f"{text}, or null" if self.optional else text
 
     @property
     def metavar(self) -> str:
         """What a value looks like, for the help."""
-        names = {str: "TEXT", int: "INT", float: "FLOAT", bool: "true|false"}
         if self.is_group:
             return "[{...}, ...]"
-        text = names.get(self.inner) or "{" + ",".join(self.choices) + "}"
-        if self.is_list:
-            return f"{text} ..."
-        return f"[{text}]" if self.inner is bool else text  # a switch may stand alone
+        text = "{" + ",".join(self.choices) + "}" if self.choices else _NAMES[self.inner][1]
+        return f"{text} ..." if self.is_list else text
 
 
+@_cached
 def field_types(cls: type[Any]) -> dict[str, FieldType]:
     """The types of the fields of a dataclass; a group of options is one field."""
     hints = typing.get_type_hints(cls)
-    return {item.name: FieldType.of(hints[item.name]) for item in dataclasses.fields(cls)}
+    marked = alternatives(cls)
+    return {
+        item.name: FieldType.of(hints[item.name], alternative=item.name in marked)
+        for item in dataclasses.fields(cls)
+    }
 
 
-def option_types(cls: type[Any], prefix: str = "") -> dict[str, FieldType]:
-    """The types of all options of a dataclass, by dotted name."""
-    options: dict[str, FieldType] = {}
-    for name, field_type in field_types(cls).items():
-        if field_type.is_group and not field_type.is_list:
-            options |= option_types(field_type.inner, f"{prefix}{name}.")
+@dataclass(frozen=True)
+class Option:
+    """An option of a dataclass, or of a group of options within it."""
+
+    name: str
+    """Its dotted name."""
+    kind: FieldType
+    owner: type[Any]
+    """The dataclass whose field it is."""
+    default: Any
+    """Its value if it is not given; MISSING if it has to be."""
+
+    @property
+    def text(self) -> str:
+        """The docstring of the field, in one line."""
+        return field_texts(self.owner)[self.name.rpartition(".")[2]]
+
+    @property
+    def shown_default(self) -> str:
+        """The default as it would be written on the command line; empty for none."""
+        value = self.default
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, tuple):
+            return "" if self.kind.is_group else shlex.join(map(str, value))
+        return "" if value in (None, dataclasses.MISSING) else str(value)
+
+
+def options_of(cls: type[Any], config: Any = None, prefix: str = "") -> Iterator[Option]:
+    """The options of a dataclass, those of groups within it too: first its own, in their order,
+    then those that it has in common with others.
+
+    Args:
+        cls: the dataclass.
+        config: an instance of it that holds the defaults; None: they are those of its fields.
+        prefix: what the names begin with.
+    """
+    for item in sorted(dataclasses.fields(cls), key=lambda item: item.kw_only is True):
+        kind = field_types(cls)[item.name]
+        value = default_of(item) if config is None else getattr(config, item.name)
+        if kind.is_group and not kind.is_list:
+            yield from options_of(kind.inner, value, f"{prefix}{item.name}.")
         else:
-            options[prefix + name] = field_type
-    return options
+            yield Option(prefix + item.name, kind, cls, value)
 
 
-def alternative_options(cls: type[Any], prefix: str = "") -> list[list[str]]:
-    """The options of a dataclass that exclude each other, by dotted name: a list for each group."""
-    found = [[prefix + name for name in alternatives(cls)]]
-    for name, field_type in field_types(cls).items():
-        if field_type.is_group and not field_type.is_list:
-            found += alternative_options(field_type.inner, f"{prefix}{name}.")
-    return [names for names in found if names]
+@_cached
+def option_types(cls: type[Any]) -> dict[str, FieldType]:
+    """The types of all options of a dataclass, by dotted name."""
+    return {option.name: option.kind for option in options_of(cls)}
+
+
+@_cached
+def field_texts(cls: type[Any]) -> dict[str, str]:
+    """The docstring of each field of a dataclass, in one line."""
+    found = {}
+    for owner in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        for item, text in itertools.pairwise(cast("ast.ClassDef", body).body):
+            match item, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(words))):
+                    found[name] = " ".join(words.split())
+    return found
 
 
 def required_fields(cls: type[Any]) -> list[str]:
     """The names of the fields without a default."""
-    missing = dataclasses.MISSING
-    return [
-        item.name
-        for item in dataclasses.fields(cls)
-        if item.default is missing and item.default_factory is missing
-    ]
+    fields = dataclasses.fields(cls)
+    return [item.name for item in fields if default_of(item) is dataclasses.MISSING]

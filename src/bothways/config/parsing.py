@@ -2,38 +2,36 @@
 
 Options are named by their dotted path (``optimizer.lr``). A recipe and a command line are each
 turned into a flat ``{dotted name: value}``; the command line wins, and of options that exclude
-each other one on the command line replaces another of the recipe. jsonargparse then fills in the
-defaults, checks the types once more, builds the dataclasses and formats the help. Values are parsed
-here, by the type of their field and never by what they look like: ``1e-3`` is a number and a label
-``no`` is text, both of which YAML 1.1 gets wrong. Nothing is ignored: an unknown key or option is
-an error that names its place and the closest existing one.
+each other one on the command line replaces another of the recipe. Words of the command line and
+values from Python become YAML nodes as a recipe has them, so that one reader knows the types: it
+reads a value by the type of its field and never by what it looks like (``1e-3`` is a number and a
+label ``no`` is text, both of which YAML 1.1 gets wrong). Nothing is ignored: an unknown key or
+option is an error that names its place and the closest existing one.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import re
-import shlex
-import typing
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import yaml
-from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
 from bothways.config.fields import (
     FieldType,
+    Option,
     Options,
-    alternative_options,
-    alternatives,
+    build,
+    field_texts,
     field_types,
     is_given,
     option_types,
+    options_of,
     required_fields,
     several_given,
     to_dict,
@@ -43,8 +41,7 @@ from bothways.errors import ConfigError, nearest
 
 T = TypeVar("T")
 
-_NULL = "tag:yaml.org,2002:null"
-_STR = "tag:yaml.org,2002:str"
+_NULL, _STR, _MAP, _SEQ = (f"tag:yaml.org,2002:{name}" for name in ("null", "str", "map", "seq"))
 
 
 class UsageError(ConfigError):
@@ -83,27 +80,29 @@ def parse(
         UsageError: an unknown option, an unexpected word, a value of the wrong type.
         ConfigError: a recipe that cannot be read, or values that contradict each other.
     """
-    syntax = _Syntax(prog, option_types(cls), tuple(positional), recipes or {})
-    words = _parse_words(argv, syntax)
-    if words.action == "help":
-        _print_help(cls, syntax, description, words.help_topic)
-        if words.help_topic is None and (below := epilog()):
+    recipes = recipes or {}
+    parser = _Parser(cls, prog, positional, recipes)
+    given, recipe, action = parser.read(argv)
+    if action == "help":
+        parser = _Parser(cls, prog, positional, recipes, explain=True)
+        parser.description = description
+        parser.print_help()
+        if below := epilog():
             print(f"\n{below}")
         raise SystemExit(0)
-    if words.recipe is None:
-        values = {}
-    elif recipe_part and words.recipe in syntax.recipes.values():
-        values = _read_part(cls, words.recipe, recipe_part)
-    else:
-        values = read_recipe(cls, words.recipe)
-    values = _merged(cls, values, words.values)
-    missing = [name for name in required_fields(cls) if name not in values]
-    if missing:
+    values: dict[str, Any] = {}
+    if recipe is not None:
+        values = read_recipe(cls, recipe, recipe_part if recipe in recipes.values() else "")
+    values = _merged(cls, values, given)
+    if missing := [name for name in required_fields(cls) if name not in values]:
         listed = ", ".join(n.upper() if n in positional else f"--{n}" for n in missing)
-        raise UsageError(f"{prog} needs {listed}; {syntax.see_help}.")
-    config = _build(cls, values)
-    if words.action == "print_config":
-        print(yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True), end="")
+        raise UsageError(f"{prog} needs {listed}; see '{prog} --help'.")
+    config = build(cls, values)
+    if action:
+        printed = to_dict(config)
+        order = dict.fromkeys(name.partition(".")[0] for name in parser.types)
+        printed = {name: printed[name] for name in order}
+        print(yaml.safe_dump(printed, sort_keys=False, allow_unicode=True), end="")
         raise SystemExit(0)
     return config
 
@@ -122,121 +121,102 @@ def load_recipe(cls: type[T], recipe: str | Path, overrides: Mapping[str, Any] |
         ConfigError: no such recipe, an unknown key (the message names the nearest), a wrong type, a
             missing value.
     """
-    values = read_recipe(cls, recipe)
-    given = dict(_flat(overrides or {}))
+    types, given = option_types(cls), dict(_flat(overrides or {}))
     for name in given:
-        if name not in option_types(cls):
+        if name not in types:
             raise ConfigError(f"unknown option {name!r}{_suggest(name, cls)}")
-    values = _merged(cls, values, given)
-    missing = [name for name in required_fields(cls) if name not in values]
-    if missing:
+    given = {name: _Reader().value(_node(v), types[name], name) for name, v in given.items()}
+    values = _merged(cls, read_recipe(cls, recipe), given)
+    if missing := [name for name in required_fields(cls) if name not in values]:
         raise ConfigError(f"{recipe}: {', '.join(missing)} not given.")
-    return _build(cls, values)
+    return build(cls, values)
 
 
-def read_recipe(cls: type[Any], recipe: str | Path) -> dict[str, Any]:
+def read_recipe(cls: type[Any], recipe: str | Path, part: str = "") -> dict[str, Any]:
     """The values in a recipe by dotted name, checked against the fields of ``cls``.
 
     Args:
         cls: dataclass of the options.
         recipe: as for :func:`load_recipe`.
+        part: the one group of options to read; empty: all.
 
     Raises:
         ConfigError: no such recipe, or one that cannot be read, with file and line.
     """
-    path = find_recipe(recipe, shipped_recipes() if _by_name(cls) else {})
-    return _NodeReader(str(path)).mapping(compose(path), cls, "")
-
-
-def _by_name(cls: type[Any]) -> bool:
-    return issubclass(cls, Options) and cls.recipes_by_name
+    named = issubclass(cls, Options) and cls.recipes_by_name
+    path = find_recipe(recipe, shipped_recipes() if named else {})
+    node = compose(path)
+    if part and isinstance(node, yaml.MappingNode):
+        node.value = [(key, item) for key, item in node.value if key.value == part]
+    return _Reader(str(path)).mapping(node, cls)
 
 
 def _merged(cls: type[Any], recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a recipe, and those given beside it, which win."""
-    replaced = {
-        name
-        for names in alternative_options(cls)
-        if any(is_given(given.get(name)) for name in names)
-        for name in names
-    }
-    return {n: value for n, value in recipe.items() if n not in replaced} | dict(given)
+    types = option_types(cls)
+    chosen = {_group(n) for n, value in given.items() if types[n].alternative and is_given(value)}
+    kept = {n: v for n, v in recipe.items() if not (types[n].alternative and _group(n) in chosen)}
+    return kept | dict(given)
 
 
-def _read_part(cls: type[Any], path: Path, part: str) -> dict[str, Any]:
-    """The values of one group of a recipe's options, by dotted name."""
-    node = compose(path)
-    assert isinstance(node, yaml.MappingNode), "a recipe of ours"
-    inner = field_types(cls)[part].inner
-    groups = [item for key, item in node.value if key.value == part]
-    reader = _NodeReader(str(path))
-    return {k: v for item in groups for k, v in reader.mapping(item, inner, f"{part}.").items()}
+def _group(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
-# ----------------------------------------------------------------------------------------- recipes
+# ------------------------------------------------------------------------------------------- values
 
 
-class _NodeReader:
-    """Converts YAML nodes to values, by the types of their fields.
+@dataclass(frozen=True)
+class _Reader:
+    """Reads YAML nodes as values, by the types of their fields."""
 
-    Args:
-        source: name of the file, for messages; None if the nodes are words of a command line.
-    """
+    source: str | None = None
+    """Name of the file, for messages."""
+    error: type[ConfigError] = ConfigError
 
-    def __init__(self, source: str | None) -> None:
-        self.source = source
-
-    def mapping(self, node: yaml.Node, cls: type[Any], prefix: str) -> dict[str, Any]:
+    def mapping(self, node: yaml.Node, cls: type[Any], prefix: str = "") -> dict[str, Any]:
         """The values of a mapping for the fields of ``cls``, by dotted name."""
         if not isinstance(node, yaml.MappingNode):
             where = f"{prefix.rstrip('.')} is" if prefix else "this is"
             self._fail(node, f"{where} {_shown(node)}; it must be 'name: value' lines")
         types = field_types(cls)
         values: dict[str, Any] = {}
-        keys: dict[str, yaml.Node] = {}
+        lines: dict[str, int] = {}
         for key, item in node.value:
             name = key.value if isinstance(key, yaml.ScalarNode) else None
             if name not in types:
-                self._unknown(key, prefix, cls)
-            if name in keys:
-                first = keys[name].start_mark.line + 1
-                self._fail(key, f"{prefix}{name} is given twice (first on line {first})")
-            keys[name] = key
-            field_type = types[name]
-            if field_type.is_group and not field_type.is_list:
-                values |= self.mapping(item, field_type.inner, f"{prefix}{name}.")
-            else:
-                values[prefix + name] = self.value(item, field_type, prefix + name)
-        several = [n for n in alternatives(cls) if is_given(values.get(prefix + n))]
-        if len(several) > 1:
-            problem = several_given(cls, several, prefix.rstrip("."))
-            last = max((keys[n] for n in several), key=lambda key: key.start_mark.line)
-            self._fail(last, problem.removesuffix("."))
+                self._unknown(key, cls, prefix)
+            if name in lines:
+                self._fail(key, f"{prefix}{name} is given twice (first on line {lines[name]})")
+            lines[name] = key.start_mark.line + 1 if self.source else 0
+            if types[name].is_group and not types[name].is_list:
+                values |= self.mapping(item, types[name].inner, f"{prefix}{name}.")
+                continue
+            values[prefix + name] = self.value(item, types[name], prefix + name)
+            several = [n for n in lines if types[n].alternative and is_given(values[prefix + n])]
+            if len(several) > 1:
+                self._fail(key, several_given(cls, several, prefix.rstrip(".")))
         return values
 
-    def value(self, node: yaml.Node, field_type: FieldType, name: str) -> Any:
+    def value(self, node: yaml.Node, kind: FieldType, name: str) -> Any:
         """The value of one option."""
         is_null = node.tag == _NULL
-        if is_null and field_type.optional:
+        if is_null and kind.optional:
             return None
-        if field_type.is_list:
-            if not isinstance(node, yaml.SequenceNode):
-                self._fail(node, f"{name} is {_shown(node)}; it must be {field_type.describe()}")
-            item_type = FieldType(field_type.inner)
-            return [self.value(v, item_type, f"{name}[{i}]") for i, v in enumerate(node.value)]
-        if field_type.is_group:
-            values = self.mapping(node, field_type.inner, f"{name}.")
-            return _build(
-                field_type.inner, {k.removeprefix(f"{name}."): v for k, v in values.items()}
-            )
-        if not isinstance(node, yaml.ScalarNode) or is_null:
-            self._fail(node, f"{name} is {_shown(node)}; it must be {field_type.describe()}")
+        if kind.is_list and isinstance(node, yaml.SequenceNode):
+            item = FieldType(kind.inner)
+            return tuple(self.value(v, item, f"{name}[{i}]") for i, v in enumerate(node.value))
+        if kind.is_group and not kind.is_list:
+            inner = self.mapping(node, kind.inner, f"{name}.")
+            return build(kind.inner, {n.removeprefix(f"{name}."): v for n, v in inner.items()})
         try:
-            return field_type.parse(node.value)
+            if kind.is_list or is_null or not isinstance(node, yaml.ScalarNode):
+                raise ValueError
+            return kind.parse(node.value)
         except ValueError:
-            self._fail(node, f"{name} is {node.value!r}; it must be {field_type.describe()}")
+            self._fail(node, f"{name} is {_shown(node)}; it must be {kind.describe()}")
 
-    def _unknown(self, key: yaml.Node, prefix: str, cls: type[Any]) -> NoReturn:
+    def _unknown(self, key: yaml.Node, cls: type[Any], prefix: str) -> NoReturn:
         if not isinstance(key, yaml.ScalarNode):
             self._fail(key, "a key must be a plain name")
         group, _, rest = key.value.partition(".")
@@ -246,293 +226,33 @@ class _NodeReader:
         self._fail(key, f"unknown key {prefix + key.value!r}{hint}")
 
     def _fail(self, node: yaml.Node, problem: str) -> NoReturn:
-        ending = "" if problem.endswith("?") else "."
-        if self.source is None:
-            raise UsageError(problem + ending)
-        raise ConfigError(f"{self.source}:{node.start_mark.line + 1}: {problem}{ending}")
+        where = "" if self.source is None else f"{self.source}:{node.start_mark.line + 1}: "
+        raise self.error(where + problem + ("" if problem.endswith(("?", ".")) else "."))
 
 
-def _sequence(text: str, source: str) -> yaml.Node | None:
+def _node(value: Any) -> yaml.Node:
+    """A value from Python as the YAML node that a recipe would have."""
+    if isinstance(value, Mapping):
+        return yaml.MappingNode(_MAP, [(_node(key), _node(item)) for key, item in value.items()])
+    if isinstance(value, (list, tuple)):
+        return yaml.SequenceNode(_SEQ, [_node(item) for item in value])
+    return yaml.ScalarNode(_NULL if value is None else _STR, str(value))
+
+
+def _sequence(text: str) -> yaml.Node | None:
     """A list in brackets; None for text that only starts like one, such as a glob ``[ab]*.txt``."""
     try:
-        node = compose_text(text, source)
+        node = compose_text(text, "") if text.startswith("[") else None
     except ConfigError:
         return None
     return node if isinstance(node, yaml.SequenceNode) else None
 
 
-# ------------------------------------------------------------------------------------ command line
-
-
-@dataclass(frozen=True)
-class _Syntax:
-    """What a verb's command line may contain."""
-
-    prog: str
-    options: Mapping[str, FieldType]
-    positional: tuple[str, ...]
-    recipes: Mapping[str, Path]
-
-    @property
-    def see_help(self) -> str:
-        return f"see '{self.prog} --help'"
-
-
-@dataclass
-class _ParsedWords:
-    """The words of a command line, sorted."""
-
-    action: Literal["run", "print_config", "help"] = "run"
-    help_topic: str | None = None
-    """Option whose items the help is about (``--phases.help``); None: all options."""
-    recipe: Path | None = None
-    values: dict[str, Any] = field(default_factory=dict)
-
-
-def _parse_words(argv: Sequence[str], syntax: _Syntax) -> _ParsedWords:
-    """Sort words into a recipe, options and positional values.
-
-    A switch may stand alone (``--from_scratch``), a list option takes all words up to the next
-    option (``--seeds 1 2 3``), ``-`` and ``_`` in names are the same, ``--`` ends the options.
-    """
-    parsed = _ParsedWords()
-    words = deque(argv)
-    operands: list[str] = []
-    while words:
-        word = words.popleft()
-        if word == "--":
-            operands += words
-            break
-        if word.startswith("--") or re.fullmatch(r"-[A-Za-z]\w*", word):
-            _parse_option(word, words, syntax, parsed)
-        else:
-            operands.append(word)
-    if parsed.action == "help":
-        return parsed
-    if syntax.positional:
-        parsed.values |= _positional_values(operands, syntax)
-    else:
-        for word in operands:
-            _set_recipe(word, syntax, parsed)
-    return parsed
-
-
-def _parse_option(word: str, words: deque[str], syntax: _Syntax, parsed: _ParsedWords) -> None:
-    """Add one option to ``parsed``, taking its values from the ``words`` after it."""
-    name, equals, value = word.lstrip("-").partition("=")
-    name = name.replace("-", "_")
-    topic = name.removesuffix(".help")
-    if word in ("-h", "--help"):
-        parsed.action, parsed.help_topic = "help", None
-    elif topic != name and topic in syntax.options and syntax.options[topic].is_group:
-        parsed.action, parsed.help_topic = "help", topic
-    elif name == "print_config":
-        if parsed.action == "run":
-            parsed.action = "print_config"
-    elif name == "config" and not syntax.positional:
-        _set_recipe(value if equals else _next_value(word, words, syntax), syntax, parsed)
-    elif not word.startswith("--") or name not in syntax.options or name in syntax.positional:
-        raise _unknown_option(word, name, syntax)
-    else:
-        field_type = syntax.options[name]
-        if name in parsed.values and field_type.is_list and not field_type.is_group:
-            raise UsageError(f"{word} is given twice; write all its values after one --{name}.")
-        texts = [value] if equals else _option_values(word, words, field_type, syntax)
-        node = _option_node(name, texts, field_type)
-        parsed.values[name] = _NodeReader(None).value(node, field_type, name)
-
-
-def _option_values(
-    word: str, words: deque[str], field_type: FieldType, syntax: _Syntax
-) -> list[str]:
-    """Take the words that are values of an option."""
-    if field_type.inner is bool and not field_type.is_list:
-        is_value = words and (
-            words[0].lower() in ("true", "false") or (field_type.optional and words[0] == "null")
-        )
-        return [words.popleft() if is_value else "true"]
-    values = [_next_value(word, words, syntax)]
-    bracketed = values[0].startswith("[") and _sequence(values[0], word) is not None
-    if field_type.is_list and not bracketed:
-        while words and not words[0].startswith("--"):
-            values.append(words.popleft())
-    return values
-
-
-def _next_value(word: str, words: deque[str], syntax: _Syntax) -> str:
-    if not words or words[0].startswith("--"):
-        raise UsageError(f"{word} needs a value; {syntax.see_help}.")
-    return words.popleft()
-
-
-def _option_node(name: str, texts: list[str], field_type: FieldType) -> yaml.Node:
-    """The values of an option as the YAML node that a recipe would have."""
-    if field_type.is_list and texts[0].startswith("["):
-        node = _sequence(texts[0], f"--{name}")
-        if node is not None:
-            return node
-    scalars = [yaml.ScalarNode(_NULL if text == "null" else _STR, text) for text in texts]
-    return yaml.SequenceNode("", scalars) if field_type.is_list else scalars[0]
-
-
-def _unknown_option(word: str, name: str, syntax: _Syntax) -> UsageError:
-    if name in syntax.positional:
-        places = " ".join(place.upper() for place in syntax.positional)
-        hint = f"it is given by its place: {syntax.prog} {places}."
-    else:
-        close = nearest(name, [known for known in syntax.options if known not in syntax.positional])
-        hint = f"did you mean '--{close}'?" if close else f"{syntax.see_help}."
-    return UsageError(f"unknown option {word.partition('=')[0]!r}; {hint}")
-
-
-def _positional_values(words: list[str], syntax: _Syntax) -> dict[str, Any]:
-    """Values by position; a list takes all remaining words."""
-    values: dict[str, Any] = {}
-    for number, name in enumerate(syntax.positional):
-        if syntax.options[name].is_list:
-            return values | {name: words[number:]}
-        if number < len(words):
-            values[name] = words[number]
-    if len(words) > len(syntax.positional):
-        extra = words[len(syntax.positional)]
-        raise UsageError(f"unexpected {extra!r}; {syntax.see_help}.")
-    return values
-
-
-def _set_recipe(word: str, syntax: _Syntax, parsed: _ParsedWords) -> None:
-    """Take a word without an option as the recipe."""
-    if parsed.recipe is not None:
-        raise UsageError(f"unexpected {word!r}: the recipe is {parsed.recipe} already.")
-    if not syntax.recipes and not word.endswith(SUFFIXES):
-        raise UsageError(
-            f"unexpected {word!r}: the one word without a name is the recipe, a .yaml file; "
-            f"{syntax.see_help}."
-        )
-    try:
-        parsed.recipe = find_recipe(word, syntax.recipes)
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
-
-
-# ------------------------------------------------------------------------------ jsonargparse, help
-
-
-class _HelpFormatter(DefaultHelpFormatter):
-    """Shows a default after the text of each option that has one."""
-
-    def _get_help_string(self, action: argparse.Action) -> str:
-        if action.dest == "help":
-            return super()._get_help_string(action)
-        text = action.help or ""
-        if action.required:
-            return f"{text} (required)"
-        shown = _shown_default(action.default)
-        return f"{text} (default: {shown})" if shown else text
-
-
-def _shown_default(default: Any) -> str:
-    """A default as it would be written on the command line; empty for none."""
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, tuple):
-        is_group = any(dataclasses.is_dataclass(item) for item in default)
-        return "" if is_group else shlex.join(map(str, default))
-    return "" if default in (None, argparse.SUPPRESS) else str(default)
-
-
-def _print_help(cls: type[Any], syntax: _Syntax, description: str, topic: str | None) -> None:
-    """Print the help for all options, or for the items of a list option."""
-    # A setting of the process; recipes, which Python code reads too, need no help.
-    set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    if topic is None:
-        _help_parser(cls, syntax, description).print_help()
-        return
-    group = syntax.options[topic].inner
-    parser = _parser(group, syntax.prog, (group.__doc__ or "").strip())
-    item = "{" + ", ".join(f"{name}: ..." for name in field_types(group)) + "}"
-    parser.usage = f"%(prog)s --{topic} '[{item}, ...]'"
-    for action in parser._actions:
-        if action.dest in field_types(group):
-            action.option_strings, action.metavar = [], action.dest
-    parser.print_help()
-
-
-def _help_parser(cls: type[Any], syntax: _Syntax, description: str) -> ArgumentParser:
-    """A parser whose help shows positional options and recipes as :func:`parse` reads them."""
-    parser = _parser(cls, syntax.prog, description)
-    recipe = "[RECIPE.yaml | NAME]" if syntax.recipes else "[RECIPE.yaml]"
-    places = [] if syntax.positional else [recipe]
-    for action in parser._actions:
-        if action.dest in syntax.positional:
-            place = action.dest.upper()
-            action.option_strings, action.metavar = [], place
-            place += " ..." if syntax.options[action.dest].is_list else ""
-            places.append(place if action.required else f"[{place}]")
-    parser.usage = " ".join(["%(prog)s", *places, "[--OPTION VALUE ...]"])
-    if not syntax.positional:
-        parser.add_argument(
-            "--config",
-            metavar=recipe.strip("[]"),
-            help="Recipe with values for these options; the same as naming it without --config. "
-            "Options of the command line override it; null unsets a value.",
-        )
-    parser.add_argument(
-        "--print_config",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="Print the values of all options as a recipe and exit.",
-    )
-    return parser
-
-
-def _parser(cls: type[Any], prog: str, description: str) -> ArgumentParser:
-    """A jsonargparse parser for the fields of a dataclass."""
-    # In JSON mode a text such as "#1" for an optional field stays a text.
-    parser = ArgumentParser(
-        prog=prog,
-        description=description,
-        exit_on_error=False,
-        parser_mode="json",
-        formatter_class=_HelpFormatter,
-    )
-    parser.add_class_arguments(cls, as_group=False)
-    options = option_types(cls)
-    for action in parser._actions:
-        if action.dest in options:
-            action.metavar = options[action.dest].metavar
-        elif action.dest.endswith(".help"):
-            action.help = "Show the fields of an item and exit."
-        elif action.dest != "help":
-            action.help = argparse.SUPPRESS  # a file for one group: recipes are whole here
-    return parser
-
-
-@functools.cache
-def _builder(cls: type[Any]) -> ArgumentParser:
-    return _parser(cls, "bothways", "")
-
-
-def _build(cls: type[T], values: Mapping[str, Any]) -> T:
-    """The dataclass, with defaults for what ``values`` does not set."""
-    parser = _builder(typing.cast(Any, cls))
-    try:
-        built = parser.instantiate(parser.parse_object(_nested(values)))
-    except argparse.ArgumentError as error:
-        problem = re.sub(r'Parser key "([^"]+)":\s*', r"\1: ", str(error))
-        raise ConfigError(" ".join(problem.split()) + ".") from None
-    return cls(**{name: built[name] for name in field_types(cls)})
-
-
-# ------------------------------------------------------------------------------- nodes and names
-
-
 def _shown(node: yaml.Node) -> str:
     """A node's value, for messages."""
-    if isinstance(node, yaml.MappingNode):
-        return "a mapping"
-    if isinstance(node, yaml.SequenceNode):
-        return "a list"
-    return "empty" if node.tag == _NULL else repr(node.value)
+    if isinstance(node, yaml.ScalarNode):
+        return "empty" if node.tag == _NULL else repr(node.value)
+    return "a mapping" if isinstance(node, yaml.MappingNode) else "a list"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -541,24 +261,180 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield prefix + name, list(value) if isinstance(value, tuple) else value
-
-
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of :func:`_flat`."""
-    tree: dict[str, Any] = {}
-    for name, value in values.items():
-        *groups, last = name.split(".")
-        branch = tree
-        for group in groups:
-            branch = branch.setdefault(group, {})
-        branch[last] = value
-    return tree
-
-
-# ----------------------------------------------------------------------------------------- messages
+            yield prefix + name, value
 
 
 def _suggest(name: str, cls: type[Any], prefix: str = "") -> str:
     close = nearest(name, [*option_types(cls), *field_types(cls)])
     return f"; did you mean {prefix + close!r}?" if close else ""
+
+
+# ------------------------------------------------------------------------------------ command line
+
+
+def _help(option: Option) -> str:
+    """An option's text for argparse, with its default."""
+    default = option.shown_default and f"default: {option.shown_default}"
+    shown = "required" if option.default is dataclasses.MISSING else default
+    return (f"{option.text} ({shown})" if shown else option.text).replace("%", "%%")
+
+
+class _Formatter(argparse.HelpFormatter):
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:  # noqa: ARG002
+        return str(action.metavar)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A verb's options for argparse, which splits the words and formats the help.
+
+    A switch may stand alone (``--from_scratch``), a list takes all words up to the next option
+    (``--seeds 1 2 3``), ``-`` and ``_`` in names are the same, ``--`` ends the options.
+
+    Args:
+        cls: dataclass of the options.
+        prog: program and verb, for the help.
+        positional: options that are given by place.
+        recipes: recipes that go by name.
+        explain: whether the help is wanted, which takes a while to prepare.
+    """
+
+    def __init__(
+        self,
+        cls: type[Any],
+        prog: str,
+        positional: Sequence[str] = (),
+        recipes: Mapping[str, Path] | None = None,
+        *,
+        explain: bool = False,
+    ) -> None:
+        super().__init__(
+            prog,
+            add_help=False,
+            allow_abbrev=False,
+            formatter_class=_Formatter,
+            argument_default=argparse.SUPPRESS,
+        )
+        self.cls, self.positional, self.recipes = cls, positional, recipes or {}
+        self.types = option_types(cls)
+        recipe = "RECIPE.yaml | NAME" if self.recipes else "RECIPE.yaml"
+        places = [] if positional else [f"[{recipe}]"]
+        groups: dict[str, Any] = {"": self.add_argument_group("options")}
+        for option in options_of(cls):
+            name, kind = option.name, option.kind
+            head = name.partition(".")[0] if "." in name else ""
+            if head not in groups:
+                title = field_texts(cls)[head].rstrip(".") if explain else None
+                groups[head] = self.add_argument_group(title)
+            add = groups[head].add_argument
+            text = _help(option) if explain else ""
+            if name not in positional:
+                count = "+" if kind.is_list else None
+                look = kind.metavar
+                add(f"--{name}", action="append", dest=name, nargs=count, metavar=look, help=text)
+            elif explain:
+                add(name, metavar=name.upper(), help=text)
+                place = name.upper() + " ..." * kind.is_list
+                places.append(place if option.default is dataclasses.MISSING else f"[{place}]")
+            for part in options_of(kind.inner) if kind.is_group and explain else ():
+                add(f"{name}.{part.name}", metavar=f"  {part.name}", help=_help(part))
+        add = groups[""].add_argument
+        same = "" if positional else "; the same as naming it without --config"
+        text = f"Recipe with values for these options{same}. Options of the command line override "
+        add("--config", action="append", metavar=recipe, help=f"{text}it; null unsets a value.")
+        text = "Print the values of all options as a recipe and exit."
+        add("--print_config", action="store_true", help=text)
+        add("-h", "--help", action="store_true", help="Show this help message and exit.")
+        self.usage = " ".join(["%(prog)s", *places, "[--OPTION VALUE ...]"])
+
+    def error(self, message: str) -> NoReturn:
+        """Called by argparse."""
+        problem = re.sub(r"argument (\S+): expected .*", r"\1 needs a value", message)
+        raise UsageError(f"{problem}; see '{self.prog} --help'.")
+
+    def read(self, argv: Sequence[str]) -> tuple[dict[str, Any], Path | None, str]:
+        """The values that are given, the recipe, and what to do instead of running: nothing,
+        ``print_config`` or ``help``."""
+        end = argv.index("--") if "--" in argv else len(argv)
+        found, operands = self.parse_known_args(self._spelt(argv[:end]))
+        given = vars(found)
+        if given.pop("help", False):
+            return {}, None, "help"
+        action = "print_config" if given.pop("print_config", False) else ""
+        if unknown := [word for word in operands if re.match(r"--|-[A-Za-z]\w*$", word)]:
+            self._refuse_unknown(unknown[0])
+        operands += argv[end + 1 :]
+        places, recipes = (operands, []) if self.positional else ([], operands)
+        recipe = self._recipe([*given.pop("config", []), *recipes])
+        values = self._by_place(places)
+        for name, occurrences in given.items():
+            kind, last = self.types[name], occurrences[-1]
+            if kind.is_list and not kind.is_group and len(occurrences) > 1:
+                self.error(f"--{name} is given twice; write all its values after one --{name}")
+            nodes = [_node(None if t == "null" else t) for t in (last if kind.is_list else [last])]
+            whole = yaml.SequenceNode(_SEQ, nodes) if kind.is_list else nodes[0]
+            listed = _sequence(last[0]) if kind.is_list else None
+            values[name] = _Reader(error=UsageError).value(listed or whole, kind, name)
+        return values, recipe, action
+
+    def _spelt(self, argv: Sequence[str]) -> Iterator[str]:
+        """The words as argparse takes them: names with ``_``, and ``--NAME=VALUE`` where one value
+        belongs to an option, which may begin with ``-``; a switch that stands alone is true."""
+        words, known = deque(argv), {*self.types, "config", "print_config"}
+        while words:
+            word = words.popleft()
+            name, equals, value = word.removeprefix("--").partition("=")
+            name = name.replace("-", "_")
+            if not word.startswith("--") or name not in known:
+                yield word
+                continue
+            kind = self.types.get(name)
+            if kind and not equals:
+                if kind.is_list:
+                    is_value = bool(words and _sequence(words[0]))
+                elif kind.inner is bool:
+                    switch = ("true", "false", "null") if kind.optional else ("true", "false")
+                    is_value, equals, value = (
+                        bool(words) and words[0].lower() in switch,
+                        "=",
+                        "true",
+                    )
+                else:
+                    is_value = bool(words and not words[0].startswith("--"))
+                if is_value:
+                    equals, value = "=", words.popleft()
+            yield f"--{name}{equals}{value}"
+
+    def _by_place(self, words: list[Any]) -> dict[str, Any]:
+        """Values by place. The last takes all remaining words if it is a list."""
+        last = len(self.positional) - 1
+        if len(words) > last >= 0 and self.types[self.positional[last]].is_list:
+            words = [*words[:last], tuple(words[last:])]
+        if len(words) > last + 1:
+            self.error(f"unexpected {words[last + 1]!r}")
+        return dict(zip(self.positional, words, strict=False))
+
+    def _recipe(self, words: Sequence[str]) -> Path | None:
+        if not words:
+            return None
+        if not self.recipes and not words[0].endswith(SUFFIXES):
+            self.error(
+                f"unexpected {words[0]!r}: the one word without a name is the recipe, a .yaml file"
+            )
+        try:
+            recipe = find_recipe(words[0], self.recipes)
+        except ConfigError as error:
+            raise UsageError(str(error)) from None
+        if len(words) > 1:
+            raise UsageError(f"unexpected {words[1]!r}: the recipe is {recipe} already.")
+        return recipe
+
+    def _refuse_unknown(self, word: str) -> NoReturn:
+        word = word.partition("=")[0]
+        name = word.lstrip("-").replace("-", "_")
+        if name in self.positional:
+            places = " ".join(place.upper() for place in self.positional)
+            hint = f"it is given by its place: {self.prog} {places}."
+        else:
+            close = nearest(name, [known for known in self.types if known not in self.positional])
+            hint = f"did you mean '--{close}'?" if close else f"see '{self.prog} --help'."
+        raise UsageError(f"unknown option {word!r}; {hint}")

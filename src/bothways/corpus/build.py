@@ -327,7 +327,7 @@ def _assemble(
         "short_documents_dropped": counts.short,
         "empty_sentences_dropped": log.counts.empty_sentences,
         "duplicates": _duplicates(config, repeats, log),
-        "broken": vars(log.counts.broken),
+        "broken": log.counts.broken.counts(),
         "scripts": script_shares(log.counts.scripts),
         "histograms": {
             "sentences_by_tokens": writers["train"].sentences.histogram(),

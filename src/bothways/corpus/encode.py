@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from bothways.corpus.cached_encoder import PackedTokenizer, SentenceEncoder
 from bothways.corpus.options import CorpusConfig
-from bothways.corpus.paragraphs import BrokenLines, Document, read_documents
+from bothways.corpus.paragraphs import Document, read_documents
 from bothways.corpus.sentences import split_paragraphs
 from bothways.corpus.sources import Unit
 from bothways.corpus.store import Ids
 from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
 from bothways.io.arrays import bounds
+from bothways.io.broken import Broken, of_corpus
 
 Hashes = NDArray[np.uint64]
 """[N, 2]: 128 bits each."""
@@ -80,7 +81,7 @@ class Counts:
     text_bytes: int = 0
     empty_sentences: int = 0
     scripts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(SCRIPTS), np.int64))
-    broken: BrokenLines = field(default_factory=BrokenLines)
+    broken: Broken = field(default_factory=Broken)
 
     def add(self, other: Counts) -> None:
         """Add the counts of the text that follows."""
@@ -91,13 +92,12 @@ class Counts:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-able data."""
-        return {**vars(self), "scripts": self.scripts.tolist(), "broken": vars(self.broken)}
+        return {**vars(self), "scripts": self.scripts.tolist(), "broken": self.broken.counts()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Counts:
         """The inverse of :meth:`to_dict`."""
-        broken = BrokenLines(**data["broken"])
-        broken.first = [(source, line, what) for source, line, what in broken.first]
+        broken = Broken.from_counts(data["broken"])
         return cls(**{**data, "scripts": np.array(data["scripts"]), "broken": broken})
 
 
@@ -112,7 +112,7 @@ def encode_unit(
     if config.workers != 1 or config.cluster:
         # Several processes already use the cores; threads of the tokenizer would compete with them.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    counts = Counts()
+    counts = Counts(broken=of_corpus(config.broken))
     documents: list[Document] = []
     files: list[int] = []
     for block in unit.blocks:

@@ -17,16 +17,9 @@ from typing import BinaryIO
 
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import InputError
+from bothways.io.broken import Limit, corpus_line
 from bothways.io.records import INPUT_SUFFIXES, Kind, kind_of, parquet_batches
-from bothways.io.text import (
-    UTF16_BOMS,
-    bytes_read,
-    decompressed,
-    explain_read_errors,
-    line_too_long,
-    list_files,
-    utf16_error,
-)
+from bothways.io.text import bytes_read, explain_read_errors, list_files, open_text, text_stream
 
 UNIT_BYTES = 2**20
 """Approximate size of a unit in bytes of text; more only where a single line is longer."""
@@ -176,7 +169,8 @@ def read_units(
 
 def _blocks(item: Input, start: Position, config: CorpusConfig) -> Iterator[_Step]:
     if item.path is None:
-        for block, after in _line_blocks(sys.stdin.buffer, item, start, config):
+        stdin = text_stream(sys.stdin.buffer, item.name)
+        for block, after in _line_blocks(stdin, item, start, config):
             yield block, after, 0
         return
     finished_lines = start.line - 1
@@ -184,24 +178,24 @@ def _blocks(item: Input, start: Position, config: CorpusConfig) -> Iterator[_Ste
     def lines_read() -> int:
         return finished_lines
 
-    with explain_read_errors(item.path, lines_read), item.path.open("rb") as disk:
-        if item.kind == "parquet":
-            yield from _row_blocks(disk, item, start, config)
-            return
-        with decompressed(item.path, disk) as file:
-            for block, after in _line_blocks(file, item, start, config):
-                finished_lines = after.line - 1
-                yield block, after, bytes_read(disk)
+    if item.kind == "parquet":
+        with explain_read_errors(item.path, lines_read), item.path.open("rb") as table:
+            yield from _row_blocks(table, item, start, config)
+        return
+    with open_text(item.path, lines_read) as (disk, file):
+        for block, after in _line_blocks(file, item, start, config):
+            finished_lines = after.line - 1
+            yield block, after, bytes_read(disk)
 
 
 # ------------------------------------------------------------------------------------------- lines
 
 
 def _line_blocks(
-    file: BinaryIO | BufferedIOBase, item: Input, start: Position, config: CorpusConfig
+    file: BufferedIOBase, item: Input, start: Position, config: CorpusConfig
 ) -> Iterator[tuple[Block, Position]]:
     """Cut a stream into blocks of whole lines: as many as fit into ``UNIT_BYTES``, at least one."""
-    limit = int(config.max_line_mib * 2**20)
+    limit = corpus_line(config.max_line_mib)
     position = start
     rest = b""
     _skip(file, start.offset)
@@ -213,8 +207,6 @@ def _line_blocks(
             data, cut = _long_line(data, file, item, position.line, limit)
         if not data:
             return
-        if position.offset == 0 and data.startswith(UTF16_BOMS):
-            raise utf16_error(item.name)
         lines = data.count(b"\n", 0, cut)
         last = data[data.rfind(b"\n", 0, cut - 1) + 1 : cut]
         after = Position(
@@ -231,7 +223,7 @@ def _line_blocks(
         position, rest = after, data[cut:]
 
 
-def _skip(file: BinaryIO | BufferedIOBase, offset: int) -> None:
+def _skip(file: BufferedIOBase, offset: int) -> None:
     """Skip to an offset from the start; a compressed file is decompressed up to there."""
     if file.seekable():
         file.seek(offset)
@@ -241,20 +233,20 @@ def _skip(file: BinaryIO | BufferedIOBase, offset: int) -> None:
 
 
 def _long_line(
-    data: bytes, file: BinaryIO | BufferedIOBase, item: Input, line: int, limit: int
+    data: bytes, file: BufferedIOBase, item: Input, line: int, limit: Limit
 ) -> tuple[bytes, int]:
     """Read to the end of a line longer than a unit; returns the data and where the line ends.
 
     Raises:
-        InputError: the line is longer than ``limit`` bytes.
+        InputError: the line is longer than ``limit``.
     """
-    while len(data) <= limit + 2:
+    while len(data) <= limit.bytes + 2:
         more = file.read(UNIT_BYTES)
         end = more.find(b"\n") + 1
         data += more
         if end or not more:
             return data, len(data) - len(more) + end if end else len(data)
-    raise line_too_long(item.name, line, limit)
+    raise limit.error(item.name, line)
 
 
 # -------------------------------------------------------------------------------------------- rows

@@ -48,8 +48,6 @@ class SizeOptions(Options):
     of most; with --start, the model folder's."""
     attention_dropout: float | None = None
     """Dropout probability of attention weights. Default: as for dropout."""
-    init_std: float = 0.02
-    """Standard deviation of initial weights (normal, truncated at two standard deviations)."""
     init: Literal["normal", "primed"] = "normal"
     """normal: random weights, as in the original. primed: sinusoidal positions, and first-layer
     heads that attend to neighbouring tokens or to other occurrences of the same token (the weights
@@ -83,7 +81,6 @@ class SizeOptions(Options):
             heads=heads if self.heads is None else self.heads,
             intermediate=intermediate if self.intermediate is None else self.intermediate,
             positions=self.positions,
-            init_std=self.init_std,
             left_to_right=left_to_right,
             **{name: value for name, value in given.items() if value is not None},
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,40 +17,38 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from bothways.config.fields import digest
-from bothways.errors import ConfigError, DivergenceError, ModelError, RunError
+from bothways.errors import ConfigError, ModelError
 from bothways.finetuning.options import FeaturesConfig, LayerChoice
 from bothways.finetuning.setup import (
     check_required,
     file_digests,
     model_digest,
-    open_run_with_precision,
     recorded_without_effect,
 )
 from bothways.io import arrays
 from bothways.io.files import explain_disk_errors, new_folder, reserve_space, write_json
 from bothways.io.terminal import line_printer, table_text
-from bothways.model.batch import TaskInputs
-from bothways.model.engine import evaluating
-from bothways.model.folder import LoadedModel, load_model
-from bothways.model.losses import class_loss
-from bothways.model.model import EncoderModel
-from bothways.model.recurrent import FeatureTagger
-from bothways.randomness import Purpose, derived_seed
-from bothways.runtime.pipeline import check_length, write_predictions
-from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches, step_batches
-from bothways.tasks.metrics import Measurement
-from bothways.tasks.tagging import TaggedFile, TaggingTask
-from bothways.tasks.task import Outputs
-from bothways.training.device import (
+from bothways.model.device import (
     ChosenPrecision,
     borrowed_process,
     choose_precision,
     set_threads,
 )
+from bothways.model.engine import TorchEngine, evaluating, network_of
+from bothways.model.model import EncoderModel
+from bothways.model.recurrent import FeatureTagger
+from bothways.objectives.labelled import FeatureBatch, TaggedFeatures
+from bothways.runtime.engine import layer_name
+from bothways.runtime.folder import LoadedModel, load_model
+from bothways.runtime.pipeline import check_length, write_predictions
+from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
+from bothways.tasks.metrics import Measurement
+from bothways.tasks.tagging import TaggedFile, TaggingTask
+from bothways.tasks.task import Outputs
+from bothways.training.checkpoint import LastCheckpoint
+from bothways.training.fit import EpochBatches, EpochPlan, EpochScores, Means, Place, fit
 from bothways.training.monitor import Monitor
-from bothways.training.optimizer import make_optimizer
-from bothways.training.runfolder import Run, locks_released
-from bothways.training.schedules import learning_rate
+from bothways.training.runfolder import Run, locks_released, open_run_with_precision, read_result
 
 # --------------------------------------------------------------------------------
 # The hidden states of an encoder as features: computed once, kept on disk, read by a BiLSTM.
@@ -114,17 +112,16 @@ def _fingerprint(folder: Path) -> str | None:
         return None
 
 
-@torch.inference_mode()
 def _compute(
     array: NDArray[np.float16], model: EncoderModel, examples: Examples, dtype: torch.dtype
 ) -> None:
+    engine, layers = TorchEngine(model, dtype), range(model.config.layers + 1)
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
-        batch = TaskInputs.of(examples.batch(indices, max_positions=model.config.positions))
-        batch = batch.to(model.device)
-        with evaluating(model):
-            states = model.encoder.hidden_states(batch.inputs, dtype=dtype)
-        words = torch.stack([x_TH.index_select(0, batch.read_positions) for x_TH in states], 1)
-        features = words.to(torch.float16).cpu().numpy()
+        batch = examples.batch(indices, max_positions=model.config.positions)
+        states = engine.compute(batch.inputs, layers=layers)
+        words = [states[layer_name(layer)][batch.read_positions] for layer in layers]
+        with np.errstate(over="ignore"):  # refused below
+            features = np.stack(words, 1).astype(np.float16)
         if not np.isfinite(features).all():
             raise ModelError(
                 "a hidden state is not finite in 16 bits; the model's weights are damaged."
@@ -178,6 +175,7 @@ _PAPER_NOTE = (
     "on test"
 )
 _SCORES = "metrics.json"
+_CHECKPOINT_MINUTES = 5.0
 _PREDICT_WORDS = 8192
 
 
@@ -193,16 +191,13 @@ class FeatureFile:
     tagged: TaggedFile
     layers: NDArray[np.float16]
 
-    def inputs(self, sentences: NDArray[np.int64], layers: slice) -> tuple[torch.Tensor, list[int]]:
-        """The words of these sentences, float32 [T, layers, H], and the sentences' lengths."""
-        at = self.tagged.encoded.output_bounds
-        states = [self.layers[at[s] : at[s + 1], layers] for s in sentences]
-        return torch.from_numpy(np.concatenate(states)).float(), [len(x) for x in states]
-
-    def targets(self, sentences: NDArray[np.int64]) -> torch.Tensor:
-        """The tags of the words of these sentences, int64 [T]."""
+    def batch(self, sentences: NDArray[np.int64], layers: slice) -> FeatureBatch:
+        """The words of these sentences, with some of the layers and the tags."""
         at, gold = self.tagged.encoded.output_bounds, self.tagged.examples.gold
-        return torch.from_numpy(np.concatenate([gold[at[s] : at[s + 1]] for s in sentences]))
+        states = [self.layers[at[s] : at[s + 1], layers] for s in sentences]
+        tags = np.concatenate([gold[at[s] : at[s + 1]] for s in sentences])
+        features = torch.from_numpy(np.concatenate(states)).float()
+        return FeatureBatch(features, [len(x) for x in states], torch.from_numpy(tags))
 
 
 @dataclass(frozen=True)
@@ -262,7 +257,7 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
         raise ConfigError("task.predict is for finetune; features measures labelled files alone.")
     say = line_printer()
     loaded = load_model(config.model)
-    layers = {choice: chosen_layers(choice, loaded.model.config.layers) for choice in config.layers}
+    layers = {choice: chosen_layers(choice, loaded.config.layers) for choice in config.layers}
     task, tagged = _load(config, loaded)
     run, precision = _open_run(config, loaded, say)
     folder, fingerprint = run.folder, digest(run.record["recipe"])
@@ -285,16 +280,24 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     for choice in config.layers:
         for seed in config.seeds:
             seed_folder = folder / choice / f"seed-{seed}"
-            of = {"fingerprint": fingerprint, "layers": choice, "seed": seed}
-            scores = _read_scores(seed_folder, of, say)
+            name = training_name(choice, seed)
+            # Those of version 0.1 name the fingerprint alone.
+            own = {"layers": choice, "seed": seed}
+            scores = read_result(
+                seed_folder / _SCORES, fingerprint, name, partial(_whose, own), say
+            )
             if scores is None:
                 training = TaggerTraining(
-                    config, task, files, choice, layers[choice], seed, seed_folder
+                    *(config, task, files, choice, layers[choice], seed, seed_folder),
+                    key={"recipe": fingerprint, "precision": precision.name},
+                    run=run.identity,
                 )
                 scores = training.train()
-                write_json(seed_folder / _SCORES, {**of, **scores})
+                record = {"fingerprint": fingerprint, **own, **scores}
+                write_json(seed_folder / _SCORES, record)
+                training.checkpoint.remove()
             else:
-                say(f"{choice} seed {seed}: finished before, kept")
+                say(f"{name}: finished before, kept")
             dev[choice].append(scores["dev"][metric])
             if test:
                 test[choice].append(scores["test"][metric])
@@ -302,9 +305,20 @@ def tag_by_features(config: FeaturesConfig) -> FeaturesResult:
     return FeaturesResult(folder, task.name, metric, dev, test, notes)
 
 
+def training_name(choice: str, seed: int) -> str:
+    """A choice of layers with a seed, in messages."""
+    return f"{choice} seed {seed}"
+
+
+def _whose(own: dict[str, Any], record: dict[str, Any]) -> str:
+    """The name of the training that a record is of, if it does not leave that out."""
+    found = {**own, **record}
+    return training_name(found["layers"], found["seed"])
+
+
 def _load(config: FeaturesConfig, loaded: LoadedModel) -> tuple[TaggingTask, dict[str, TaggedFile]]:
     """The task and its encoded files, by name."""
-    check_length(loaded.model, config.length)
+    check_length(loaded, config.length)
     options = config.task
     train = TaggingTask.read(Path(options.train), options, labelled=True)
     task = TaggingTask.define(options, train)
@@ -330,7 +344,7 @@ def _add_features(
     for name, file in tagged.items():
         layers = cached_layers(
             folder / name,
-            loaded.model,
+            network_of(loaded),
             file.examples,
             fingerprint=fingerprint,
             dtype=dtype,
@@ -355,41 +369,6 @@ def _open_run(
     )
 
 
-def _read_scores(
-    folder: Path, of: Mapping[str, Any], say: Callable[[str], None]
-) -> dict[str, dict[str, float]] | None:
-    """Scores of a choice and seed that is finished; None if it is not.
-
-    Args:
-        folder: its folder.
-        of: fingerprint, layers and seed, which its scores name; those of version 0.1 name the
-            fingerprint alone.
-        say: called if the scores are damaged or others' (copied from another folder).
-
-    Raises:
-        RunError: they are there, but the disk or its permissions keep them from being read.
-    """
-    path = folder / _SCORES
-    try:
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if record["fingerprint"] != of["fingerprint"]:
-            return None
-        if any(record.get(name, value) != value for name, value in of.items()):
-            say(f"{path} is of {record['layers']} seed {record['seed']}; trained again")
-            return None
-        return record
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise RunError(
-            f"{path} cannot be read ({error.strerror}), so it is not known whether the tagger is "
-            "finished. Make it readable, or remove it to train the tagger again."
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        say(f"{path} is damaged ({error}); trained again")
-        return None
-
-
 def _left_out(config: FeaturesConfig, folder: Path) -> list[str]:
     """Choices and seeds that are finished in the run folder, but not named by this command."""
     asked = {f"{choice}/seed-{seed}" for choice in config.layers for seed in config.seeds}
@@ -398,7 +377,7 @@ def _left_out(config: FeaturesConfig, folder: Path) -> list[str]:
     return [name for name in names if name not in asked]
 
 
-class TaggerTraining:
+class TaggerTraining(EpochPlan[FeatureBatch]):
     """The training of one BiLSTM tagger: one choice of layers with one seed.
 
     Args:
@@ -408,7 +387,9 @@ class TaggerTraining:
         choice: the choice of layers.
         layers: the layers it stands for.
         seed: keys initialisation, order of the data and dropout.
-        folder: where records and predictions are written.
+        folder: where records, predictions and the checkpoint are written.
+        key: what a checkpoint depends on.
+        run: identity of the run.
     """
 
     def __init__(
@@ -420,12 +401,11 @@ class TaggerTraining:
         layers: slice,
         seed: int,
         folder: Path,
+        *,
+        key: Mapping[str, Any],
+        run: str,
     ):
-        self.config, self.task, self.files, self.layers = config, task, files, layers
-        self.seed, self.folder, self.name = seed, folder, f"{choice} seed {seed}"
-        self.sentences = len(files["train"].tagged.rows)
-        self.steps_per_epoch = -(-self.sentences // config.batch)
-        self.total_steps = self.steps_per_epoch * config.epochs
+        self.task, self.files, self.layers, self.folder = task, files, layers, folder
         self.model = FeatureTagger(
             layers.stop - layers.start,
             files["train"].layers.shape[2],
@@ -435,7 +415,28 @@ class TaggerTraining:
             dropout=config.dropout,
             seed=seed,
         )
-        self.optimizer = make_optimizer(self.model, config.optimizer)
+        self.model.shared.fast = False  # its operations are the library's
+        batches = EpochBatches(
+            np.arange(len(files["train"].tagged.rows)),
+            config.batch,
+            config.epochs,
+            seed=seed,
+            make=lambda sentences: [files["train"].batch(sentences, layers)],
+            device=self.model.device,
+        )
+        super().__init__(
+            training_name(choice, seed),
+            batches,
+            EpochScores(),
+            optimizer=config.optimizer,
+            seed=seed,
+            dtype=torch.float32,
+            minutes=_CHECKPOINT_MINUTES,
+            window=Means(only=("loss",)),
+            clips_apart=True,
+        )
+        self.checkpoint = LastCheckpoint(folder, {**key, "run": self.name}, run=run)
+        self.measured = dict[str, Measurement]()
 
     def train(self) -> dict[str, Any]:
         """Train to the end.
@@ -448,63 +449,34 @@ class TaggerTraining:
             DivergenceError: the gradient is not finite.
             DiskError: records or predictions cannot be written.
         """
-        start = time.monotonic()
-        metric = self.task.metrics[0]
-        measured = dict[str, Measurement]()
-        with Monitor(self.folder, self.total_steps, self.name) as monitor:
-            for epoch in range(self.config.epochs):
-                loss = self._train_epoch(epoch)
-                last = epoch + 1 == self.config.epochs
-                for name in ("dev", "test") if last else ("dev",):
-                    if name in self.files:
-                        measured[name] = self._measure(name)
-                scores = {f"dev_{k}": v for k, v in measured["dev"].scores.items()}
-                step = (epoch + 1) * self.steps_per_epoch
-                monitor.log(step, {"epoch": epoch + 1, "loss": loss, **scores})
-            shown = ", ".join(f"{name} {m.scores[metric]:.4f}" for name, m in measured.items())
-            monitor.say(f"{self.name}: {metric} on {shown}")
+        if problem := self.checkpoint.reject():
+            print(f"{self.name}: {problem}; training starts again from the beginning", flush=True)
+        place = Place(self.folder, self.checkpoint, self.name)
+        fit(self.model, TaggedFeatures(), self.batches, self, place)
         layer_sum = self.model.sum
         return {
-            **{name: measurement.scores for name, measurement in measured.items()},
-            "notes": {name: list(measurement.notes) for name, measurement in measured.items()},
+            **{name: measurement.scores for name, measurement in self.measured.items()},
+            "notes": {name: list(measurement.notes) for name, measurement in self.measured.items()},
             "layer_weights": None if layer_sum is None else layer_sum.weights.softmax(0).tolist(),
-            "seconds": round(time.monotonic() - start, 2),
+            "seconds": round(self.scores.seconds, 2),
         }
 
-    def _train_epoch(self, epoch: int) -> float:
-        """One pass over the training sentences; the mean loss."""
-        batches = step_batches(self.sentences, self.config.batch, seed=self.seed, epoch=epoch)
-        first = epoch * self.steps_per_epoch
-        losses = [self._step(step, batch) for step, batch in enumerate(batches, first)]
-        return float(np.mean(losses))
+    def evaluate(self, now: int) -> Measurement:
+        """Write the predictions for dev, after the last epoch those for test, too, and measure."""
+        for name in ("dev", "test") if now == self.steps else ("dev",):
+            if name in self.files:
+                file, path = self.files[name].tagged, self.folder / f"{name}_predictions.conll"
+                predictions = self.task.decode(file, self._outputs(self.files[name]))
+                write_predictions(path, self.task, file, predictions)
+                self.measured[name] = self.task.measure(file, predictions)
+        return self.measured["dev"]
 
-    def _step(self, step: int, sentences: NDArray[np.int64]) -> float:
-        """One optimizer step; its loss."""
-        model, optimizer, options = self.model, self.optimizer, self.config.optimizer
-        model.train()
-        model.shared.dropout.reseed(derived_seed(self.seed, Purpose.DROPOUT, step, 0))
-        x_TLH, lengths = self.files["train"].inputs(sentences, self.layers)
-        total, _ = class_loss(model(x_TLH, lengths), self.files["train"].targets(sentences))
-        loss = total / len(x_TLH)
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
-        if not torch.isfinite(norm):
-            raise DivergenceError(
-                f"step {step + 1}: the gradient is {norm.item()}; training diverged. Lower "
-                "optimizer.lr, in a new run folder (--run)."
-            )
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, self.total_steps, options)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return float(loss.detach())
-
-    def _measure(self, name: str) -> Measurement:
-        """Write the predictions for a file, and measure them."""
-        file = self.files[name].tagged
-        predictions = self.task.decode(file, self._outputs(self.files[name]))
-        write_predictions(self.folder / f"{name}_predictions.conll", self.task, file, predictions)
-        return self.task.measure(file, predictions)
+    def tell(self, watch: Monitor, epoch: int, measurement: Measurement) -> None:  # noqa: ARG002
+        """After the last epoch alone."""
+        if epoch == self.batches.epochs:
+            metric = self.task.metrics[0]
+            shown = ", ".join(f"{n} {m.scores[metric]:.4f}" for n, m in self.measured.items())
+            watch.say(f"{self.name}: {metric} on {shown}")
 
     @torch.inference_mode()
     def _outputs(self, file: FeatureFile) -> Outputs:
@@ -516,9 +488,10 @@ class TaggerTraining:
         order = np.argsort(-lengths, kind="stable")
         cuts = np.flatnonzero(np.diff(np.cumsum(lengths[order]) // _PREDICT_WORDS)) + 1
         for sentences in np.split(order, cuts):
-            x_TLH, sizes = file.inputs(sentences, self.layers)
+            batch = file.batch(sentences, self.layers)
             with evaluating(self.model):
-                y_TC = self.model(x_TLH, sizes).numpy()
-            for s, y in zip(sentences, np.split(y_TC, np.cumsum(sizes)[:-1]), strict=True):
+                y_TC = self.model(batch.features, batch.lengths).numpy()
+            ends = np.cumsum(batch.lengths)[:-1]
+            for s, y in zip(sentences, np.split(y_TC, ends), strict=True):
                 outputs[at[s] : at[s + 1]] = y
         return outputs

@@ -10,11 +10,12 @@ keeps finished seeds, whose models measure and predict files that were added or 
 interrupted seed continues from its checkpoint, or starts again if it had none yet, with the same
 result. The model saved is that of the last epoch: within a seed nothing is
 selected on dev except the threshold of "no answer", for questions that may have none. A search
-(:mod:`bothways.finetuning.search`) has such a run folder for each of its settings.
+has such a run folder for each of its settings.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -26,14 +27,14 @@ from functools import lru_cache
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from bothways.config.fields import digest
-from bothways.errors import BothwaysError, ConfigError, RunError
+from bothways.errors import BothwaysError, ConfigError, DivergenceError, RunError
 from bothways.families.config import ModelConfig
 from bothways.finetuning.options import NARROW, SEARCHED, FinetuneConfig, RunSeeds
-from bothways.finetuning.report import REPORT, write_reports
-from bothways.finetuning.results import FinetuneResult, SeedResult
-from bothways.finetuning.search import SEARCH_VERB, PreparedRun, PreparedSearch, setting_configs
+from bothways.finetuning.report import REPORT, write_reports, write_search_reports
+from bothways.finetuning.results import FinetuneResult, SearchResult, SeedResult, setting_value
 from bothways.finetuning.seed import (
     SCORES,
     keeps_head,
@@ -49,15 +50,12 @@ from bothways.finetuning.setup import (
     check_required,
     load_data,
     model_digest,
-    open_run_with_precision,
     recorded_without_effect,
     training_digests,
 )
 from bothways.io.processes import exit_with
 from bothways.io.terminal import line_printer
-from bothways.model.folder import LoadedModel, load_model
-from bothways.tasks.options import TaskOptions
-from bothways.training.device import (
+from bothways.model.device import (
     ChosenPrecision,
     borrowed_process,
     choose_device,
@@ -66,7 +64,9 @@ from bothways.training.device import (
     set_threads,
     threads_phrase,
 )
-from bothways.training.runfolder import locks_released
+from bothways.runtime.folder import LoadedModel, load_model
+from bothways.tasks.options import TaskOptions
+from bothways.training.runfolder import RunLock, locks_released, open_run_with_precision
 
 # --------------------------------------------------------------------------------
 # Trains the seeds of fine-tuning runs, one after the other in this process or several at once in
@@ -263,6 +263,94 @@ def _load_in_worker(
     return loaded, load_data(config, loaded)
 
 
+# --------------------------------------------------------------------------------
+# A search over settings: every combination, each with every seed, chosen on dev.
+#
+# Each setting has a run folder of its own inside that of the search, so finished runs are kept
+# however the search is interrupted or extended. Settings share no training: the learning rate falls
+# to 0 over the length of a run, so two epochs are not the first two of three.
+
+SEARCH_VERB = "finetune search"
+"""The verb in run.json of a search's folder."""
+
+
+class PreparedRun(Protocol):
+    """A fine-tuning run that is checked and ready, whose result can be requested once."""
+
+    def result(self) -> FinetuneResult:
+        """Train what is not finished, or wait for it, and write the reports."""
+
+
+@dataclass(frozen=True)
+class PreparedSearch:
+    """A search whose settings are all prepared.
+
+    Attributes:
+        folder: run folder of the search.
+        settings: the prepared settings, by name.
+        select: the rule that chooses one: ``mean`` or ``best``.
+        say: called with lines of progress.
+        lock: keeps other commands out of the search's folder.
+    """
+
+    folder: Path
+    settings: Mapping[str, PreparedRun]
+    select: str
+    say: Callable[[str], None]
+    lock: RunLock | None = None
+
+    def result(self) -> FinetuneResult:
+        """Collect the results of all settings, write the reports, and choose a setting.
+
+        A setting in which training diverges has no result; it is named in the report.
+
+        Returns:
+            The result of the setting chosen, with the search it was chosen in.
+
+        Raises:
+            DivergenceError: no setting has a result.
+        """
+        results, diverged = [], []
+        for number, (name, setting) in enumerate(self.settings.items(), 1):
+            self.say(f"setting {number} of {len(self.settings)}: {name}")
+            try:
+                results.append(setting.result())
+            except DivergenceError as error:
+                self.say(f"{name} has no result: {error}")
+                diverged.append((name, str(error)))
+        if not results:
+            raise DivergenceError(
+                f"none of the {len(self.settings)} settings has a result; training diverged in "
+                "each. Lower the values of search.lr."
+            )
+        search = SearchResult(self.folder, tuple(results), self.select, tuple(diverged))
+        write_search_reports(search)
+        return dataclasses.replace(search.chosen, search=search)
+
+
+def setting_configs(config: FinetuneConfig) -> dict[str, FinetuneConfig]:
+    """The config of each setting of a search, with its own run folder, by the setting's name."""
+    configs = {setting_name(setting): setting for setting in config.settings()}
+    return {
+        name: dataclasses.replace(setting, run=str(Path(config.run) / name))
+        for name, setting in configs.items()
+    }
+
+
+def setting_name(config: FinetuneConfig) -> str:
+    """The folder of a setting, such as ``lr-5e-05-batch-16-epochs-3``.
+
+    All options are in it, searched or not, so that a setting keeps its name when another option is
+    searched later.
+    """
+    values = {"lr": config.optimizer.lr, "batch": config.batch, "epochs": config.epochs}
+    name = "-".join(f"{option}-{setting_value(value)}" for option, value in values.items())
+    return name if config.optimizer.bias_correction else f"{name}-uncorrected"
+
+
+# --------------------------------------------------------------------------------
+# A run: everything is read and checked, the folder is opened, seeds are submitted and collected.
+
 _LOW_RATE = 1e-4  # for encoders narrower than NARROW
 
 
@@ -303,7 +391,7 @@ def prepare(config: FinetuneConfig, runner: SeedRunner) -> PreparedRun:
     check_required(config)
     say = line_printer()
     loaded = load_model(config.model)
-    given, config = config, config.for_width(loaded.model.config.hidden)
+    given, config = config, config.for_width(loaded.config.hidden)
     data = load_data(config, loaded)
     keep_head = keeps_head(loaded, config, data.task)
     run = _open_run(config, loaded, keep_head, say)
@@ -461,7 +549,7 @@ def _announcement(
     keep_head: bool,
 ) -> Iterator[str]:
     """Lines about the run: data, starting model, device and precision; then hints and notes."""
-    shape = loaded.model.config
+    shape = loaded.config
     source = f"{'random weights shaped as ' if config.from_scratch else ''}{config.model}"
     processes = "" if run.alone else f" in each of {config.jobs} processes"
     yield (

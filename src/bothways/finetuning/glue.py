@@ -20,11 +20,12 @@ from bothways.finetuning.results import FinetuneResult, SeedResult
 from bothways.finetuning.setup import part_name, predictions_name
 from bothways.io.files import explain_disk_errors, write_json, write_text
 from bothways.io.terminal import line_printer
-from bothways.model.folder import load_model
+from bothways.model.device import borrowed_process
+from bothways.runtime.folder import load_model
 from bothways.shipped import DEFAULT
 from bothways.tasks.catalogue import GLUE, declared, task_files, task_recipe
 from bothways.tasks.options import TaskOptions
-from bothways.training.device import borrowed_process
+from bothways.tasks.task import submission_rows
 from bothways.training.runfolder import RunLock, locks_released
 
 # --------------------------------------------------------------------------------
@@ -33,13 +34,6 @@ from bothways.training.runfolder import RunLock, locks_released
 # One file per task, named as the server requires: a header ``index<TAB>prediction``, then for each
 # example of the test file a line with its number from 0 and the label as the training file writes
 # it, or the score. (https://gluebenchmark.com, its FAQ, and the sample submission there.)
-
-
-def submission_rows(table: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The first two columns of predictions, from the rows of :meth:`Task.table`; of several scores
-    the first, and a column for each."""
-    several = sum(name.startswith("prediction(") for name in table[0])
-    return [list(row[: 1 + max(1, several)]) for row in table]
 
 
 def write_submission(
@@ -426,7 +420,7 @@ def glue(config: GlueConfig) -> GlueResult:
     notes += _finished_earlier(config, tasks)
     for note in notes:
         say(note)
-    shape = load_model(config.model).model.config
+    shape = load_model(config.model).config
     results: dict[str, FinetuneResult] = {}
     with SeedRunner(config.jobs) as runner:
         prepared = {}

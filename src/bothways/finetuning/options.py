@@ -12,7 +12,13 @@ from bothways.config.fields import Options, alternative, free, numerics, refuse_
 from bothways.errors import ConfigError
 from bothways.shipped import DEFAULT
 from bothways.tasks.options import GridOptions, TaskOptions
-from bothways.training.options import DeviceName, OptimizerOptions, Precision
+from bothways.training.options import (
+    DeviceName,
+    OptimizerOptions,
+    Precision,
+    SavingOptions,
+    TrainingOptions,
+)
 
 # --------------------------------------------------------------------------------
 # Options of `bothways finetune` and `bothways glue`, and the declaration of a task.
@@ -133,7 +139,7 @@ class RunSeeds:
 
 
 @dataclass(frozen=True)
-class FinetuneConfig(Options):
+class FinetuneConfig(TrainingOptions):
     """Fine-tune an encoder on a task (Devlin et al. 2019, section 4)."""
 
     task: TaskOptions = field(default_factory=TaskOptions)
@@ -178,26 +184,12 @@ class FinetuneConfig(Options):
     run's own seed."""
     search: SearchOptions = field(default_factory=SearchOptions, metadata={"kind": "free"})
     """Grid search on dev (off unless options below are given)."""
-    device: DeviceName = numerics("auto")
-    """Device; auto uses a GPU if torch finds one."""
-    precision: Precision = numerics("auto")
-    """Compute precision of training; auto uses bf16 if the GPU supports it or a short benchmark on
-    the CPU finds it faster. Scores and predictions are in fp32."""
-    kernels: Literal["fast", "plain"] = numerics("fast")
-    """fast: optimized attention, dropout, last layer and loss. plain: torch operations only, for
-    comparison. Results agree up to rounding and dropout masks."""
-    threads: int = numerics(0)
-    """CPU threads per process; 0: one per core, divided among the processes."""
     jobs: int = free(1)
     """Number of runs (seeds, settings of a search) trained in parallel, each in a process with its
     own copy of model and data. On a CPU, small models on short texts gain more from jobs than from
     threads."""
-    checkpoint_minutes: float = free(5.0)
-    """Minutes between checkpoints of a run. After an interruption the run resumes from the latest
-    one, with the same result. Only one is kept, and none once the run has finished."""
-    recompute: bool = free(False)
-    """Activation checkpointing: recompute each layer in the backward pass. Saves memory for about a
-    third more computation; the result is bit-identical."""
+    checkpoint: SavingOptions = field(default_factory=SavingOptions, metadata={"kind": "free"})
+    """Checkpoints of each run. Only one is kept, and none once the run has finished."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -212,7 +204,6 @@ class FinetuneConfig(Options):
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout is {self.dropout}; it must be in [0, 1).")
         require("lstm", self.lstm, 0)
-        require("checkpoint_minutes", self.checkpoint_minutes, 0)
 
     @property
     def sequence_length(self) -> int:
@@ -316,6 +307,7 @@ class GlueConfig(Options):
     dropout: float | None = None
     """Dropout probability throughout the network. Default: the model's own."""
     search: SearchOptions = field(default_factory=SearchOptions)
+    """Grid search on dev (off unless options below are given)."""
     precision: Precision | None = None
     """Compute precision of training; auto uses bf16 if the GPU supports it or a short benchmark on
     the CPU finds it faster. Scores and predictions are in fp32. Default: the task's declaration,

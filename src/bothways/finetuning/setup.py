@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,23 @@ from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, InputError
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
 from bothways.io.files import sha256
-from bothways.model.folder import LoadedModel
+from bothways.model.device import ChosenPrecision, Device
+from bothways.model.engine import TorchEngine, fast_kernels, network_of
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import (
     check_length,
     check_segments,
-    measured_outputs,
+    predict_outputs,
     unknown_notes,
     write_predictions,
 )
+from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import KINDS
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.task import EncodedFile, Task
-from bothways.training.device import ChosenPrecision, Device
-from bothways.training.runfolder import Run, RunLock, changed_numerics, open_run
+from bothways.tasks.task import EncodedFile, Outputs, Task
+from bothways.training.runfolder import RunLock
 
 # --------------------------------------------------------------------------------
 # Files of a task other than train and dev: to measure on, or to predict.
@@ -181,6 +182,27 @@ def measure_extra_files(
     return measurements
 
 
+def measured_outputs(model: EncoderModel, examples: Examples) -> Outputs:
+    """Outputs for the scores and predictions of a training run, as ``evaluate`` and ``predict``
+    compute them from the saved folder.
+
+    They are in fp32, whatever the precision and the kernels of training, so that a run's scores
+    are repeated to the last digit by whoever has its folder (with as many threads, on such a
+    device).
+
+    Raises:
+        NonFiniteError: an output is not finite.
+    """
+    with fast_kernels(model):
+        return predict_outputs(
+            TorchEngine(model),
+            examples,
+            head=model.task_name,
+            outputs=model.task_outputs,
+            positions=model.config.positions,
+        )
+
+
 # --------------------------------------------------------------------------------
 # Reads, checks and encodes the files of a task for fine-tuning.
 
@@ -215,7 +237,7 @@ def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
     """
     options, kind = config.located().task, KINDS[config.task.kind]
     check_files(options)
-    check_length(loaded.model, config.sequence_length)
+    check_length(loaded, config.sequence_length)
     train = kind.read(Path(options.train), options, labelled=True)
     task = kind.define(options, train)
     check_segments(loaded, pair=task.pair)
@@ -239,10 +261,8 @@ def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
 
 
 # --------------------------------------------------------------------------------
-# Steps before training that fine-tuning and the feature-based approach share.
-#
-# Required options are checked, the starting model is fingerprinted, and the run folder is opened
-# with its precision.
+# Steps before training that fine-tuning and the feature-based approach share: required options are
+# checked, and the starting model is fingerprinted.
 
 
 @dataclass(frozen=True)
@@ -307,9 +327,11 @@ def model_digest(loaded: LoadedModel, *, weights: bool, head: bool = False) -> s
         head: include the weights of the task head.
     """
     content = hashlib.sha256()
-    shape = loaded.model.config.recorded()
+    shape = loaded.config.recorded()
     content.update(json.dumps([shape, loaded.tokenizer.fingerprint]).encode())
-    model = loaded.model
+    if not (weights or head):
+        return content.hexdigest()[:16]
+    model = network_of(loaded)
     modules = ((model.encoder, weights), (model.lstm, head), (model.task_head, head))
     for module, included in modules:
         if module is None or not included:
@@ -318,50 +340,3 @@ def model_digest(loaded: LoadedModel, *, weights: bool, head: bool = False) -> s
             content.update(name.encode())
             content.update(value.contiguous().numpy())
     return content.hexdigest()[:16]
-
-
-def open_run_with_precision(
-    config: FinetuneConfig | FeaturesConfig,
-    choose: Callable[[], ChosenPrecision],
-    *,
-    verb: str,
-    inputs: Mapping[str, str],
-    numerics: Mapping[str, Any],
-    say: Callable[[str], None],
-    without: Collection[str] = (),
-) -> tuple[Run, ChosenPrecision]:
-    """Create or continue a run folder.
-
-    Args:
-        config: names the folder.
-        choose: chooses the precision, perhaps by a measurement; called for a new run, and if one is
-            requested, which may differ from the recorded one.
-        verb, inputs, without: as for :func:`bothways.training.runfolder.open_run`.
-        numerics: what is recorded next to the precision, because it may change rounding.
-        say: called with what changed since the run began.
-
-    Returns:
-        The run folder, and the precision requested or chosen now, or recorded when the run began.
-    """
-    choose_once = cache(choose)
-
-    def resolve() -> dict[str, Any]:
-        choice = choose_once()
-        layout = {"transposed_gradients": choice.transposes}
-        return {"precision": choice.name, **layout, **numerics}
-
-    run = open_run(config.run, config, verb=verb, inputs=inputs, resolve=resolve, without=without)
-    if run.new:
-        return run, choose_once()
-    if config.precision != "auto":
-        choice = choose_once()
-    else:
-        recorded = run.resolved["precision"]
-        choice = ChosenPrecision(recorded, f"{recorded}: as when this run began")
-    choice = replace(choice, transposes=run.resolved.get("transposed_gradients", False))
-    if changed := changed_numerics(run, {"precision": choice.name, **numerics}):
-        say(
-            "changed since this run began; finished seeds are kept, the others may differ in their "
-            f"last bits: {'; '.join(changed)}"
-        )
-    return run, choice

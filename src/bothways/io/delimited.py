@@ -2,9 +2,13 @@
 
 TSV is read as GLUE writes it: only tabs and line feeds are special. Quotation marks are text (MRPC
 has unbalanced ones), there is no escaping, and lines end only at line feeds, so that other Unicode
-line separators stay inside a text. CSV is separated by commas, or by semicolons if line 1 has these
-alone, with real quoting: a field in quotation marks may hold them, line breaks and doubled
-quotation marks.
+line separators stay inside a text. But where all quotation marks of a file are those of a CSV
+writer, as pandas has them, they are read as such (:func:`quoted_as_csv`). CSV has real quoting: a
+field in quotation marks may hold separators, line breaks and doubled quotation marks. It is
+separated by commas, semicolons, tabs or bars: whichever gives line 1 the columns that are needed.
+
+A first line such as ``sep=;`` names the separator. Blank lines are no rows where rows have several
+columns, and lines of ``#`` before the line of column names are comments.
 """
 
 from __future__ import annotations
@@ -14,101 +18,250 @@ import csv
 import re
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.broken import TEXT, Broken
 from bothways.io.lines import (
     Layout,
     Line,
     MissingColumnError,
-    OnBroken,
     Values,
     did_you_mean,
     listed,
     text_lines,
 )
-from bothways.io.text import LONGEST_TEXT_MIB
+
+Record = tuple[int, list[str], str]
+"""The line on which a row starts, its fields, and the line or lines as they are."""
+
+_SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_NAMED_SEPARATOR = re.compile(r'"?sep=(.)"?', re.IGNORECASE)
+_QUOTED = re.compile('"[^"]*"')
+_FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|[^"\t\n]*)(?=[\t\n]|\Z)')
+_LOOKED_AT = 20  # lines
 
 
-def tsv_rows(path: Path, names: list[str], layout: Layout, on_broken: OnBroken) -> Values:
-    """:func:`bothways.io.tables.read_table` for a TSV file."""
-    records = ((number, line.split("\t")) for number, line in text_lines(path, tabs=True))
-    hint = (
-        "tab-separated columns where line 1 has {}; a text may not hold tabs or line breaks, and "
-        "quotation marks do not protect them."
-    )
-    return _table_rows(records, path, names, layout, on_broken, hint)
+@dataclass(frozen=True)
+class Dialect:
+    """How the fields of a file are told apart.
 
-
-def csv_rows(path: Path, names: list[str], layout: Layout, on_broken: OnBroken) -> Values:
-    """:func:`bothways.io.tables.read_table` for a CSV file."""
-    lines = text_lines(path)
-    numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
-    width = len(layout.columns) or 1 + max(numbers, default=len(names) - 1)
-    named = layout.header and not layout.columns
-    delimiter = csv_delimiter(lines, header=named, width=width)
-    kind = "comma" if delimiter == "," else "semicolon"
-    hint = (
-        f"{kind}-separated columns where line 1 has {{}}; a text with {kind}s or line breaks must "
-        "be in quotation marks."
-    )
-    records = csv_records(lines, path, delimiter)
-    return _table_rows(records, path, names, layout, on_broken, hint)
-
-
-def csv_delimiter(lines: Sequence[Line], *, header: bool, width: int) -> str:
-    """A comma, or a semicolon, which spreadsheets write where numbers have decimal commas.
-
-    With a header, a semicolon if line 1 has some and no comma, quoted names aside. Without one, if
-    it divides the first records into equally many columns, at least ``width``, and a comma does
-    not.
+    Attributes:
+        separator: between fields.
+        quoted: whether quotation marks may stand around them.
     """
-    if header:
-        first = re.sub('"[^"]*"', "", lines[0][1])
-        return ";" if ";" in first and "," not in first else ","
-    return ";" if _divides(lines, ";", width) and not _divides(lines, ",", width) else ","
+
+    separator: str
+    quoted: bool
+
+    @property
+    def name(self) -> str:
+        """Of the separator."""
+        return _SEPARATORS.get(self.separator, repr(self.separator))
 
 
-def _divides(lines: Sequence[Line], delimiter: str, width: int) -> bool:
-    reader = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter)
+def table_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
+    """:func:`bothways.io.tables.read_table` for a TSV or CSV file."""
+    dialect, records = delimited_records(path, names, layout)
+    start, first, raw = next(records)
+    if layout.columns and not has_header(first, names):
+        columns = _columns_declared(path, names, layout.columns, len(first))
+        records = chain([(start, first, raw)], records)
+        header = None
+    elif layout.header or layout.columns:
+        header = first
+        columns = _columns_by_name(path, names, [name.strip() for name in first], start)
+    else:
+        columns = _columns_by_number(path, names, len(first))
+        records = chain([(start, first, raw)], records)
+        header = None
+    for number, values, _ in records:
+        if len(values) != len(first):
+            error = ragged_row(values, len(first), start, dialect, path, number)
+            broken.leave_out(error)
+        elif len(values) > 1 and values == header:
+            problem = (
+                f"repeats the column names of line {start}; were two files joined? Remove the line."
+            )
+            broken.leave_out(InputError(problem, path=path, line=number))
+        else:
+            yield number, [values[i] for i in columns]
+
+
+def delimited_records(
+    path: Path, names: Sequence[str], layout: Layout
+) -> tuple[Dialect, Iterator[Record]]:
+    """Take a TSV or CSV file apart.
+
+    Args:
+        path: by its suffix ``.csv``, or else TSV.
+        names: of the columns that are needed.
+        layout: whether line 1 has the names.
+
+    Returns:
+        How fields are told apart, and all rows that are not blank, the line of names included.
+
+    Raises:
+        InputError: the file cannot be read; with the line, a quotation mark that does not fit.
+    """
+    is_csv = path.suffix.lower() == ".csv"
+    lines = text_lines(path, tabs=not is_csv)
+    separator = ""
+    if named := _NAMED_SEPARATOR.fullmatch(lines[0][1].strip(" ")):
+        separator, lines = named[1], lines[1:]
+        if not lines:
+            raise InputError("is empty; it needs one example per line.", path=path)
+    while len(lines) > 1 and not lines[0][1].strip() and "\t" not in lines[0][1]:
+        lines = lines[1:]
+    lines = lines[_comments(lines, names, layout) :]
+    if not separator:
+        separator = _separator(lines, names, layout) if is_csv else "\t"
+    quoted = is_csv or separator != "\t" or quoted_as_csv([line for _, line in lines])
+    dialect = Dialect(separator, quoted)
+    records = _csv_records(lines, path, separator) if quoted else _tsv_records(lines)
+    return dialect, records
+
+
+def ragged_row(
+    values: Sequence[str], width: int, header: int, dialect: Dialect, path: Path, number: int
+) -> InputError:
+    """The error for a row that has not as many columns as line 1, with what it has."""
+    if dialect.quoted:
+        hint = f"a text with {dialect.name}s or line breaks must be in quotation marks"
+    else:
+        hint = (
+            "a text may not hold tabs or line breaks, and quotation marks do not protect them in "
+            "a file that also has others (a .csv file may)"
+        )
+    whole = dialect.separator.join(values)
+    others = [n for s, n in _SEPARATORS.items() if s != dialect.separator]
+    for separator, name in _SEPARATORS.items():
+        if name in others and width > 1 and len(whole.split(separator)) == width:
+            hint = f"with {name}s between columns it would have {width}; separate all lines alike"
+    return InputError(
+        f"has {len(values)} {dialect.name}-separated column{'s' * (len(values) != 1)} where line "
+        f"{header} has {width}: {listed(values, 6)}; {hint}.",
+        path=path,
+        line=number,
+    )
+
+
+def quoted_as_csv(lines: Sequence[str]) -> bool:
+    """Whether the quotation marks in tab-separated lines are those of a CSV writer, not text.
+
+    Such a writer puts a field into quotation marks only if it holds one (which is then doubled), a
+    tab or a line break; or it puts all texts into them, the column names too. So one quotation mark
+    that is neither says that they are text, and at least one must be doubled.
+    """
+    text = "\n".join(lines)
+    if '"' not in text:
+        return False
+    everywhere = sure = text.startswith('"') and lines[0].endswith('"') and len(lines[0]) > 1
+    position = 0
+    while position <= len(text):
+        found = _FIELD.match(text, position)
+        if found is None:
+            return False
+        if body := found[1]:
+            sure |= '""' in body
+            if not (everywhere or '"' in body or "\t" in body or "\n" in body):
+                return False
+        position = found.end() + 1
+    return sure
+
+
+def _comments(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> int:
+    """How many lines of ``#`` stand before the line with the column names."""
+    if not (layout.header and names):
+        return 0
+    for number, (_, line) in enumerate(lines[:_LOOKED_AT]):
+        fields = {field.strip(' "') for field in re.split("[,;|\t]", line)}
+        if set(names) <= fields:
+            return number
+        if line.strip() and not line.startswith("#"):
+            break
+    return 0
+
+
+def _separator(lines: Sequence[Line], names: Sequence[str], layout: Layout) -> str:
+    """What separates the fields of a CSV file.
+
+    With a line of names, what gives it the names that are needed; or else what it has, commas
+    first. Without, what divides the first records into equally many columns, at least as many as
+    are needed; commas do not count if each could be a decimal one.
+    """
+    if layout.header and not layout.columns:
+        for separator in _SEPARATORS:
+            first = next(csv.reader([lines[0][1]], delimiter=separator), [])
+            if names and has_header(first, names) and len(first) > 1:
+                return separator
+        first_line = _QUOTED.sub("", lines[0][1])
+        return next((s for s in _SEPARATORS if s in first_line), ",")
+    numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
+    width = len(layout.columns) or 1 + max(numbers, default=max(len(names), 2) - 1)
+    dividing = [s for s in _SEPARATORS if _divides(lines, s, width)]
+    if "," in dividing and len(dividing) > 1 and _decimal_commas(lines):
+        dividing.remove(",")
+    return dividing[0] if dividing else ","
+
+
+def _divides(lines: Sequence[Line], separator: str, width: int) -> bool:
+    reader = csv.reader((line + "\n" for _, line in lines), delimiter=separator)
     with contextlib.suppress(csv.Error):
-        widths = {len(row) for row in islice(reader, 20)}
+        widths = {len(row) for row in islice(filter(None, reader), _LOOKED_AT)}
         return len(widths) == 1 and min(widths) >= width
     return False
 
 
-def csv_records(lines: Sequence[Line], path: Path, delimiter: str) -> Values:
-    """The line on which each record starts, and its fields."""
-    reader = csv.reader((line + "\n" for _, line in lines), delimiter=delimiter, strict=True)
+def _decimal_commas(lines: Sequence[Line]) -> bool:
+    text = "\n".join(_QUOTED.sub("", line) for _, line in lines[:_LOOKED_AT])
+    return text.count(",") == len(re.findall(r"(?<=\d),(?=\d)", text))
+
+
+def _tsv_records(lines: Sequence[Line]) -> Iterator[Record]:
+    several = "\t" in lines[0][1]
+    for number, line in lines:
+        if not (several and not line.strip() and "\t" not in line):
+            yield number, line.split("\t"), line
+
+
+def _csv_records(lines: Sequence[Line], path: Path, separator: str) -> Iterator[Record]:
+    reader = csv.reader((line + "\n" for _, line in lines), delimiter=separator, strict=True)
+    first, start = 0, 0
     try:
         while True:
-            start = reader.line_num + 1
+            start = reader.line_num
             with _long_fields():
                 values = next(reader, None)
             if values is None:
                 return
-            yield start, values
+            if len(values) > 1 or (values and (values[0].strip() or first == 1)):
+                first = first or len(values)
+                raw = "\n".join(line for _, line in lines[start : reader.line_num])
+                yield lines[start][0], values, raw
     except csv.Error as error:
+        number = lines[start][0]
         if "field limit" in str(error):
             raise InputError(
-                f"holds a field longer than {LONGEST_TEXT_MIB:g} MiB, the limit for a text that a "
-                "model reads. Break it up, or close the quotation mark that opens it.",
+                f"holds a field longer than {TEXT.mib:g} MiB{TEXT.remedy} Or close the quotation "
+                "mark that opens it.",
                 path=path,
-                line=start,
+                line=number,
             ) from None
         if "new-line character" in str(error):
             raise InputError(
                 "a line break within a field (a carriage return) is not in quotation marks; put "
                 "the field into quotation marks, or remove it.",
                 path=path,
-                line=start,
+                line=number,
             ) from None
         raise InputError(
             f"a quotation mark opens or closes a field where none should ({error}). A field that "
             "holds one must be in quotation marks, with each quotation mark inside written twice.",
             path=path,
-            line=start,
+            line=number,
         ) from None
 
 
@@ -120,40 +273,11 @@ def _long_fields() -> Iterator[None]:
     """Allow fields as long as a text may be; the limit is the process's, so it is put back after
     each record, and one thread changes it at a time."""
     with _FIELD_LIMIT:
-        limit = csv.field_size_limit(int(LONGEST_TEXT_MIB * 2**20))
+        limit = csv.field_size_limit(TEXT.bytes)
         try:
             yield
         finally:
             csv.field_size_limit(limit)
-
-
-def _table_rows(
-    records: Values,
-    path: Path,
-    names: list[str],
-    layout: Layout,
-    on_broken: OnBroken,
-    hint: str,
-) -> Values:
-    """The named columns of all rows that have as many columns as line 1."""
-    start, first = next(records)
-    if layout.columns and not has_header(first, names):
-        columns = _columns_declared(path, names, layout.columns, len(first))
-        records = chain([(start, first)], records)
-    elif layout.header or layout.columns:
-        columns = _columns_by_name(path, names, [name.strip() for name in first])
-    else:
-        columns = _columns_by_number(path, names, len(first))
-        records = chain([(start, first)], records)
-    for number, values in records:
-        if len(values) != len(first):
-            problem = (
-                f"has {len(values)} {hint.format(len(first))} (task.broken skip leaves out such "
-                "lines of labelled files.)"
-            )
-            on_broken(InputError(problem, path=path, line=number))
-            continue
-        yield number, [values[i] for i in columns]
 
 
 def has_header(first: Sequence[str], names: Sequence[str]) -> bool:
@@ -179,7 +303,7 @@ def _columns_declared(
     return [columns.index(name) for name in names]
 
 
-def _columns_by_name(path: Path, names: list[str], header: list[str]) -> list[int]:
+def _columns_by_name(path: Path, names: list[str], header: list[str], line: int) -> list[int]:
     for name in names:
         if header.count(name) == 1:
             continue
@@ -192,7 +316,7 @@ def _columns_by_name(path: Path, names: list[str], header: list[str]) -> list[in
             "one per line, from standard input.)",
             header,
             path=path,
-            line=1,
+            line=line,
         )
     return [header.index(name) for name in names]
 

@@ -7,47 +7,64 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bothways.errors import InputError
+from bothways.io.broken import LIST, Broken
 from bothways.io.lines import (
     Layout,
     MissingColumnError,
-    OnBroken,
     Values,
     did_you_mean,
     listed,
     text_lines,
 )
-from bothways.io.text import read_lines
+from bothways.io.text import read_lines, read_whole
 
-# A JSON list may be a single line, and is read into memory whole.
-_LONGEST_LIST_MIB = 1024.0
-_NO_LIST = ", too long a list to be read at once. Write one object per line, in a .jsonl file."
 _NUL = "holds a NUL character; the file is damaged or not text (UTF-16?). Convert it to UTF-8."
 
 
-def jsonl_rows(path: Path, names: list[str], layout: Layout, on_broken: OnBroken) -> Values:
+def read_json_file(path: Path) -> Any:
+    """The content of a JSON file, with or without a byte order mark.
+
+    Raises:
+        InputError: no such file, not UTF-8, or not JSON, with the line.
+    """
+    try:
+        return json.loads(read_whole(path))
+    except json.JSONDecodeError as error:
+        raise InputError(f"is not JSON ({error.msg}).", path=path, line=error.lineno) from None
+    except ValueError:  # Python reads no whole number that is longer
+        limit = sys.get_int_max_str_digits()
+        raise InputError(f"holds a number of more than {limit:,} digits.", path=path) from None
+    except RecursionError:
+        raise InputError("is nested too deeply.", path=path) from None
+
+
+def jsonl_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     """:func:`bothways.io.tables.read_table` for a JSONL file."""
     for number, line in text_lines(path):
+        if not line.strip():
+            continue
         try:
             item = json_object(line, path, number)
             values = _json_values(item, names, layout, path, number)
         except InputError as error:
-            on_broken(error)
+            broken.leave_out(error)
             continue
         yield number, values
 
 
-def json_rows(path: Path, names: list[str], layout: Layout, on_broken: OnBroken) -> Values:
+def json_rows(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     """:func:`bothways.io.tables.read_table` for a JSON file."""
     for number, item in json_items(path):
         try:
             values = _json_values(item, names, layout, path, number)
         except InputError as error:
-            on_broken(error)
+            broken.leave_out(error)
             continue
         yield number, values
 
@@ -58,8 +75,7 @@ def json_items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         InputError: the file is not such a list; the line is named.
     """
-    lines = read_lines(path, max_line_mib=_LONGEST_LIST_MIB, too_long=_NO_LIST)
-    text = "\n".join(line for _, line in lines)
+    text = "\n".join(line for _, line in read_lines(path, limit=LIST))
     decoder = json.JSONDecoder()
     position = _skip_space(text, 0)
     line = 1 + text.count("\n", 0, position)
@@ -187,6 +203,32 @@ def json_text(value: Any, name: str, path: Path, number: int) -> str:
     if problem := surrogate_problem(value):
         raise InputError(f"key {name!r} {problem}", path=path, line=number)
     return value
+
+
+def json_list(text: str) -> list[Any] | None:
+    """The values of a JSON list in a column; None if it is none."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, list) else None
+
+
+def json_texts(text: str, name: str, path: Path, line: int) -> list[str]:
+    """The texts of a JSON list in a column.
+
+    Raises:
+        InputError: it is not a list of texts.
+    """
+    values = json_list(text)
+    if values is not None and all(isinstance(value, str) for value in values):
+        return [json_text(value, name, path, line) for value in values]
+    raise InputError(
+        f"column {name!r} holds {text[:40]!r}; as the only column of choices it must hold them as "
+        'a JSON list of texts, ["one", "two"].',
+        path=path,
+        line=line,
+    )
 
 
 def surrogate_problem(text: str) -> str:

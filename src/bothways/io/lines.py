@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from bothways.errors import InputError
 from bothways.io.text import read_texts
@@ -14,8 +13,6 @@ from bothways.io.text import read_texts
 Line = tuple[int, str]
 Values = Iterator[tuple[int, list[str]]]
 """Rows: the line of each, and the values of some columns."""
-OnBroken = Callable[[InputError], None]
-"""Called for a line that cannot be read, which is then left out."""
 
 
 @dataclass(frozen=True)
@@ -63,32 +60,6 @@ def text_lines(path: Path, *, tabs: bool = False) -> list[Line]:
     if not lines:
         raise InputError("is empty; it needs one example per line.", path=path)
     return lines
-
-
-def broken_line_handler(skipped: list[int], *, skips: bool) -> OnBroken:
-    """What to do with a line that cannot be read: stop, or skip it.
-
-    Args:
-        skipped: the numbers of skipped lines are added to it.
-        skips: skip such lines. In a file to predict a broken line is always an error, because every
-            line needs its answer.
-    """
-
-    def skip(error: InputError) -> None:
-        skipped.append(error.line or 0)
-
-    def stop(error: InputError) -> NoReturn:
-        raise error
-
-    return skip if skips else stop
-
-
-def broken_note(path: Path, lines: Sequence[int]) -> list[str]:
-    """A sentence about lines that were left out, if there are any."""
-    if not lines:
-        return []
-    numbers = ", ".join(map(str, lines[:8])) + (" ..." if len(lines) > 8 else "")
-    return [f"{path.name}: {len(lines):,} broken lines were left out: {numbers}"]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -13,15 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bothways.errors import InputError
+from bothways.io.broken import Broken, Limit, corpus_line
 from bothways.io.text import (
     COMPRESSED,
-    REPLACE_BROKEN,
-    REPLACEMENT,
     SUFFIXES,
+    SURROGATES,
     bytes_read,
     explain_read_errors,
     read_lines,
     refuse_records,
+    replace_broken,
 )
 
 _JSON_SUFFIXES = tuple(
@@ -33,8 +34,6 @@ INPUT_SUFFIXES = (*SUFFIXES, *_JSON_SUFFIXES, ".parquet")
 Kind = Literal["text", "json", "parquet"]
 ROWS = 256
 """Rows of a Parquet file read at once. Most are short, but each may be a whole document."""
-SURROGATES = re.compile("[\ud800-\udfff]")
-"""Halves of surrogate pairs, which JSON may hold and no text may."""
 
 
 def kind_of(path: Path) -> Kind:
@@ -123,22 +122,75 @@ def _check_column(schema: pa.Schema, path: Path, column: str) -> None:
         )
 
 
+def record_text(
+    line: str, field: str, source: str | Path, number: int, broken: Broken
+) -> str | None:
+    """The text in a JSON object on a line; None if it was left out.
+
+    Raises:
+        InputError: there is none, and nothing is left out.
+    """
+    try:
+        text = json_field(line, field)
+    except ValueError as error:
+        broken.leave_out(InputError(f"{error}.", path=source, line=number))
+        return None
+    return checked_text(text, b"", source, number, broken)
+
+
+def column_text(
+    row: bytes | None, field: str, source: str | Path, number: int, limit: Limit, broken: Broken
+) -> str | None:
+    """The text in a row of a column; None if it was left out.
+
+    Raises:
+        InputError: it is null, too long or not text, and nothing is left out or replaced.
+    """
+    if row is None:
+        broken.leave_out(InputError(f"column {field!r} is null.", path=source, line=number))
+        return None
+    if len(row.removesuffix(b"\r")) > limit.bytes:
+        raise limit.error(source, number)
+    try:
+        text = row.decode()
+    except UnicodeDecodeError as error:
+        if broken.action != "replace":
+            raise broken.with_remedy(
+                InputError(
+                    f"the text is not UTF-8 at byte {error.start}.", path=source, line=number
+                )
+            ) from None
+        text = row.decode("utf-8", "replace")
+    return checked_text(text, row, source, number, broken)
+
+
+def checked_text(
+    text: str, original: bytes, source: str | Path, number: int, broken: Broken
+) -> str:
+    """A text out of a record, without what no text may hold.
+
+    Raises:
+        InputError: it has a NUL or half of a surrogate pair, and nothing is replaced.
+    """
+    if broken.action != "replace" and ("\0" in text or SURROGATES.search(text)):
+        problem = "the text has a NUL character or half a surrogate pair."
+        raise broken.with_remedy(InputError(problem, path=source, line=number))
+    return replace_broken(text, original, source, number, broken)
+
+
 @dataclass
 class ParagraphReader:
     """Reads the lines of text files, and those of the texts in files of records.
 
     Attributes:
         field: of JSON objects, or column of Parquet, that holds the text.
-        broken: ``stop`` at invalid input, or ``replace`` broken characters by U+FFFD and leave out
-            records without a text.
-        max_line_mib: longest line accepted, in MiB.
-        broken_lines: how many lines and records were mended or left out.
+        broken: what to do with invalid input, and what was done.
+        limit: longest line or text accepted.
     """
 
     field: str = "text"
-    broken: Literal["stop", "replace"] = "stop"
-    max_line_mib: float = 10.0
-    broken_lines: int = 0
+    broken: Broken = dataclass_field(default_factory=Broken)
+    limit: Limit = dataclass_field(default_factory=lambda: corpus_line(10.0))
 
     def read(self, path: Path, on_read: Callable[[int], None]) -> Iterator[str]:
         """The lines of a file: text, JSON lines or Parquet, by its name.
@@ -155,57 +207,20 @@ class ParagraphReader:
         if kind == "parquet":
             yield from self._read_column(path, on_read)
             return
-        lines = read_lines(
-            path,
-            max_line_mib=self.max_line_mib,
-            on_read=on_read,
-            on_broken=self._count if self.broken == "replace" else None,
-            remedy=REPLACE_BROKEN,
-        )
+        lines = read_lines(path, limit=self.limit, broken=self.broken, on_read=on_read)
         for number, line in lines:
             if kind == "text":
                 yield line
             elif line.strip():
-                try:
-                    text = json_field(line, self.field)
-                except ValueError as error:
-                    self._refuse(f"{error}", path, number)
-                else:
-                    yield from self._lines(text, path, number)
+                text = record_text(line, self.field, path, number, self.broken)
+                yield from [] if text is None else text.split("\n")
 
     def _read_column(self, path: Path, on_read: Callable[[int], None]) -> Iterator[str]:
-        row = 0
-        with explain_read_errors(path, lambda: row), path.open("rb") as disk:
+        number = 0
+        with explain_read_errors(path, lambda: number), path.open("rb") as disk:
             for texts, _ in parquet_batches(disk, path, self.field):
-                for text in texts.to_pylist():
-                    row += 1
-                    if text is None:
-                        self._refuse(f"column {self.field!r} is null", path, row)
-                        continue
-                    try:
-                        decoded = text.decode()
-                    except UnicodeDecodeError as error:
-                        self._refuse(f"the text is not UTF-8 at byte {error.start}", path, row)
-                        decoded = text.decode("utf-8", "replace")
-                    yield from self._lines(decoded, path, row)
+                for row in texts.to_pylist():
+                    number += 1
+                    text = column_text(row, self.field, path, number, self.limit, self.broken)
+                    yield from [] if text is None else text.split("\n")
                 on_read(bytes_read(disk))
-
-    def _lines(self, text: str, path: Path, number: int) -> list[str]:
-        if "\0" in text or SURROGATES.search(text):
-            self._refuse("the text has a NUL character or half a surrogate pair", path, number)
-            text = SURROGATES.sub(REPLACEMENT, text.replace("\0", REPLACEMENT))
-        return text.split("\n")
-
-    def _count(self) -> None:
-        self.broken_lines += 1
-
-    def _refuse(self, reason: str, path: Path, number: int) -> None:
-        """Stop at a broken record, or count it."""
-        if self.broken == "stop":
-            raise InputError(
-                f"{reason}. Repair it, or give --broken replace, which leaves such lines out and "
-                "puts U+FFFD for broken characters.",
-                path=path,
-                line=number,
-            )
-        self._count()

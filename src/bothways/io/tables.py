@@ -6,27 +6,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.delimited import csv_rows, tsv_rows
+from bothways.io.broken import Broken
+from bothways.io.delimited import table_rows
 from bothways.io.json_files import json_rows, jsonl_rows
-from bothways.io.lines import Layout, OnBroken, Values
+from bothways.io.lines import Layout, Values
 
-_READERS: dict[str, Callable[[Path, list[str], Layout, OnBroken], Values]] = {
-    ".tsv": tsv_rows,
-    ".csv": csv_rows,
-    ".txt": tsv_rows,
+_READERS: dict[str, Callable[[Path, list[str], Layout, Broken], Values]] = {
+    ".tsv": table_rows,
+    ".csv": table_rows,
+    ".txt": table_rows,
     ".jsonl": jsonl_rows,
     ".json": json_rows,
 }
 
 
-def read_table(path: Path, names: list[str], layout: Layout, on_broken: OnBroken) -> Values:
+def read_table(path: Path, names: list[str], layout: Layout, broken: Broken) -> Values:
     """The values of some columns, row by row.
 
     Args:
         path: a ``.tsv`` (or ``.txt`` of the same form), ``.csv``, ``.jsonl`` or ``.json`` file.
         names: of the columns, or their numbers in a file without a header.
         layout: how the columns are told apart.
-        on_broken: called for a line that cannot be read, which is then left out.
+        broken: what to do with a row that cannot be read.
 
     Yields:
         The line of the row, and its values in the order of ``names``.
@@ -42,4 +43,4 @@ def read_table(path: Path, names: list[str], layout: Layout, on_broken: OnBroken
             f"{path.suffix or 'this'!r}; rename it if it has one of these formats.",
             path=path,
         )
-    yield from reader(path, names, layout, on_broken)
+    yield from reader(path, names, layout, broken)

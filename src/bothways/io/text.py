@@ -1,8 +1,12 @@
-"""Finding text files and streaming their lines.
+"""Finding text files and streaming their lines: the one place that opens what users wrote.
 
 Files are streamed, so a corpus may be larger than memory. Input that cannot be text (broken UTF-8,
 NUL characters, lines of many megabytes, damaged archives) is refused with the file and line:
-bytes that were repaired silently would end up in the vocabulary.
+bytes that were repaired silently would end up in the vocabulary. What editors and systems leave in
+text without meaning it is dropped: byte order marks at the start of any line (files are joined),
+carriage returns at line ends, and 0x1A, which once ended files. Files whose only line ends are
+carriage returns are read as having line feeds. Of other encodings than UTF-8 the message says
+which one it looks like, and how to convert it.
 """
 
 from __future__ import annotations
@@ -12,16 +16,19 @@ import glob
 import gzip
 import lzma
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from io import BufferedIOBase, BufferedReader
+from io import SEEK_SET, BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, cast
 
 import pyarrow as pa
 
 from bothways.errors import InputError
+from bothways.io.broken import TEXT, Broken, Limit, corpus_line
+from bothways.io.encodings import single_byte_or_east_asian, wide_encoding
 from bothways.io.files import PARTIAL
 
 COMPRESSED = (".gz", ".xz", ".zst")
@@ -33,24 +40,19 @@ _RECORDS = tuple(
     for name in (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".arrow")
     for ending in ("", *COMPRESSED)
 )
-LONGEST_TEXT_MIB = 1.0
-"""Limit for a line that a model is to label, embed or search for an answer: a novel. Encoding it
-takes a hundred times its size."""
-_BREAK_UP = ", the limit for a text that a model reads. Break it up, or remove it."
 REPLACEMENT = "\ufffd"
 """Stands for what cannot be decoded."""
-REPLACE_BROKEN = ". Or give --broken replace, which puts U+FFFD for such bytes and characters."
-_NO_TEXT = (
-    ", so this is most likely not text. Remove the line or the file, or break the line up "
-    "(`bothways vocab`, `vocab extend` and `corpus` accept longer ones with --max_line_mib)."
-)
+SURROGATES = re.compile("[\ud800-\udfff]")
+"""Halves of surrogate pairs, which JSON may hold and no text may."""
 
 # Text by its name, vocabulary by its neighbours: the files of a tokenizer in a folder of texts.
 _VOCABULARIES = ("vocab.txt", "merges.txt")
 _BESIDE_VOCABULARIES = ("tokenizer.json", "tokenizer_config.json", "config.json", "corpus.json")
 
-BOM = b"\xef\xbb\xbf"
-UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
+_NO_TEXT_BEFORE = "\ufeff\x1a"
+_NO_TEXT_AFTER = "\r\x1a"
+_NO_TEXT = re.compile("[\ufeff\r\x1a]")
+_SAMPLE = 2**16
 _LINES_PER_REPORT = 1000
 
 
@@ -89,46 +91,128 @@ def list_files(
 def read_lines(
     path: Path,
     *,
-    max_line_mib: float = 10.0,
+    limit: Limit | None = None,
+    broken: Broken | None = None,
     on_read: Callable[[int], None] | None = None,
-    too_long: str = _NO_TEXT,
-    on_broken: Callable[[], None] | None = None,
-    remedy: str = "",
 ) -> Iterator[tuple[int, str]]:
     """Stream a file's lines.
 
     Args:
         path: plain text, or compressed if its name ends in ``.gz``, ``.xz`` or ``.zst``.
-        max_line_mib: longest line accepted, in MiB of UTF-8; never more than this is held.
+        limit: longest line accepted; never more than this is held. Default: 10 MiB.
+        broken: what to do with lines that cannot be read; stop, if not given.
         on_read: called from time to time with the number of bytes on disk read so far.
-        too_long: the end of the message about a line that is too long: the reason and the remedy.
-        on_broken: called for each line with broken UTF-8 or NUL characters, which become U+FFFD; if
-            not given, such a line is an error.
-        remedy: ends the message about such a line.
 
     Yields:
-        Line number from 1, and the text without its line end (LF or CRLF) and without a byte
-        order mark.
+        Line number from 1, and the text without its line end and without byte order marks.
 
     Raises:
         InputError: with file and line: broken UTF-8, a NUL character, a line that is too long,
-            a truncated or damaged archive, a file that cannot be read.
+            a truncated or damaged archive, another encoding, a file that cannot be read.
     """
     number = 0
-    with (
-        explain_read_errors(path, lambda: number),
-        path.open("rb") as disk,
-        decompressed(path, disk) as file,
-    ):
-        limit = int(max_line_mib * 2**20)
+    with open_text(path, lambda: number) as (disk, file):
         for number, text in _decode_lines(
-            file, path, limit, too_long, on_broken=on_broken, remedy=remedy
+            file, path, limit or corpus_line(10.0), broken or Broken()
         ):
             yield number, text
             if on_read and number % _LINES_PER_REPORT == 0:
                 on_read(bytes_read(disk))
         if on_read:
             on_read(bytes_read(disk))
+
+
+@contextlib.contextmanager
+def open_text(
+    path: Path, lines_read: Callable[[], int]
+) -> Iterator[tuple[BinaryIO, BufferedIOBase]]:
+    """The file on disk, and its bytes of text: decompressed, with line feeds as line ends.
+
+    Args:
+        path: plain text, or compressed if its name ends so.
+        lines_read: how many lines were read so far, for the message about a damaged archive.
+
+    Raises:
+        InputError: it cannot be read, is damaged, or is UTF-16 or UTF-32.
+    """
+    with (
+        explain_read_errors(path, lines_read),
+        path.open("rb") as disk,
+        decompressed(path, disk) as file,
+    ):
+        yield disk, text_stream(file, path)
+
+
+def text_stream(file: BinaryIO | BufferedIOBase, source: str | Path) -> BufferedIOBase:
+    """The bytes of an open file, with line feeds as line ends.
+
+    Args:
+        file: decompressed.
+        source: named in messages.
+
+    Raises:
+        InputError: it is UTF-16 or UTF-32.
+    """
+    if not hasattr(file, "peek"):
+        file = BufferedReader(cast(RawIOBase, file), _SAMPLE)
+    head: bytes = cast(BufferedReader, file).peek(_SAMPLE)
+    if (name := wide_encoding(head)) is not None:
+        raise _wide_error(name, source)
+    if b"\r" in head[:-1] and b"\n" not in head:
+        return BufferedReader(_LineFeeds(cast(BufferedReader, file)))
+    return cast(BufferedIOBase, file)
+
+
+class _LineFeeds(RawIOBase):
+    """A file whose carriage returns are line feeds, as they end its lines."""
+
+    def __init__(self, file: BufferedReader):
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer)).replace(b"\r", b"\n")
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def read_whole(path: Path, *, as_it_is: bool = False) -> str:
+    """The text of a file: one that is read into memory, such as JSON.
+
+    Args:
+        path: the file.
+        as_it_is: drop a byte order mark at its start only.
+
+    Raises:
+        InputError: what :func:`read_lines` refuses, but for its length.
+    """
+    with open_text(path, lambda: 0) as (_, file):
+        data = file.read()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        start = data.rfind(b"\n", 0, error.start) + 1
+        line, number = data[start:].split(b"\n", 1)[0], data.count(b"\n", 0, start) + 1
+        decode_line(line, path, number, Limit(float(len(data)), ""), Broken())
+        raise  # not reached: the line cannot be decoded
+    return text.removeprefix("\ufeff") if as_it_is else "\n".join(lines_of(text))
+
+
+def beginning(path: Path) -> str:
+    """The beginning of a file's text, without what cannot be decoded; empty if there is none."""
+    try:
+        with open_text(path, lambda: 0) as (_, file):
+            return file.read(_SAMPLE).decode("utf-8", errors="ignore")
+    except InputError:
+        return ""
 
 
 def bytes_read(disk: BinaryIO) -> int:
@@ -156,39 +240,22 @@ def refuse_records(path: Path, remedy: str, *, also: tuple[str, ...] = ()) -> No
 def read_texts(path: Path) -> Iterator[tuple[int, str]]:
     """:func:`read_lines` for a file whose lines hold texts to label, to search for an answer or to
     embed."""
-    return read_lines(path, max_line_mib=LONGEST_TEXT_MIB, too_long=_BREAK_UP)
+    return read_lines(path, limit=TEXT)
 
 
 def decode_texts(file: BinaryIO, source: str) -> Iterator[tuple[int, str]]:
     """:func:`read_texts` for an open file; ``source`` names it in messages."""
-    return _decode_lines(file, source, int(LONGEST_TEXT_MIB * 2**20), _BREAK_UP)
+    return _decode_lines(text_stream(file, source), source, TEXT, Broken())
 
 
 def _decode_lines(
-    file: BinaryIO | BufferedIOBase,
-    source: str | Path,
-    limit: int,
-    too_long: str,
-    *,
-    on_broken: Callable[[], None] | None = None,
-    remedy: str = "",
+    file: BufferedIOBase, source: str | Path, limit: Limit, broken: Broken
 ) -> Iterator[tuple[int, str]]:
     # Two bytes more than the limit leave room for CRLF.
-    for number, line in enumerate(iter(partial(file.readline, limit + 2), b""), start=1):
-        try:
-            yield number, decode_line(line, source, number, limit, too_long, remedy)
-        except InputError:
-            utf16 = number == 1 and line.startswith(UTF16_BOMS)
-            if on_broken is None or utf16 or len(line) > limit + 1:
-                raise
-            on_broken()
-            yield number, replace_broken(line, number)
-
-
-def replace_broken(line: bytes, number: int) -> str:
-    """A line's text with U+FFFD for broken UTF-8 and NUL characters."""
-    body = line.removesuffix(b"\n").removesuffix(b"\r").removeprefix(BOM if number == 1 else b"")
-    return body.decode("utf-8", "replace").replace("\0", REPLACEMENT)
+    for number, line in enumerate(iter(partial(file.readline, limit.bytes + 2), b""), start=1):
+        text = decode_line(line, source, number, limit, broken)
+        if text or b"\x1a" not in line:  # alone on a line it is no line
+            yield number, text
 
 
 @contextlib.contextmanager
@@ -260,69 +327,118 @@ def _is_vocabulary(file: Path) -> bool:
     )
 
 
-def decode_line(
-    line: bytes,
-    path: str | Path,
-    number: int,
-    limit: int,
-    too_long: str = _NO_TEXT,
-    remedy: str = "",
-) -> str:
-    """Decode one line.
+def decode_line(line: bytes, source: str | Path, number: int, limit: Limit, broken: Broken) -> str:
+    """Decode one line, and drop what is no text at its ends.
 
     Args:
         line: as read, with its line end.
-        path: the file, for messages.
+        source: the file, for messages.
         number: of the line, from 1.
-        limit: longest line accepted, in bytes.
-        too_long, remedy: as for :func:`read_lines`.
+        limit: longest line accepted.
+        broken: whether characters that cannot be decoded are replaced and counted.
 
     Raises:
-        InputError: the line is too long, is not UTF-8, or has a NUL character.
+        InputError: the line is too long; or it is not UTF-8 or has a NUL, and nothing is replaced.
     """
-    body = line.removesuffix(b"\n").removesuffix(b"\r")
-    if len(body) > limit:
-        raise line_too_long(path, number, limit, too_long)
-    if number == 1:
-        if body.startswith(UTF16_BOMS):
-            raise utf16_error(path)
-        body = body.removeprefix(BOM)
+    body = line.removesuffix(b"\n").rstrip(b"\r")
+    if len(body) > limit.bytes:
+        raise limit.error(source, number)
     try:
-        text = body.decode("utf-8")
+        text = body.decode()
     except UnicodeDecodeError as error:
-        offset = error.start + (len(BOM) if number == 1 and line.startswith(BOM) else 0)
-        raise InputError(
-            f"not UTF-8: byte 0x{body[error.start]:02x} at byte {offset} of the line (from 0). "
-            "Remove the line; or, if the whole file is in another encoding, convert it, such as "
-            f"by iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW{remedy}",
-            path=path,
-            line=number,
-        ) from error
-    if "\0" in text:
-        raise InputError(
-            f"NUL character at character {text.index(chr(0))} of the line (from 0), so this is "
-            "most likely not text. Remove the file, or the characters: "
-            f"tr -d '\\000' < OLD > NEW{remedy}",
-            path=path,
-            line=number,
+        if broken.action != "replace":
+            raise broken.with_remedy(_not_utf8(error, source, number)) from error
+        text = body.decode("utf-8", "replace")
+    if "\0" in text and broken.action != "replace":
+        raise broken.with_remedy(
+            InputError(
+                f"NUL character at character {text.index(chr(0))} of the line (from 0), so this is "
+                "most likely not text. Remove the file, or the characters: "
+                "tr -d '\\000' < OLD > NEW.",
+                path=source,
+                line=number,
+            )
         )
+    return without_marks(replace_broken(text, body, source, number, broken))
+
+
+def replace_broken(
+    text: str, original: bytes, source: str | Path, number: int, broken: Broken
+) -> str:
+    """Put U+FFFD for what no text may hold, and count all that the original has not.
+
+    Args:
+        text: decoded, with U+FFFD for what could not be.
+        original: its bytes.
+        source, number: file and line.
+        broken: counts.
+    """
+    if "\0" in text or SURROGATES.search(text):
+        text = SURROGATES.sub(REPLACEMENT, text.replace("\0", REPLACEMENT))
+    if REPLACEMENT in text:
+        replaced = text.count(REPLACEMENT) - original.count(REPLACEMENT.encode())
+        if replaced:
+            broken.replaced(source, number, replaced)
     return text
 
 
-def line_too_long(
-    path: str | Path, number: int, limit: int, too_long: str = _NO_TEXT
-) -> InputError:
-    """The error for a line of more than ``limit`` bytes."""
+def without_marks(line: str) -> str:
+    """A line without byte order marks before it, and without carriage returns and 0x1A."""
+    return line.lstrip(_NO_TEXT_BEFORE).rstrip(_NO_TEXT_AFTER)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, as :func:`read_lines` gives them."""
+    lines = text.split("\n")
+    return [without_marks(line) for line in lines] if _NO_TEXT.search(text) else lines
+
+
+def _not_utf8(error: UnicodeDecodeError, source: str | Path, number: int) -> InputError:
+    """The error for a line that is not UTF-8, with the remedy that suits the whole file."""
+    line: bytes = error.object
+    around = _sample(source) if isinstance(source, Path) else b""
+    others = [o for o in around.split(b"\n")[:-1] if not o.isascii() and o.rstrip(b"\r") != line]
+    if any(_is_utf8(other) for other in others):
+        advice = "Other lines are UTF-8, so this one is damaged; repair it or remove it."
+    elif (found := single_byte_or_east_asian(b"\n".join([*others, line]))) is not None:
+        advice = (
+            f"The file looks like {found.iconv} ({found.script}); convert it: "
+            f"iconv -f {found.iconv} -t UTF-8 OLD > NEW."
+        )
+    else:
+        advice = (
+            "Remove the line; or, if the whole file is in another encoding, convert it, such as by "
+            "iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW."
+        )
     return InputError(
-        f"the line is longer than {limit / 2**20:g} MiB{too_long}", path=path, line=number
+        f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start} of the line (from 0). "
+        f"{advice}",
+        path=source,
+        line=number,
     )
 
 
-def utf16_error(path: str | Path) -> InputError:
-    """The error for a file that starts with one of ``UTF16_BOMS``."""
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _sample(path: Path) -> bytes:
+    """The first bytes of a file's text; none of what can be read only once."""
+    if not path.is_file():
+        return b""
+    with contextlib.suppress(InputError, OSError), open_text(path, lambda: 0) as (_, file):
+        return file.read(_SAMPLE)
+    return b""
+
+
+def _wide_error(name: str, source: str | Path) -> InputError:
     return InputError(
-        "the file is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 OLD > NEW",
-        path=path,
+        f"the file is {name}, not UTF-8; convert it: iconv -f {name} -t UTF-8 OLD > NEW",
+        path=source,
         line=1,
     )
 

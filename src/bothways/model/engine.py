@@ -1,10 +1,15 @@
-"""The torch engine: the outputs of a model for the batches of :mod:`bothways.batch`."""
+"""The torch engine: the outputs of a model for the batches of :mod:`bothways.batch`.
+
+It alone sets torch's modes for inference.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Lock
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -12,43 +17,131 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bothways.batch import Batch, TaskBatch
-from bothways.model.batch import Inputs, TaskInputs
+from bothways.batch import Batch
+from bothways.errors import ConfigError
+from bothways.families.heads import HEADS
+from bothways.model.batch import Inputs, SelectedPositions, move
+from bothways.model.device import (
+    DTYPES,
+    borrowed_process,
+    choose_device,
+    choose_precision,
+    set_threads,
+)
+from bothways.model.folder import describe, make_network
 from bothways.model.model import EncoderModel
+from bothways.runtime.engine import NONE, layer_name
+from bothways.runtime.folder import LoadedModel, load_model
+from bothways.tokenization.tokenizer import Tokenizer
 
 
 class TorchEngine:
     """Computes a model's outputs with torch, dropout off.
 
     Args:
-        model: any mode; it is the same afterwards.
+        network: any mode; it is the same afterwards.
         dtype: arithmetic of the layers.
     """
 
     name = "torch"
 
-    def __init__(self, model: EncoderModel, dtype: torch.dtype = torch.float32):
-        self.model, self.dtype = model, dtype
+    def __init__(self, network: EncoderModel, dtype: torch.dtype = torch.float32):
+        self.network, self.dtype = network, dtype
 
-    def task_outputs(self, batch: TaskBatch) -> NDArray[np.float32]:
-        """The task head's outputs for the tokens that it reads, float32 [R, C]."""
-        with evaluating(self.model), exact_fp32(), torch.inference_mode():
-            inputs = TaskInputs.of(batch).to(self.model.device)
-            outputs: NDArray[np.float32] = (
-                read_outputs(self.model, inputs, self.dtype).float().cpu().numpy()
-            )
-        return outputs
+    @classmethod
+    def open(cls, loaded: LoadedModel) -> TorchEngine:
+        """The engine of a model folder, on the device and in the precision of its options.
 
-    def hidden_states(self, batch: Batch, layers: Sequence[int]) -> list[NDArray[np.float32]]:
-        """The outputs of some layers, float32 [T, H] each; layer 0 is the embeddings'."""
-        with evaluating(self.model), exact_fp32(), torch.inference_mode():
-            inputs = Inputs.of(batch).to(self.model.device)
-            if list(layers) == [self.model.config.layers]:
-                states = {layers[0]: self.model.encoder(inputs, dtype=self.dtype)}
-            else:
-                found = self.model.encoder.hidden_states(inputs, dtype=self.dtype)
-                states = {layer: found[layer] for layer in layers}
-        return [states[layer].float().cpu().numpy() for layer in layers]
+        Raises:
+            ConfigError: a GPU is requested but torch finds none.
+        """
+        with borrowed_process():
+            device = choose_device(loaded.options.device).torch  # fails before weights are read
+            network = make_network(loaded).to(device)
+            return cls(network, choose_precision(loaded.options.precision, device).dtype)
+
+    @property
+    def precision(self) -> str:
+        """``fp32`` or ``bf16``."""
+        return next(name for name, dtype in DTYPES.items() if dtype == self.dtype)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """As :meth:`bothways.runtime.engine.Engine.working`."""
+        with borrowed_process():
+            set_threads(0)
+            yield
+
+    def compute(
+        self,
+        batch: Batch,
+        heads: Mapping[str, NDArray[np.int64]] = NONE,
+        layers: Sequence[int] = (),
+    ) -> dict[str, NDArray[np.float32]]:
+        """As :meth:`bothways.runtime.engine.Engine.compute`; each head and the layers together take
+        a forward pass of their own."""
+        found: dict[str, Tensor] = {}
+        with evaluating(self.network), exact_fp32(), torch.inference_mode():
+            inputs = Inputs.of(batch).to(self.network.device)
+            for head, at in heads.items():
+                found[head] = self._head(head, inputs, at)
+            if layers:
+                states = self._layers(inputs, layers)
+                found |= {layer_name(layer): states[layer] for layer in layers}
+            return {name: value.float().cpu().numpy() for name, value in found.items()}
+
+    def _head(self, head: str, inputs: Inputs, at: NDArray[np.int64]) -> Tensor:
+        network = self.network
+        positions = move(torch.from_numpy(at), network.device)
+        every = len(at) == int(inputs.bounds[-1])
+        if HEADS[head].task:
+            selected = None if every else SelectedPositions.of(inputs, torch.from_numpy(at))
+            x_RH = network.task_vectors(inputs, positions, dtype=self.dtype, selected=selected)
+        else:
+            selected = SelectedPositions.of(inputs, torch.from_numpy(at))
+            (x_RH,) = network.encoder.hidden_at(inputs, selected, dtype=self.dtype)
+        if HEADS[head].reads == "masked":
+            return network.masked_lm_logits(x_RH)[:, : network.config.vocab_size]
+        return network.logits(head, x_RH)
+
+    def _layers(self, inputs: Inputs, layers: Sequence[int]) -> Mapping[int, Tensor]:
+        encoder, last = self.network.encoder, self.network.config.layers
+        if set(layers) == {last}:
+            return {last: encoder(inputs, dtype=self.dtype)}
+        return dict(enumerate(encoder.hidden_states(inputs, dtype=self.dtype)))
+
+
+def network_of(loaded: LoadedModel) -> EncoderModel:
+    """A model folder's network in evaluation mode: the one that its engine computes with.
+
+    Raises:
+        ConfigError: another engine computes the model.
+    """
+    engine = loaded.engine
+    if not isinstance(engine, TorchEngine):
+        raise ConfigError(
+            f"the engine {engine.name} has no network of torch; load the folder with engine "
+            f"{TorchEngine.name}."
+        )
+    return engine.network
+
+
+def load_network(folder: str | Path) -> EncoderModel:
+    """The network of a model folder, in evaluation mode, on the CPU, fp32.
+
+    Raises:
+        ModelError: as :func:`bothways.runtime.folder.load_model`.
+    """
+    return make_network(load_model(folder))
+
+
+def as_loaded(
+    network: EncoderModel, tokenizer: Tokenizer, about: dict[str, Any] | None = None
+) -> LoadedModel:
+    """A network in memory as a model folder that holds it would be opened."""
+    loaded = describe(network, tokenizer, about or {})
+    loaded.use(TorchEngine(network))
+    return loaded
 
 
 @contextmanager
@@ -135,11 +228,3 @@ def _held(owner: object, what: str, change: Callable[[], Callable[[], None]]) ->
                 undo()
             if not held:
                 _HELD.pop(owner, None)
-
-
-def read_outputs(model: EncoderModel, batch: TaskInputs, dtype: torch.dtype) -> Tensor:
-    """The outputs [R, C] of the task head."""
-    x_RH = model.task_vectors(
-        batch.inputs, batch.read_positions, dtype=dtype, selected=batch.selected
-    )
-    return model.task_logits(x_RH)

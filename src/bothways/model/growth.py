@@ -11,15 +11,19 @@ import torch
 from torch import Tensor
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.broken import corpus_line, of_corpus
 from bothways.io.files import new_folder
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader
 from bothways.io.terminal import print_note
 from bothways.io.text import list_files, read_lines
-from bothways.model.folder import empty_model
+from bothways.model.engine import network_of
+from bothways.model.folder import empty_model, save_model
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import load_model
 from bothways.shipped import model_folder
 from bothways.tokenization.build import count_file_words, measure, refuse_foreign_folder
 from bothways.tokenization.extension import (
+    MIN_PIECES,
     ExtendedVocabulary,
     choose_words,
     extend_vocabulary,
@@ -100,23 +104,17 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
     reader = ParagraphReader()
     if config.files:
         files = list_files(config.files, INPUT_SUFFIXES)
-        reader = ParagraphReader(config.text_field, config.broken, config.max_line_mib)
+        limit = corpus_line(config.max_line_mib)
+        reader = ParagraphReader(config.text_field, of_corpus(config.broken), limit)
         counts = count_file_words(files, tokenizer, config.workers, reader)
-        words = choose_words(
-            tokenizer,
-            counts,
-            most=config.most,
-            min_pieces=config.min_pieces,
-            min_count=config.min_count,
-        )
+        words = choose_words(tokenizer, counts, most=config.most, min_count=config.min_count)
     if config.words is not None:
         words += _listed_words(Path(config.words), tokenizer)
     extended = extend_vocabulary(tokenizer, words)
     if not extended.words:
         raise InputError(
             "no word to add: those listed are pieces already, and the files have none that is "
-            f"frequent enough (--min_count {config.min_count}) and has {config.min_pieces} pieces "
-            "or more (--min_pieces)."
+            f"frequent enough (--min_count {config.min_count}) and has {MIN_PIECES} pieces or more."
         )
     if is_model:
         _extend_model(source, out, extended)
@@ -124,7 +122,7 @@ def extend(config: ExtendConfig) -> dict[str, Any]:
         with new_folder(out) as folder:
             extended.tokenizer.save(folder)
     report = _report(tokenizer, extended, counts, config)
-    return {**report, "broken_lines": reader.broken_lines} if reader.broken_lines else report
+    return {**report, "broken_lines": reader.broken.lines} if reader.broken.lines else report
 
 
 def _listed_words(path: Path, tokenizer: Tokenizer) -> list[str]:
@@ -134,17 +132,15 @@ def _listed_words(path: Path, tokenizer: Tokenizer) -> list[str]:
             try:
                 words.append(single_word(tokenizer, line.strip()))
             except InputError as error:
-                raise InputError(str(error), path=path, line=number) from error
+                raise InputError(error.problem, path=path, line=number) from error
     return words
 
 
 def _extend_model(source: Path, out: Path, extended: ExtendedVocabulary) -> None:
-    from bothways.model.folder import load_model, save_model
-
     loaded = load_model(source)
     for note in loaded.differences():
         print_note(note)
-    model = grow_vocabulary(loaded.model, extended.parts)
+    model = grow_vocabulary(network_of(loaded), extended.parts)
     about = {**loaded.about, "vocabulary_extended_by": len(extended.words)}
     save_model(out, model, extended.tokenizer, about)
 

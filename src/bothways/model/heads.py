@@ -1,4 +1,4 @@
-"""The heads on the encoder: one entry each, and the two modules that compute all of them.
+"""The two modules that compute all heads of :mod:`bothways.families.heads`.
 
 B sequences, T tokens, M masked positions, R rows of a task head, H hidden size, E width of the
 embeddings, V vocabulary, C outputs.
@@ -8,74 +8,15 @@ Losses are sums: the caller divides by the step's global counts, not by those of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bothways.errors import ModelError
-from bothways.families import HeadForm, ModelConfig, family_of
-from bothways.families.refusals import no_such_head
+from bothways.families import HeadForm, ModelConfig
+from bothways.families.heads import MASKED_LM, form_of
 from bothways.model.activations import activate
 from bothways.model.shared import LayerNorm, Linear, Shared
-
-
-@dataclass(frozen=True)
-class Head:
-    """What all families' forms of a head have in common.
-
-    Attributes:
-        key: keys its new weights, with the seed; never changes, and is no other head's. (A head on
-            choices was one on texts in 0.1, and has its key.)
-        reads: one vector per sequence, single tokens, or masked tokens.
-        outputs: how many; 0: as many as its task has.
-        task: it is a task's: a model has at most one of these.
-        form: of families that have no form of their own; None: these have no such head.
-    """
-
-    key: int
-    reads: Literal["sequence", "tokens", "masked"]
-    outputs: int = 0
-    task: bool = False
-    form: HeadForm | None = None
-
-
-HEADS: dict[str, Head] = {
-    "masked_lm": Head(0, "masked", outputs=1),
-    "next_sentence": Head(1, "sequence", outputs=2),
-    "classifier": Head(2, "sequence", task=True),
-    "tagger": Head(3, "tokens", task=True),
-    "span": Head(4, "tokens", outputs=2, task=True),
-    "choice": Head(2, "sequence", outputs=1, task=True),
-    "replaced": Head(6, "tokens", outputs=1),
-}
-"""The heads by name, which is the model's attribute and the beginning of its weights' names."""
-POOLER_KEY = 5
-"""Keys the weights of a pooler that a file lacks."""
-ON_LSTM = HeadForm({"output": "output"}, dropout="head")
-"""Of every head of a task on a BiLSTM."""
-
-
-def form_of(name: str, config: ModelConfig) -> HeadForm:
-    """How a family computes a head.
-
-    Raises:
-        ModelError: it has no such head.
-    """
-    form = family_of(config).heads.get(name, HEADS[name].form)
-    if form is None:
-        raise ModelError(no_such_head(config.family, name))
-    return form
-
-
-def forms_of(config: ModelConfig) -> Mapping[str, HeadForm]:
-    """All heads that a family has, in the order in which a file's weights are given to them."""
-    own = family_of(config).heads
-    found = {name: own.get(name, head.form) for name, head in HEADS.items()}
-    return {name: form for name, form in found.items() if form is not None}
 
 
 class MaskedLMHead(nn.Module):
@@ -84,7 +25,7 @@ class MaskedLMHead(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        form, E = form_of("masked_lm", config), config.embedding_width
+        form, E = form_of(MASKED_LM, config), config.embedding_width
         self.dense = Linear(config.hidden, E, bias=config.head_biases)
         self.norm = LayerNorm(E, config.norm_eps, bias=config.norm_biases)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if config.output_bias else None

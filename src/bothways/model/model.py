@@ -7,36 +7,45 @@ Losses are sums: the caller divides by the step's global counts, not by those of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from bothways.families import HeadForm, family_of
+from bothways.families import HeadForm
 from bothways.families.config import ModelConfig
-from bothways.families.refusals import NAMES
+from bothways.families.heads import (
+    CHOICE,
+    CLASSIFIER,
+    HEADS,
+    MASKED_LM,
+    NEXT_SENTENCE,
+    ON_LSTM,
+    REPLACED,
+    SPAN,
+    TAGGER,
+    form_of,
+    has_pooler,
+    task_head,
+)
 from bothways.model.batch import Inputs, SelectedPositions
 from bothways.model.encoder import Encoder, init_weights
-from bothways.model.heads import HEADS, ON_LSTM, MaskedLMHead, OutputHead, form_of
+from bothways.model.heads import MaskedLMHead, OutputHead
 from bothways.model.kernels import compiled
 from bothways.model.losses import fused_cross_entropy, masked_lm_loss
 from bothways.model.recurrent import BiLSTM, final_states
-from bothways.model.shared import Shared
+from bothways.model.shared import Shared, Trainable
 from bothways.randomness import Purpose
 
 # The order of the parameters decides that of sums over them.
-_BEFORE_LSTM = ("masked_lm", "next_sentence")
+_BEFORE_LSTM = (MASKED_LM, NEXT_SENTENCE)
 
 HIDDEN = "hidden"
 """The name of the last layer's states among the outputs."""
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-class EncoderModel(nn.Module):
+class EncoderModel(Trainable):
     """An encoder with its heads, as saved in a model folder.
 
     Args:
@@ -51,7 +60,8 @@ class EncoderModel(nn.Module):
         lstm: units of each direction of a BiLSTM between the encoder and the task head, instead of
             the family's own layers (section 5.1); 0 for none.
         seed: seed of the initial weights.
-        heads: further heads of :data:`bothways.model.heads.HEADS`, with their numbers of outputs.
+        heads: further ones of :data:`bothways.families.heads.HEADS`, with their numbers of
+            outputs.
         pooler: whether the encoder has one; by default if its family's files do.
         shared: the dropout and kernels of another model that is computed together with this one.
 
@@ -93,11 +103,11 @@ class EncoderModel(nn.Module):
         self.config = config
         self.shared = shared or Shared()
         flags = {
-            **{"masked_lm": masked_lm, "next_sentence": next_sentence, "span": spans},
-            **{"choice": choices, "replaced": replaced},
+            **{MASKED_LM: masked_lm, NEXT_SENTENCE: next_sentence, SPAN: spans},
+            **{CHOICE: choices, REPLACED: replaced},
         }
         wanted = {name: HEADS[name].outputs for name, flag in flags.items() if flag}
-        wanted |= {n: c for n, c in {"classifier": classes, "tagger": tags, **heads}.items() if c}
+        wanted |= {n: c for n, c in {CLASSIFIER: classes, TAGGER: tags, **heads}.items() if c}
         if pooler is None:
             pooler = has_pooler(config, wanted, lstm=bool(lstm))
         self.encoder = Encoder(config, self.shared, pooler=pooler)
@@ -111,7 +121,8 @@ class EncoderModel(nn.Module):
             setattr(self, name, None)
         for name in HEADS:
             if name not in _BEFORE_LSTM:
-                self._make_head(name, wanted.get(name, 0), 2 * lstm or H)
+                width = 2 * lstm if lstm and HEADS[name].task else H
+                self._make_head(name, wanted.get(name, 0), width)
         for name in self.heads:
             self._init_head(name, seed)
 
@@ -123,7 +134,7 @@ class EncoderModel(nn.Module):
         elif outputs:
             on_lstm = HEADS[name].task and self.lstm is not None
             form = ON_LSTM if on_lstm else form_of(name, self.config)
-            if on_lstm and name == "span":
+            if on_lstm and name == SPAN:
                 form = HeadForm(form.names)
             head = OutputHead(form, width, outputs, self.config, self.shared)
         setattr(self, name, head)
@@ -140,17 +151,17 @@ class EncoderModel(nn.Module):
 
     def add_masked_lm(self, seed: int) -> None:
         """Give the model a new masked-LM head, as a new model with this seed has it."""
-        self.add_head("masked_lm", seed)
+        self.add_head(MASKED_LM, seed)
 
     def add_next_sentence(self, seed: int) -> None:
         """Give the model a new next-sentence head, as a new model with this seed has it."""
-        self.add_head("next_sentence", seed)
+        self.add_head(NEXT_SENTENCE, seed)
 
     def add_head(self, name: str, seed: int, outputs: int = 0) -> None:
         """Give the model a new head, as a new model with this seed has it.
 
         Args:
-            name: of :data:`bothways.model.heads.HEADS`.
+            name: of :data:`bothways.families.heads.HEADS`.
             seed: seed of its weights.
             outputs: how many, where that is not a matter of the head.
 
@@ -202,21 +213,6 @@ class EncoderModel(nn.Module):
             outputs[name] = self.logits(name, read)
         return outputs
 
-    def compute(
-        self, function: Callable[Concatenate[EncoderModel, P], R], *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Returns ``function(self, *args, **kwargs)``, with sharded weights gathered meanwhile.
-
-        FSDP gathers them around the module's methods that it was told of, and a loss uses the
-        encoder and the heads one after the other, only where it needs them.
-        """
-        return function(self, *args, **kwargs)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        return self.embedding_VH.device
-
     @property
     def embedding_VH(self) -> Tensor:  # noqa: N802
         """The token embedding, tied to the masked-LM output."""
@@ -253,21 +249,21 @@ class EncoderModel(nn.Module):
         """
         head = self.heads.get(name)
         if not isinstance(head, OutputHead):
-            raise ValueError(f"this model has no {NAMES.get(name, name)}")
+            raise ValueError(f"this model has no {HEADS[name].title if name in HEADS else name}")
         logits: Tensor = head(self.encoder.pool(x_RH) if head.form.pooled else x_RH)
         return logits
 
     def next_sentence_logits(self, x_BH: Tensor) -> Tensor:
         """Logits [B, 2] from the hidden states of each [CLS]; column 0 = B follows A."""
-        return self.logits("next_sentence", x_BH)
+        return self.logits(NEXT_SENTENCE, x_BH)
 
     def class_logits(self, x_BH: Tensor) -> Tensor:
         """Logits [B, C] of the classifier from :meth:`sequence_vectors`."""
-        return self.logits("classifier", x_BH)
+        return self.logits(CLASSIFIER, x_BH)
 
     def replaced_logits(self, x_RH: Tensor) -> Tensor:
         """One logit per token, [R], from their hidden states; above 0: it was replaced."""
-        return self.logits("replaced", x_RH).squeeze(-1)
+        return self.logits(REPLACED, x_RH).squeeze(-1)
 
     def task_vectors(
         self,
@@ -370,7 +366,7 @@ class EncoderModel(nn.Module):
     @property
     def task_name(self) -> str:
         """Which head is the task's; empty without one."""
-        return next((name for name in self.heads if HEADS[name].task), "")
+        return task_head(self.heads)
 
     @property
     def task_head(self) -> OutputHead | None:
@@ -396,15 +392,6 @@ class EncoderModel(nn.Module):
                 shared.append(parameter)
             seen.add(id(parameter))
         return [*self.encoder.reused_parameters(), *shared]
-
-
-def has_pooler(config: ModelConfig, heads: Collection[str], *, lstm: bool = False) -> bool:
-    """Whether a model with these heads has a pooler, as files of its family do."""
-    if not config.pooler:
-        return False
-    own = [name for name in heads if not (lstm and HEADS[name].task)]
-    pooled = any(form_of(name, config).pooled for name in own)
-    return family_of(config).keeps_pooler or not heads or pooled
 
 
 def _means(x_TH: Tensor, inputs: Inputs) -> Tensor:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from bothways.errors import ModelError
+from bothways.families.heads import HEADS
 from bothways.model.activations import activate
-from bothways.model.heads import HEADS, MaskedLMHead, OutputHead
+from bothways.model.heads import MaskedLMHead, OutputHead
 from bothways.model.layers import Layer
 from bothways.model.model import HIDDEN, EncoderModel
 from bothways.model.rotary import Rotation
@@ -50,7 +51,7 @@ class PaddedForm(nn.Module):
 
         Returns:
             :data:`HIDDEN` [B, L, H], and for each head the name that
-            :data:`bothways.model.heads.HEADS` gives it: [B, L, V] for masked tokens, [B, C] for
+            :data:`bothways.families.heads.HEADS` gives it: [B, L, V] for masked tokens, [B, C] for
             heads on sequences, [B, L, C] for heads on tokens. Values at padding mean nothing.
         """
         model, config = self.model, self.model.config

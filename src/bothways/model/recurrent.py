@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from bothways.model.batch import Inputs
-from bothways.model.shared import Linear, Shared
+from bothways.model.shared import Linear, Shared, Trainable
 from bothways.randomness import Purpose, derived_seed
 
 
@@ -104,7 +104,7 @@ class LayerSum(nn.Module):
         return self.scale * torch.einsum("tlh,l->th", x_TLH, self.weights.softmax(0))
 
 
-class FeatureTagger(nn.Module):
+class FeatureTagger(Trainable):
     """A BiLSTM of two layers and an output layer, on layers of a frozen encoder.
 
     Args:

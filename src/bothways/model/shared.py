@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -71,6 +71,39 @@ class Shared(nn.Module):
             context_fn=self.dropout.replay,
         )
         return out
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Trainable(nn.Module):
+    """What a training needs of a model besides its parameters.
+
+    Attributes:
+        shared: the dropout, and the choice of kernels.
+    """
+
+    shared: Shared
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    def compute(
+        self, function: Callable[Concatenate[Self, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Returns ``function(self, *args, **kwargs)``, with sharded weights gathered meanwhile.
+
+        FSDP gathers them around the module's methods that it was told of, and a loss uses the
+        encoder and the heads one after the other, only where it needs them.
+        """
+        return function(self, *args, **kwargs)
+
+    def reused_parameters(self) -> list[nn.Parameter]:
+        """The weights of which one backward pass may compute several gradients, to be added."""
+        return []
 
 
 class Linear(nn.Linear):

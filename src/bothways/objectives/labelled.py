@@ -1,15 +1,18 @@
-"""Training a task head on labelled examples.
+"""Labelled examples: the outputs of a task's head against what is known of them.
 
-R rows of outputs, C outputs of the head.
+R rows of outputs, C outputs of the head, L layers of a frozen encoder, H its hidden size.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from bothways.model.batch import TaskInputs
-from bothways.model.engine import read_outputs
 from bothways.model.losses import (
     class_loss,
     labels_loss,
@@ -18,30 +21,105 @@ from bothways.model.losses import (
     scores_loss,
 )
 from bothways.model.model import EncoderModel
+from bothways.model.recurrent import FeatureTagger
+from bothways.objectives.objective import Objective, Sums, Term
 from bothways.tasks.task import LossKind
-from bothways.training.trainer import Loss
+
+_CLASS = Term("", "class", "majority class")
+_LABELS = Term("", "labels", "most frequent labels")
+_SCORE = Term("", "score", "mean score", measure="abs_error")
+_PLACE = Term("", "place", "most frequent place")
 
 
-def task_loss(kind: LossKind, targets: int) -> Loss[TaskInputs]:
-    """The loss of a micro-batch, as its share of a step.
+def _classes(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
+    return Sums(*class_loss(outputs_RC, batch.targets))
+
+
+def _labels(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
+    return Sums(*labels_loss(outputs_RC, batch.targets))
+
+
+def _scores(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
+    several = batch.targets.ndim == 2
+    return Sums(*(scores_loss if several else regression_loss)(outputs_RC, batch.targets))
+
+
+def _places(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
+    return Sums(*place_loss(outputs_RC, batch.targets, batch.bounds))
+
+
+LOSSES: Mapping[LossKind, tuple[Term, Callable[[Tensor, TaskInputs], Sums]]] = MappingProxyType(
+    {
+        "class": (_CLASS, _classes),
+        "labels": (_LABELS, _labels),
+        "score": (_SCORE, _scores),
+        "place": (_PLACE, _places),
+    }
+)
+"""What a row of outputs may be trained to predict: the loss of a head's outputs, by what they
+mean."""
+
+
+class LabelledExamples(Objective[TaskInputs]):
+    """The labels of examples from the outputs of a model's task head.
 
     Args:
         kind: what a row of outputs is trained to predict.
-        targets: number of targets in the whole step.
     """
 
-    def loss(
-        model: EncoderModel, batch: TaskInputs, dtype: torch.dtype
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        outputs_RC = read_outputs(model, batch, dtype)
-        if kind == "place":
-            total, count = place_loss(outputs_RC, batch.targets, batch.bounds)
-        else:
-            scores = regression_loss if batch.targets.ndim == 1 else scores_loss
-            measure = {"class": class_loss, "labels": labels_loss, "score": scores}[kind]
-            total, count = measure(outputs_RC, batch.targets)
-        mean = total / targets
-        name = "abs_error" if kind == "score" else "accuracy"
-        return mean, {"loss": mean.detach(), name: count / targets}
+    def __init__(self, kind: LossKind):
+        self._term, self._loss = LOSSES[kind]
 
-    return loss
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The head's loss."""
+        return (self._term,)
+
+    def counts(self, batch: TaskInputs) -> dict[str, int]:
+        """Rows that have classes, labels or scores, or items of which each has a place."""
+        return {self._term.key: len(batch.targets)}
+
+    def sums(self, model: EncoderModel, batch: TaskInputs, dtype: torch.dtype) -> dict[str, Sums]:
+        """From the outputs for the tokens that the head reads."""
+        x_RH = model.task_vectors(
+            batch.inputs, batch.read_positions, dtype=dtype, selected=batch.selected
+        )
+        return {self._term.key: self._loss(model.task_logits(x_RH), batch)}
+
+
+@dataclass(frozen=True)
+class FeatureBatch:
+    """Words with the hidden states of a frozen encoder.
+
+    Attributes:
+        features: float32 [R, L, H], of the words of some sentences.
+        lengths: words of each sentence.
+        targets: tags of the words, int64 [R].
+    """
+
+    features: Tensor
+    lengths: Sequence[int]
+    targets: Tensor
+
+
+class TaggedFeatures(Objective[FeatureBatch]):
+    """The tags of words from layers of a frozen encoder, by a BiLSTM in fp32."""
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """That of the tags."""
+        return (_CLASS,)
+
+    def counts(self, batch: FeatureBatch) -> dict[str, int]:
+        """Words."""
+        return {_CLASS.key: len(batch.targets)}
+
+    def sums(
+        self,
+        model: FeatureTagger,
+        batch: FeatureBatch,
+        dtype: torch.dtype,  # noqa: ARG002
+    ) -> dict[str, Sums]:
+        """From one pass of the BiLSTM."""
+        outputs_RC = model(batch.features, batch.lengths)
+        return {_CLASS.key: Sums(*class_loss(outputs_RC, batch.targets))}

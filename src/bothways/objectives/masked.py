@@ -23,7 +23,7 @@ PAIRS: dict[PairKind, Term] = {
 """The kinds of pairs with a second loss."""
 
 
-class MaskedLM(Objective):
+class MaskedLM(Objective[PretrainingBatch]):
     """Tokens from their context, and for pairs whether they belong together, from one pass.
 
     Args:

@@ -35,7 +35,7 @@ Sharing = Literal["all", "tokens", "none"]
 _CHUNK_BYTES = 2**21  # of probabilities that are summed up at once
 
 
-class ReplacedTokens(Objective):
+class ReplacedTokens(Objective[PretrainingBatch]):
     """The generator's masked LM and the discriminator's decision on every token.
 
     Args:
@@ -127,15 +127,12 @@ def sample(generator: EncoderModel, x_MH: Tensor, draws_M: Tensor) -> Tensor:
     return torch.cat(parts).clamp(max=last)
 
 
-def make_generator(
-    model: EncoderModel, *, size: float, layers: int | None, share: Sharing, seed: int
-) -> EncoderModel:
+def make_generator(model: EncoderModel, *, size: float, share: Sharing, seed: int) -> EncoderModel:
     """A generator for a discriminator.
 
     Args:
         model: the discriminator.
         size: hidden size, feed-forward size and heads as a fraction of its.
-        layers: how many; as many as the discriminator's if not given.
         share: ``all`` embeddings (of tokens, positions and segments, with their norm), those of
             ``tokens``, or ``none`` are the discriminator's own.
         seed: seed of its weights.
@@ -143,7 +140,7 @@ def make_generator(
     Raises:
         ConfigError: the fraction does not make a shape.
     """
-    shape = generator_shape(model.config, size=size, layers=layers)
+    shape = generator_shape(model.config, size=size)
     own_seed = derived_seed(seed, Purpose.GENERATOR)
     generator = EncoderModel(shape, masked_lm=True, seed=own_seed, shared=model.shared)
     own, its = generator.encoder.embeddings, model.encoder.embeddings
@@ -154,7 +151,7 @@ def make_generator(
     return generator
 
 
-def generator_shape(config: ModelConfig, *, size: float, layers: int | None = None) -> ModelConfig:
+def generator_shape(config: ModelConfig, *, size: float) -> ModelConfig:
     """The shape of a generator; its embeddings are as wide as the discriminator's.
 
     Raises:
@@ -173,6 +170,5 @@ def generator_shape(config: ModelConfig, *, size: float, layers: int | None = No
         hidden=hidden,
         heads=heads,
         intermediate=max(1, round(config.intermediate * size)),
-        layers=config.layers if layers is None else layers,
         embedding=config.embedding_width,
     )

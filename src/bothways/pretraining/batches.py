@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bothways.corpus.store import TokenStore
 from bothways.errors import StoreError
 from bothways.model.batch import PretrainingBatch, flat_inputs, masked_targets
+from bothways.model.device import CPU
 from bothways.pretraining.instances import (
     Instances,
     check_store,
@@ -28,9 +29,8 @@ from bothways.pretraining.masking import Vocabulary, mask_tokens, max_prediction
 from bothways.pretraining.options import MaskOptions, PairOptions
 from bothways.randomness import Purpose, bits, derived_seed
 from bothways.tokenization.template import WrappedSpans
-from bothways.training.device import CPU
+from bothways.training.fit import run_ahead
 from bothways.training.options import PairKind, Phase
-from bothways.training.prefetch import run_ahead
 
 # --------------------------------------------------------------------------------
 # Instances as sequences: which tokens of the store, cut to fit, with their special tokens.

@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,17 @@ import torch
 from numpy.typing import NDArray
 
 from bothways.corpus.store import TokenStore
+from bothways.errors import ConfigError
 from bothways.model.batch import PretrainingBatch
+from bothways.model.device import DTYPES, choose_for_training, synchronize
 from bothways.model.model import EncoderModel
-from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
 from bothways.pretraining.evaluation import count_heldout
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.start import objective_of
-from bothways.training.device import DTYPES, choose_for_training, synchronize
-from bothways.training.options import ClockOptions
+from bothways.training.options import ClockOptions, Phase
 from bothways.training.ranks import Ranks
-from bothways.training.schedules import total_steps
-from bothways.training.trainer import Trainer
+from bothways.training.trainer import Trainer, step_loss
 
 EVALUATIONS = 20
 """Evaluations of a run, if the config does not set the interval."""
@@ -182,7 +182,7 @@ def _probe(
     last = _MOST_PROBED - 1
     start = time.perf_counter()
     for step, [batch] in enumerate(prefetch(micro, range(_MOST_PROBED), device=model.device)):
-        loss = pretraining_loss([batch], objective, ranks)
+        loss = step_loss([batch], objective, ranks)
         trainer.step(step, [batch], loss)
         synchronize(model.device)
         now = time.perf_counter()
@@ -202,3 +202,50 @@ def _probe(
     firsts = range(0, batch_size, size)[:: ranks.size]
     sequences = sum(min(size, batch_size - first) for first in firsts)
     return token * mean * sequences + update
+
+
+def phase_steps(phases: Sequence[Phase], total: int) -> list[int]:
+    """Steps of each phase: its share of ``total``, rounded so that the sum is ``total``."""
+    shares = [math.fsum(p.share for p in phases[:i]) for i in range(len(phases) + 1)]
+    bounds = [min(round(total * share), total) for share in shares]  # all need not be exactly 1
+    bounds[-1] = total
+    return [end - start for start, end in pairwise(bounds)]
+
+
+def total_steps(
+    clock: ClockOptions,
+    phases: Sequence[Phase],
+    *,
+    step_tokens: Sequence[float],
+    step_seconds: Sequence[float],
+) -> int:
+    """The clock's budget in optimizer steps.
+
+    Args:
+        clock: steps, tokens or minutes.
+        phases: whose shares weigh the averages.
+        step_tokens: mean real tokens per step, of each phase; used for a clock in tokens.
+        step_seconds: measured seconds per step, of each phase; used for a clock in minutes.
+
+    Raises:
+        ConfigError: no clock was given, or its budget is less than a single step.
+    """
+    if clock.steps is not None:
+        return clock.steps
+    if clock.tokens is not None:
+        budget, costs, unit = float(clock.tokens), step_tokens, "tokens"
+    elif clock.minutes is not None:
+        budget, costs, unit = clock.minutes * 60, step_seconds, "seconds"
+    else:
+        raise ConfigError(
+            "clock: the length of the training is not set; give --clock.steps, --clock.tokens or "
+            "--clock.minutes."
+        )
+    mean = sum(p.share * cost for p, cost in zip(phases, costs, strict=True))
+    steps = int(budget / mean)
+    if steps < 1:
+        raise ConfigError(
+            f"clock: {budget:g} {unit} is less than one step, which takes {mean:.3g}; raise the "
+            "budget or reduce phases.batch."
+        )
+    return steps

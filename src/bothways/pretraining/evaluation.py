@@ -13,17 +13,19 @@ import torch
 from bothways.batch import round_up
 from bothways.corpus.store import TokenStore
 from bothways.errors import ModelError, StoreError
+from bothways.families.heads import MASKED_LM, NEXT_SENTENCE
 from bothways.model.batch import PretrainingBatch
-from bothways.model.engine import evaluating
-from bothways.model.folder import LoadedModel
+from bothways.model.engine import evaluating, network_of
 from bothways.model.model import EncoderModel
-from bothways.objectives.objective import Objective, Sums, Term, total_counts
+from bothways.objectives.objective import Objective, Sums, Term
 from bothways.pretraining.batches import PhaseBatches
 from bothways.pretraining.instances import store_problem
 from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
 from bothways.pretraining.start import objective_of
+from bothways.runtime.folder import LoadedModel
 from bothways.training.options import Phase
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
+from bothways.training.trainer import total_counts
 
 # --------------------------------------------------------------------------------
 # Measurements of the pre-training objectives on held-out sequences.
@@ -112,7 +114,7 @@ def measure(
     model: EncoderModel,
     batches: Sequence[PretrainingBatch],
     dtype: torch.dtype,
-    objective: Objective,
+    objective: Objective[PretrainingBatch],
     ranks: Ranks = SINGLE_PROCESS,
 ) -> HeldOut:
     """Evaluate a model on fixed batches, so that measurements are comparable.
@@ -258,7 +260,7 @@ def evaluate_pretraining(
         ModelError: the model lacks a pre-training head.
         StoreError: the corpus is damaged, too small, or has another vocabulary.
     """
-    if loaded.model.masked_lm is None:
+    if MASKED_LM not in loaded.heads:
         raise ModelError(
             "this model lacks the pre-training heads that evaluating on a corpus needs; use a "
             "folder that `bothways pretrain` wrote, or name a labelled file (.tsv or .jsonl)."
@@ -275,8 +277,8 @@ def evaluate_pretraining(
             f"{corpus} was built with a different vocabulary than the model's; build it again with "
             "the model folder as --tokenizer."
         )
-    length = min(_EVALUATION_LENGTH, loaded.model.config.positions)
-    result = measure_store(loaded.model, store, recipe, length=length, sequences=sequences)
+    length = min(_EVALUATION_LENGTH, loaded.config.positions)
+    result = measure_store(network_of(loaded), store, recipe, length=length, sequences=sequences)
     unit = "sequences" if result.second is None else "pairs"
     line = (
         f"{corpus} ({split}), {result.sequences:,} {unit}, {result.words.targets:,} "
@@ -294,8 +296,8 @@ def _pretraining_recipe(loaded: LoadedModel) -> PretrainConfig:
     paper's, or single segments for a model without a next-sentence head. Masks are the original's
     whatever it was trained with, so that models compare."""
     pairs = PairOptions(kind=loaded.about.get("pairs", "next"))
-    if pairs.kind in ("next", "order") and loaded.model.next_sentence is None:
+    if pairs.kind in ("next", "order") and NEXT_SENTENCE not in loaded.heads:
         pairs = PairOptions(kind="single")
-    ltr = loaded.model.config.left_to_right
+    ltr = loaded.config.left_to_right
     masking = MaskOptions(kind="left_to_right") if ltr else MaskOptions()
     return PretrainConfig(pairs=pairs, masking=masking)

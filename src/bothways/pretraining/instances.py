@@ -42,6 +42,8 @@ Flags = NDArray[np.bool_]
 
 # Sentences whose candidates are computed at once.
 _BLOCK = 1 << 16
+RANDOM_NEXT = 0.5
+"""Fraction of next-sentence pairs whose second segment comes from another document."""
 # Share of sentence-order pairs that are swapped (Lan et al. 2020).
 _SWAPPED = 0.5
 
@@ -232,7 +234,7 @@ def _next_sentence_candidates(context: _Context, start: Ints) -> _Candidates:
     chunk = _chunks(context, start)
     split = _random_split(context, start, chunk.stop)
     chance = uniform(context.seed, Purpose.RANDOM_NEXT, context.epoch, start)
-    is_random = (chunk.stop - start == 1) | (chance < context.options.random_next)
+    is_random = (chunk.stop - start == 1) | (chance < RANDOM_NEXT)
     # The sentences that a random B replaces are put back.
     next_start = np.where(is_random, split, chunk.stop)
     return _Candidates(

@@ -11,12 +11,12 @@ from bothways.families.config import ModelConfig
 from bothways.families.options import SizeOptions
 from bothways.training.options import (
     ClockOptions,
-    DeviceName,
     MaskKind,
     OptimizerOptions,
     PairKind,
     Phase,
-    Precision,
+    SavingOptions,
+    TrainingOptions,
 )
 
 
@@ -31,13 +31,10 @@ class PairOptions(Options):
     short unrelated texts (in a corpus built with single_sentence: keep)."""
     short: float = 0.1
     """Fraction of documents whose sequences get a random, shorter target length (next, order)."""
-    random_next: float = 0.5
-    """Fraction of pairs whose second segment comes from another document (next)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require("pairs.short", self.short, 0, 1)
-        require("pairs.random_next", self.random_next, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -107,15 +104,11 @@ class GeneratorOptions(Options):
 
     size: float = 0.25
     """Its hidden size, feed-forward size and heads, as a fraction of the model's."""
-    layers: int | None = None
-    """Its layers. Default: as many as the model's."""
     share: Literal["all", "tokens", "none"] = "all"
     """Which embeddings are the model's own: all, those of tokens alone, or none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.layers is not None:
-            require("generator.layers", self.layers, 1)
         if not 0 < self.size <= 1:
             raise ConfigError(f"generator.size is {self.size}; it must be above 0 and at most 1.")
 
@@ -137,21 +130,19 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
-class CheckpointOptions:
-    """Checkpoints of the training state."""
+class CheckpointOptions(SavingOptions):
+    """Checkpoints of pre-training."""
 
-    minutes: float = 5.0
-    """Minutes between checkpoints."""
     keep: int = 2
     """Number of most recent checkpoints to keep."""
 
     def __post_init__(self) -> None:
-        require("checkpoint.minutes", self.minutes, 0)
+        super().__post_init__()
         require("checkpoint.keep", self.keep, 1)
 
 
 @dataclass(frozen=True)
-class PretrainConfig(Options):
+class PretrainConfig(TrainingOptions):
     """Pre-train an encoder with masked LM and next sentence prediction (Devlin et al. 2019, section
     3.1), or with variants of them."""
 
@@ -186,22 +177,9 @@ class PretrainConfig(Options):
     """Optimizer and learning rate schedule."""
     seed: int = 0
     """Random seed."""
-    device: DeviceName = numerics("auto")
-    """Device; auto uses a GPU if torch finds one."""
-    precision: Precision = numerics("auto")
-    """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
-    finds it faster."""
-    kernels: Literal["fast", "plain"] = numerics("fast")
-    """fast: optimized attention, dropout, last layer and loss. plain: torch operations only, for
-    comparison. Results agree up to rounding and dropout masks."""
-    threads: int = numerics(0)
-    """CPU threads per process; 0: one per core, divided among the processes of a machine."""
     parallel: Literal["ddp", "fsdp"] = numerics("ddp")
     """How torchrun processes share the model. ddp: replicates the weights. fsdp: shards weights,
     gradients and optimizer state."""
-    recompute: bool = free(False)
-    """Activation checkpointing: recompute each layer in the backward pass. Saves memory for about a
-    third more computation; the result is bit-identical."""
     evaluate: EvaluateOptions = field(default_factory=EvaluateOptions, metadata={"kind": "free"})
     """Held-out evaluation."""
     checkpoint: CheckpointOptions = field(

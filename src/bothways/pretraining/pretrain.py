@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
-from types import FrameType
 from typing import Any
+
+import torch
 
 from bothways.config.fields import digest, to_dict
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, RunError
 from bothways.model.batch import PretrainingBatch
+from bothways.model.device import (
+    DTYPES,
+    borrowed_process,
+    choose_device,
+    describe_kernels,
+    peak_memory_note,
+    set_threads,
+    threads_phrase,
+)
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
 from bothways.model.priming import primed_rows
-from bothways.objectives.objective import pretraining_loss
 from bothways.pretraining.batches import PhaseBatches, prefetch
-from bothways.pretraining.clock import EVALUATIONS, resolve_clock
+from bothways.pretraining.clock import EVALUATIONS, phase_steps, resolve_clock
 from bothways.pretraining.evaluation import HeldOut, heldout_batches, measure
 from bothways.pretraining.options import PretrainConfig
 from bothways.pretraining.record import CURVES, Utilization, Window, draw_curves, log_window
 from bothways.pretraining.snapshots import (
+    check_own,
     check_snapshots,
     keep_snapshot,
     snapshot_folder,
@@ -41,30 +46,14 @@ from bothways.pretraining.start import (
     starting_model,
     weights_digest,
 )
-from bothways.training.checkpoint import restore_newest, save_checkpoint, try_checkpoint
-from bothways.training.device import (
-    DTYPES,
-    borrowed_process,
-    choose_device,
-    describe_kernels,
-    peak_memory_note,
-    reset_peak_memory,
-    set_threads,
-    threads_phrase,
+from bothways.training.checkpoint import (
+    ModelCheckpoints,
 )
+from bothways.training.fit import Place, Plan, fit
 from bothways.training.fsdp import whole_model
-from bothways.training.monitor import Monitor, SilentMonitor
+from bothways.training.monitor import Monitor
 from bothways.training.ranks import Ranks, process_group
-from bothways.training.runfolder import (
-    Run,
-    changed_numerics,
-    locks_released,
-    open_run,
-    record_changes,
-    recorded_changes,
-)
-from bothways.training.schedules import phase_steps
-from bothways.training.trainer import Trainer
+from bothways.training.runfolder import Run, locks_released, note_changes, open_run
 
 CHECKPOINTS, MODEL = "checkpoints", "model"
 _RECORDS = 200  # in a run, if the config does not set the interval
@@ -131,6 +120,9 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     numerics |= {"kernels": config.kernels, "processes": ranks.size}
     if ranks.size > 1:
         numerics["parallel"] = config.parallel
+    if config.evaluate.corpus:  # scores on it are compared with those of earlier sessions
+        heldout = TokenStore.open(config.evaluate.corpus, "heldout").fingerprint
+        numerics["evaluate.corpus"] = heldout
     inputs = {"corpus": store.fingerprint}
     if config.start:
         inputs["start"] = weights_digest(config.start)
@@ -148,7 +140,32 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
     precision = run.resolved["precision"] if config.precision == "auto" else config.precision
     model.shared.transposes = run.resolved.get("transposed_gradients", False)
     numerics = {"precision": precision, **numerics}
-    return _Pretraining(config, run, store, model, sources, numerics, ranks).finish(device.reason)
+    plan = _Pretraining(config, run, store, model, numerics, ranks, device.reason)
+    batches = _Steps(sources, phase_steps(config.phases, plan.steps), ranks, device.torch)
+    place = Place(run.folder, plan.checkpoints(), "pretrain", ranks, tensorboard=True)
+    fit(model, plan.objective, batches, plan, place)
+    return _write_model(plan)
+
+
+def _write_model(plan: _Pretraining) -> PretrainResult:
+    """The end of a run: the model, those of the objective's parts, and the curves."""
+    config, store, folder = plan.config, plan.store, plan.run.folder
+    path = folder / MODEL
+    model = whole_model(plan.model, plan.ranks)
+    if plan.ranks.is_rank0:
+        about = _about(config, store, plan.steps)
+        save_model(path, model, store.tokenizer, about)
+        for name, part in plan.model.parts.items():
+            assert isinstance(part, EncoderModel)
+            about["made_by"] = f"bothways pretrain, as {name}"
+            save_model(folder / name, part, store.tokenizer, about)
+        draw_curves(folder)
+        print(f"model: {path}\ncurves: {folder / CURVES}")
+        if memory := peak_memory_note(plan.model.device):
+            print(memory)
+    plan.ranks.barrier()
+    snapshots = {n: snapshot_folder(folder, n) for n in sorted(config.snapshots)}
+    return PretrainResult(folder, path, plan.steps, plan.heldout, snapshots)
 
 
 def _check_micro_batches(config: PretrainConfig, ranks: Ranks) -> None:
@@ -173,8 +190,61 @@ def _shared_options(config: PretrainConfig) -> dict[str, Any]:
     return to_dict(shared)
 
 
-class _Pretraining:
-    """The state of a run in progress."""
+class _Steps:
+    """The micro-batches of every step of all phases.
+
+    Args:
+        sources: of each phase.
+        counts: steps of each phase.
+        ranks: the processes that divide them.
+        device: where they are computed.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[PhaseBatches],
+        counts: Sequence[int],
+        ranks: Ranks,
+        device: torch.device,
+    ):
+        self._sources, self._counts, self._ranks, self._device = sources, counts, ranks, device
+
+    def after(self, done: int) -> Iterator[tuple[int, list[PretrainingBatch]]]:
+        """Every step that is left, with this process's micro-batches."""
+        starts = accumulate(self._counts, initial=0)
+        share = self._ranks.micro_batch_slice
+        for source, count, start in zip(self._sources, self._counts, starts, strict=False):
+            steps = range(max(done - start, 0), count)
+            ahead = prefetch(source, steps, share=share, device=self._device)
+            for step, micro_batches in zip(steps, ahead, strict=True):
+                yield start + step, micro_batches
+
+    def state(self) -> dict[str, Any]:
+        """How many instances the epochs have, which saves making earlier ones again."""
+        # Copies: the thread that prepares batches may add to them while they are written.
+        return {"epoch_sizes": [list(source.epoch_sizes) for source in self._sources]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue with what was saved."""
+        for source, sizes in zip(self._sources, state["epoch_sizes"], strict=True):
+            source.epoch_sizes = list(sizes)
+
+
+class _Pretraining(Plan[PretrainingBatch]):
+    """What is done between the steps of a pre-training.
+
+    Args:
+        config: the recipe.
+        run: the opened run folder.
+        store: the corpus.
+        model: in training.
+        numerics: what may change rounding, for run.json.
+        ranks: the processes.
+        device_note: the log line about the device and why it was chosen.
+
+    Attributes:
+        heldout: the last held-out measurements; None if nothing is held out.
+    """
 
     def __init__(
         self,
@@ -182,185 +252,73 @@ class _Pretraining:
         run: Run,
         store: TokenStore,
         model: EncoderModel,
-        sources: list[PhaseBatches],
         numerics: dict[str, Any],
         ranks: Ranks,
+        device_note: str,
     ):
         self.config, self.run, self.store, self.model = config, run, store, model
-        self.sources, self.numerics, self.ranks = sources, numerics, ranks
-        self.objective = objective_of(config)
-        self.steps: int = run.resolved["steps"]
-        self.trainer: Trainer[PretrainingBatch] = Trainer(
-            model,
+        self.numerics, self.ranks, self.device_note = numerics, ranks, device_note
+        self.objective, self.heldout = objective_of(config), None
+        dtype, steps = DTYPES[numerics["precision"]], int(run.resolved["steps"])
+        super().__init__(
             config.optimizer,
-            total_steps=self.steps,
-            seed=config.seed,
-            dtype=DTYPES[numerics["precision"]],
-            ranks=ranks,
+            steps,
+            config.seed,
+            dtype,
+            config.checkpoint.minutes,
+            Window(Utilization(model, dtype), self.objective),
             parallel=config.parallel,
             frozen_rows=primed_rows(model.encoder, "encoder"),
+            saves_end=True,
+            saves_first=False,
         )
-        self.evaluate_every = config.evaluate.every or -(-self.steps // EVALUATIONS)
-        self.log_every = config.log_every or max(1, self.steps // _RECORDS)
-        self.stop_requested = False
+        self._evaluate_every = config.evaluate.every or -(-steps // EVALUATIONS)
+        self._log_every = config.log_every or max(1, steps // _RECORDS)
 
-    def finish(self, device: str) -> PretrainResult:
-        """Train to the end, and write the model.
+    heldout: HeldOut | None
 
-        Args:
-            device: the log line about the device and why it was chosen.
-        """
-        heldout = self._train([device])
-        path = self.run.folder / MODEL
-        model = whole_model(self.model, self.ranks)
-        if self.ranks.is_rank0:
-            about = _about(self.config, self.store, self.steps)
-            save_model(path, model, self.store.tokenizer, about)
-            for name, part in self.model.parts.items():
-                assert isinstance(part, EncoderModel)
-                about["made_by"] = f"bothways pretrain, as {name}"
-                save_model(self.run.folder / name, part, self.store.tokenizer, about)
-            draw_curves(self.run.folder)
-            print(f"model: {path}\ncurves: {self.run.folder / CURVES}")
-            if memory := peak_memory_note(self.model.device):
-                print(memory)
-        self.ranks.barrier()
-        snapshots = {n: snapshot_folder(self.run.folder, n) for n in sorted(self.config.snapshots)}
-        return PretrainResult(self.run.folder, path, self.steps, heldout, snapshots)
-
-    def _train(self, notes: list[str]) -> HeldOut | None:
-        """Train from the newest checkpoint, or step 0, to the end; the last held-out result."""
-        folder = self.run.folder / CHECKPOINTS
-        restored = restore_newest(
-            folder,
-            self.model,
-            self.trainer.optimizer,
-            notes.append,
-            self.ranks,
+    def checkpoints(self) -> ModelCheckpoints:
+        """Those of the run."""
+        return ModelCheckpoints(
+            self.run.folder / CHECKPOINTS,
+            self.store.tokenizer,
+            lambda step: _about(self.config, self.store, step),
+            keep=self.config.checkpoint.keep,
             run=self.run.identity,
+            ranks=self.ranks,
         )
-        done, window = 0, Window(Utilization(self.model, self.trainer.dtype), self.objective)
-        if restored is None:
-            self.ranks.run_on_rank0(self._refuse_finished)
-        else:
-            done = restored.step
-            window.restore(restored.extra.get("window"))  # older checkpoints have none
-            for source, sizes in zip(self.sources, restored.extra["epoch_sizes"], strict=True):
-                source.epoch_sizes = list(sizes)
-        run, asked = self.run.folder, self.config.snapshots
-        self.ranks.run_on_rank0(lambda: check_snapshots(run, asked, done=done, total=self.steps))
-        with self._monitor(done) as watch:
-            self._describe(watch, notes)
-            if done:
-                watch.say(f"continuing after step {done:,}")
-            if not self.run.new:
-                self._note_changes(watch, done)
-            heldout = heldout_batches(self.config, self.store, watch.say)
-            if self.ranks.size > 1:
-                tokens = [batch.inputs.tokens.tolist() for batch in heldout]
-                self.ranks.check_same({"held-out sequences": digest(tokens)})
-            with self._interruptible():
-                return self._loop(watch, done, heldout, window)
 
-    def _refuse_finished(self) -> None:
-        """Without its checkpoints, a finished run would be trained again, over its records."""
-        model = self.run.folder / MODEL
-        if model.exists():
-            raise RunError(
-                f"{self.run.folder} holds a finished run without its checkpoints: the model is "
-                f"{model}. To train it again, choose another run folder, or remove this one."
-            )
+    def check(self, done: int) -> None:
+        """Refuse a finished run without its checkpoints, which would be trained again, over its
+        records; and snapshots that cannot be taken."""
+        folder, model = self.run.folder, self.run.folder / MODEL
 
-    def _monitor(self, done: int) -> Monitor:
-        if not self.ranks.is_rank0:
-            return SilentMonitor()
-        return Monitor(self.run.folder, self.steps, "pretrain", done=done, tensorboard=True)
+        def refuse() -> None:
+            if done == 0 and model.exists():
+                raise RunError(
+                    f"{folder} holds a finished run without its checkpoints: the model is {model}. "
+                    "To train it again, choose another run folder, or remove this one."
+                )
+            check_snapshots(folder, self.config.snapshots, done=done, total=self.steps)
+            for step in self.config.snapshots:
+                check_own(snapshot_folder(folder, step), self._snapshot_about(step))
 
-    def _loop(
-        self, watch: Monitor, done: int, heldout: list[PretrainingBatch], window: Window
-    ) -> HeldOut | None:
-        result = None
-        if done < self.steps:
-            self._try_saving(watch, done, window)
-        if done in (0, self.steps):  # a finished run has this result on record already
-            result = self._evaluate(watch, done, heldout, record=done == 0)
-        self._snapshot(watch, done)
-        if done < self.steps and self.ranks.is_rank0:
-            draw_curves(self.run.folder)  # as with every checkpoint, and so tried as they are
-        window.start()
-        reset_peak_memory(self.model.device)  # of measuring speeds
-        saved_at = time.monotonic()
-        for step, micro_batches in window.waiting_for(self._batches(done)):
-            loss = pretraining_loss(micro_batches, self.objective, self.ranks)
-            stats = self.trainer.step(step, micro_batches, loss)
-            window.add(stats, micro_batches)
-            now = step + 1
-            if now % self.log_every == 0 or now == self.steps:
-                self.trainer.check()
-                log_window(watch, now, window.close(self.ranks))
-            if now % self.evaluate_every == 0 or now == self.steps:
-                self.trainer.check()
-                with window.paused():
-                    result = self._evaluate(watch, now, heldout)
-            if now in self.config.snapshots:  # before the checkpoint, so that none can be missed
-                self.trainer.check()  # waits for the steps before, which are no pause
-                with window.paused():
-                    self._snapshot(watch, now)
-            old = time.monotonic() - saved_at > self.config.checkpoint.minutes * 60
-            # Clocks differ between processes, and a signal may have reached only one of them.
-            due, stop = self.ranks.any(old and self.ranks.is_rank0, self.stop_requested)
-            if due or now == self.steps or stop:
-                self.trainer.check()
-                with window.paused():
-                    self._save(now, window)
-                saved_at = time.monotonic()
-            if stop and now < self.steps:
-                watch.say(f"interrupted after step {now}; the state is saved in {self.run.folder}")
-                self.ranks.barrier()  # torchrun ends those that are left when one has ended
-                raise KeyboardInterrupt
-        return result
+        self.ranks.run_on_rank0(refuse)
 
-    def _batches(self, done: int) -> Iterator[tuple[int, list[PretrainingBatch]]]:
-        """Every remaining step of all phases, with this process's micro-batches."""
-        counts = phase_steps(self.config.phases, self.steps)
-        starts = accumulate(counts, initial=0)
-        for source, count, start in zip(self.sources, counts, starts, strict=False):
-            steps = range(max(done - start, 0), count)
-            ahead = prefetch(
-                source, steps, share=self.ranks.micro_batch_slice, device=self.model.device
-            )
-            for step, micro_batches in zip(steps, ahead, strict=True):
-                yield start + step, micro_batches
+    def begin(self, watch: Monitor, done: int, notes: list[str]) -> None:
+        """Log the model, the corpus, how the run computes, and what has changed since it began."""
+        self._describe(watch, [self.device_note, *notes])
+        if done:
+            watch.say(f"continuing after step {done:,}")
+        if not self.run.new:
+            note_changes(self.run, self.numerics, watch.say, done=done, ranks=self.ranks)
+        self._batches = heldout_batches(self.config, self.store, watch.say)
+        if self.ranks.size > 1:
+            tokens = [batch.inputs.tokens.tolist() for batch in self._batches]
+            self.ranks.check_same({"held-out sequences": digest(tokens)})
 
-    def _evaluate(
-        self, watch: Monitor, step: int, batches: list[PretrainingBatch], *, record: bool = True
-    ) -> HeldOut | None:
-        if not batches:
-            return None
-        result = measure(self.model, batches, self.trainer.dtype, self.objective, self.ranks)
-        if record:
-            watch.record(step, result.record())
-        watch.say(f"step {step:,}: {result.sentence()}")
-        return result
-
-    def _snapshot(self, watch: Monitor, step: int) -> None:
-        if step not in self.config.snapshots:
-            return
-        self.trainer.check()
-        about = {**_about(self.config, self.store, step), "snapshot_of_steps": self.steps}
-        folder, tokenizer = self.run.folder, self.store.tokenizer
-        if keep_snapshot(folder, step, self.model, tokenizer, about, self.ranks):
-            watch.say(f"step {step:,}: the model is kept in {snapshot_folder(folder, step)}")
-
-    def _save(self, step: int, window: Window) -> None:
-        keep = self.config.checkpoint.keep
-        save_checkpoint(**self._checkpoint(step, window), keep=keep)
-        if self.ranks.is_rank0:
-            draw_curves(self.run.folder)
-
-    def _try_saving(self, watch: Monitor, done: int, window: Window) -> None:
-        """See that checkpoints and snapshots can be written, before a step is trained."""
-        size = try_checkpoint(**self._checkpoint(done + 1, window))
+    def tried(self, watch: Monitor, done: int, size: int) -> None:
+        """Try the snapshots, too."""
         folder = self.run.folder
         later = [step for step in self.config.snapshots if step > done]
         self.ranks.run_on_rank0(lambda: try_snapshots(folder, later))
@@ -376,23 +334,53 @@ class _Pretraining:
                     "free; free some space, or lower --checkpoint.keep"
                 )
 
-    def _checkpoint(self, step: int, window: Window) -> dict[str, Any]:
-        """What a checkpoint is written from."""
-        return {
-            "folder": self.run.folder / CHECKPOINTS,
-            "step": step,
-            "model": self.model,
-            "tokenizer": self.store.tokenizer,
-            "optimizer": self.trainer.optimizer,
-            "run": self.run.identity,
-            "about": _about(self.config, self.store, step),
-            "extra": {
-                # Copies: the thread that prepares batches may add to them while they are written.
-                "epoch_sizes": [list(source.epoch_sizes) for source in self.sources],
-                "window": window.state(),
-            },
-            "ranks": self.ranks,
-        }
+    def first(self, watch: Monitor, done: int) -> None:
+        """The untrained model; of a finished run, the result that is on record already."""
+        if done in (0, self.steps):
+            self._evaluate(watch, done, record=done == 0)
+
+    def logs(self, now: int) -> bool:
+        """At the interval, and at the end."""
+        return now % self._log_every == 0 or now == self.steps
+
+    def log(self, watch: Monitor, now: int, record: dict[str, float]) -> None:
+        """See :func:`log_window`."""
+        log_window(watch, now, record)
+
+    def measures(self, now: int) -> bool:
+        """At the interval, and at the end."""
+        return now % self._evaluate_every == 0 or now == self.steps
+
+    def measure(self, watch: Monitor, now: int) -> None:
+        """On the held-out sequences."""
+        self._evaluate(watch, now)
+
+    def _evaluate(self, watch: Monitor, step: int, *, record: bool = True) -> None:
+        if not self._batches:
+            return
+        self.heldout = measure(self.model, self._batches, self.dtype, self.objective, self.ranks)
+        if record:
+            watch.record(step, self.heldout.record())
+        watch.say(f"step {step:,}: {self.heldout.sentence()}")
+
+    def keeps(self, now: int) -> bool:
+        """At the steps of the snapshots."""
+        return now in self.config.snapshots
+
+    def keep(self, watch: Monitor, now: int) -> None:
+        """As a model folder, unless it was kept when the run passed this step before."""
+        folder, tokenizer, about = self.run.folder, self.store.tokenizer, self._snapshot_about(now)
+        if keep_snapshot(folder, now, self.model, tokenizer, about, self.ranks):
+            watch.say(f"step {now:,}: the model is kept in {snapshot_folder(folder, now)}")
+
+    def _snapshot_about(self, step: int) -> dict[str, Any]:
+        about = _about(self.config, self.store, step)
+        return {**about, "snapshot_of_steps": self.steps, "run": self.run.identity}
+
+    def saved(self) -> None:
+        """Curves are drawn with every checkpoint."""
+        if self.ranks.is_rank0:
+            draw_curves(self.run.folder)
 
     def _describe(self, watch: Monitor, notes: list[str]) -> None:
         """Log the model, the corpus, and how the run computes."""
@@ -420,54 +408,10 @@ class _Pretraining:
         if self.ranks.size > 1:
             processes = f" in each of {self.ranks.size} processes ({self.config.parallel})"
         watch.say(f"{self.steps:,} steps; {reason}; {threads_phrase(threads)}{processes}")
-        fast, dtype = self.model.shared.fast, self.trainer.dtype
+        fast, dtype = self.model.shared.fast, self.dtype
         form = describe_kernels(shape, self.model.device, dtype, fast=fast)
         for note in [*notes, form] if form else notes:
             watch.say(note)
-
-    def _note_changes(self, watch: Monitor, done: int) -> None:
-        """Log and record changes that may make the bits differ from an uninterrupted run's."""
-        changes = changed_numerics(self.run, self.numerics)
-        *_, last = [{}, *recorded_changes(self.run, done + 1)]
-        first = last["from_step"] if changes == last.get("changes") else done + 1
-        for change in changes:
-            watch.say(f"changed since the run started, bits may differ from step {first}: {change}")
-        if not changes and last.get("changes"):
-            watch.say(f"as when the run started again, from step {done + 1}")
-        if self.ranks.is_rank0:
-            record_changes(self.run, done + 1, changes)
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Let Ctrl-C, SIGTERM and a closed terminal finish the step and save; a second Ctrl-C stops
-        at once."""
-
-        def request_stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-            if number == hangup:  # to the terminal nothing can be printed any more
-                for stream in terminals:
-                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-            # Job schedulers and torchrun may each send SIGTERM.
-            if self.stop_requested and number == signal.SIGINT:
-                raise KeyboardInterrupt
-            self.stop_requested = True
-
-        hangup = getattr(signal, "SIGHUP", None)  # Windows has none
-        terminals = [stream for stream in (1, 2) if os.isatty(stream)]  # closed, they are none
-        previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        if hangup and signal.getsignal(hangup) is not signal.SIG_IGN:  # as under nohup
-            previous[hangup] = signal.getsignal(hangup)
-        if threading.current_thread() is not threading.main_thread():
-            previous = {}  # Python delivers signals to the main thread: they are the caller's
-        set_here: dict[signal.Signals, Any] = {}
-        try:
-            for number, handler in previous.items():
-                if handler is not None:  # one that was not set from Python cannot be put back
-                    set_here[number] = handler
-                    signal.signal(number, request_stop)
-            yield
-        finally:
-            for number, handler in set_here.items():
-                signal.signal(number, handler)
 
 
 def _about(config: PretrainConfig, store: TokenStore, steps: int) -> dict[str, Any]:

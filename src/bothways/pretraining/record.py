@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 import torch
 
 from bothways.model.batch import PretrainingBatch
+from bothways.model.device import Peak, find_peak
 from bothways.model.flops import training_cost
 from bothways.model.model import EncoderModel
 from bothways.objectives.masked import PAIRS
 from bothways.objectives.objective import Objective
 from bothways.objectives.replaced import REPLACED
-from bothways.training.device import Peak, find_peak
+from bothways.training.fit import Means
 from bothways.training.monitor import METRICS, Monitor, plot_panels, read_metrics
 from bothways.training.ranks import Ranks
 from bothways.training.trainer import Stats
@@ -74,12 +75,16 @@ CURVES = "curves.png"
 _LOADER_WAIT_SHOWN = 0.03  # share of the time
 
 
-class Window:
-    """Averages of the steps since the last record."""
+class Window(Means[PretrainingBatch]):
+    """Averages of the steps since the last record, with the speed of the whole run.
 
-    def __init__(self, utilization: Utilization, objective: Objective) -> None:
+    Its sums are running ones: a window may be thousands of steps.
+    """
+
+    def __init__(self, utilization: Utilization, objective: Objective[PretrainingBatch]) -> None:
+        super().__init__()
         self._utilization = utilization
-        self._weights = {f"{term.key}_loss": term.weight for term in objective.terms}
+        self._weights = {term.metric("loss"): term.weight for term in objective.terms}
         self._steps = 0
         self._sums: Stats = {}
         self.start()
@@ -89,13 +94,18 @@ class Window:
         self._start, self._tokens, self._waited = time.perf_counter(), 0, 0.0
 
     def state(self) -> dict[str, Any]:
-        """The sums so far, JSON-serialisable; without the speed."""
-        return {"steps": self._steps, "sums": {k: float(v) for k, v in self._sums.items()}}
+        """The sums so far; without the speed."""
+        sums = {name: float(value) for name, value in self._sums.items()}
+        return {"window": {"steps": self._steps, "sums": sums}}
 
-    def restore(self, state: dict[str, Any] | None) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from the sums of an interrupted run."""
-        if state is not None:
-            self._steps, self._sums = int(state["steps"]), dict(state["sums"])
+        if (saved := state.get("window")) is not None:  # older checkpoints have none
+            self._steps, self._sums = int(saved["steps"]), dict(saved["sums"])
+
+    def recorded(self, done: int) -> int:
+        """Held-out scores have records of their own, up to the last step."""
+        return done
 
     def waiting_for(self, batches: Iterator[T]) -> Iterator[T]:
         """The batches; the time spent on getting them counts as waiting for the loader."""
@@ -169,7 +179,7 @@ def draw_curves(folder: Path) -> None:
     }
     for term in (*PAIRS.values(), REPLACED):
         panels[f"{term.title} accuracy"] = {
-            "training": curve(f"{term.key}_accuracy"),
+            "training": curve(term.metric("accuracy")),
             "held out": curve(f"heldout_{term.key}_accuracy"),
             term.constant: last(f"heldout_{term.key}_baseline"),
         }

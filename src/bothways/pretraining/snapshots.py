@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, RunError
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
+from bothways.runtime.folder import ABOUT, read_json
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.checkpoint import try_save
 from bothways.training.fsdp import whole_model
@@ -49,6 +50,30 @@ def check_snapshots(run: Path, steps: Sequence[int], *, done: int, total: int) -
                 f"snapshots: step {step:,} was not kept when the run passed it, and the run "
                 f"continues after step {done:,}; leave it out, or start another run folder."
             )
+
+
+def check_own(path: Path, about: dict[str, Any]) -> None:
+    """Refuse a snapshot that is there, but was copied from another run or of another step.
+
+    Args:
+        path: its folder; there need not be one.
+        about: what bothways.json of the run's own says. Snapshots of earlier versions do not name
+            their run, so the rest is compared.
+
+    Raises:
+        RunError: it is another run's.
+    """
+    if not (path / ABOUT).exists():
+        return
+    theirs = read_json(path / ABOUT, "remove the snapshot, or put it back")
+    compared = ("run", "corpus", "seed", "steps", "snapshot_of_steps", "pairs", "masking")
+    differing = [k for k in compared if k in theirs and theirs[k] != about[k]]
+    if differing:
+        told = ", ".join(f"{k} {theirs[k]}" for k in compared if k in theirs and k != "run")
+        raise RunError(
+            f"{path} is not a snapshot of this run: it is that of another one ({told}). Move it "
+            "back there, and run the command again."
+        )
 
 
 def try_snapshots(run: Path, steps: Sequence[int]) -> None:

@@ -11,22 +11,25 @@ from bothways.config.fields import digest
 from bothways.corpus.store import TokenStore
 from bothways.errors import ConfigError, StoreError
 from bothways.families.config import ModelConfig
+from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, REPLACED, form_of
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
-from bothways.model.folder import empty_model, load_model
-from bothways.model.heads import form_of
+from bothways.model.batch import PretrainingBatch
+from bothways.model.engine import network_of
+from bothways.model.folder import empty_model
 from bothways.model.model import EncoderModel
 from bothways.model.priming import prime_first_layer
-from bothways.model.weight_files import weight_files
 from bothways.objectives.masked import PAIRS, MaskedLM
 from bothways.objectives.objective import Objective
 from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generator
 from bothways.pretraining.options import PretrainConfig
+from bothways.runtime.folder import load_model
+from bothways.runtime.weights import weight_files
 from bothways.shipped import model_folder
 
 Head = TypeVar("Head", bound=torch.nn.Module)
 
-PRETRAINING_HEADS = ("masked_lm", "next_sentence", "replaced")
+PRETRAINING_HEADS = (MASKED_LM, NEXT_SENTENCE, REPLACED)
 _DROPOUTS = ("dropout", "attention_dropout")
 SHAPE_OPTIONS = tuple(f"model.{f.name}" for f in fields(SizeOptions) if f.name not in _DROPOUTS)
 """Options of a new encoder that --start leaves without effect."""
@@ -74,16 +77,16 @@ def new_model(config: PretrainConfig, shape: ModelConfig) -> EncoderModel:
     heads = _heads(config)
     model = EncoderModel(
         shape,
-        masked_lm="masked_lm" in heads,
-        next_sentence="next_sentence" in heads,
-        replaced="replaced" in heads,
+        masked_lm=MASKED_LM in heads,
+        next_sentence=NEXT_SENTENCE in heads,
+        replaced=REPLACED in heads,
         seed=config.seed,
     )
     _add_generator(config, model)
     return model
 
 
-def objective_of(config: PretrainConfig) -> Objective:
+def objective_of(config: PretrainConfig) -> Objective[PretrainingBatch]:
     """What a recipe trains weights for."""
     weights = config.objectives
     if weights.replaced:
@@ -94,15 +97,15 @@ def objective_of(config: PretrainConfig) -> Objective:
 def _heads(config: PretrainConfig) -> list[str]:
     """The heads of the model that a recipe trains; the generator's is its own."""
     if config.objectives.replaced:
-        return ["replaced"]
-    return ["masked_lm", *(["next_sentence"] if config.pairs.kind in PAIRS else [])]
+        return [REPLACED]
+    return [MASKED_LM, *([NEXT_SENTENCE] if config.pairs.kind in PAIRS else [])]
 
 
 def _add_generator(config: PretrainConfig, model: EncoderModel) -> None:
     if config.objectives.replaced:
         options = config.generator
         model.parts[GENERATOR] = make_generator(
-            model, size=options.size, layers=options.layers, share=options.share, seed=config.seed
+            model, size=options.size, share=options.share, seed=config.seed
         )
 
 
@@ -119,7 +122,7 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
             f"{config.corpus} was built with another vocabulary than {config.start} has; build it "
             f"again with --tokenizer {config.start}."
         )
-    shape = loaded.model.config
+    shape = loaded.config
     check_direction(config, shape)
     longest = max(phase.length for phase in config.phases)
     if longest > shape.positions:
@@ -128,7 +131,7 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
             f"{config.start}; shorten the phase."
         )
     if config.pairs.kind in PAIRS:
-        form_of("next_sentence", shape)  # refuses a family without it
+        form_of(NEXT_SENTENCE, shape)  # refuses a family without it
         needed = loaded.tokenizer.template.pair_segments
         if 0 < shape.segments < needed:
             raise ConfigError(
@@ -137,7 +140,7 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
             )
     asked: dict[str, Any] = {name: getattr(config.model, name) for name in _DROPOUTS}
     given = {name: value for name, value in asked.items() if value is not None}
-    return _with_shape(loaded.model, replace(shape, **given))
+    return _with_shape(network_of(loaded), replace(shape, **given))
 
 
 def _with_shape(model: EncoderModel, shape: ModelConfig) -> EncoderModel:

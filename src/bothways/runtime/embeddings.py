@@ -14,18 +14,16 @@ from typing import BinaryIO, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from bothways.batch import Batch
 from bothways.config.fields import require_choice
 from bothways.errors import ConfigError, InputError, NonFiniteError
+from bothways.io import arrays
 from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
-from bothways.model.batch import Inputs, TaskInputs
-from bothways.model.engine import evaluating
-from bothways.model.folder import LoadedModel
-from bothways.model.model import EncoderModel
+from bothways.runtime.engine import Engine, layer_name
+from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import check_length
 from bothways.tasks.examples import (
     CHUNK,
@@ -120,12 +118,12 @@ class _Windows:
         specials = self.template.opening() + self.template.closing() * self.is_last
         return np.cumsum([0, *(np.diff(self.examples.output_bounds) - specials)], dtype=np.int64)
 
-    def pieces_of(self, w: int, states: Tensor) -> Tensor:
+    def pieces_of(self, w: int, states: Vector) -> Vector:
         """Without the special tokens: the rows of window ``w``, [rows, D] -> [pieces, D]."""
         first = self.template.opening()
         return states[first : first + int(np.diff(self.piece_bounds[w : w + 2])[0])]
 
-    def without_opening(self, states: Tensor) -> Tensor:
+    def without_opening(self, states: Vector) -> Vector:
         """The rows of a window after the special tokens that open it."""
         return states[self.template.opening() :]
 
@@ -174,16 +172,16 @@ def embed_texts(
         ("long", long, Long),
     ):
         require_choice(name, value, get_args(choices))
-    model = loaded.model
+    config = loaded.config
     pooling = pooling or _own_pooling(loaded)
     if pooling == "cls":
         _check_first_token(loaded)
-    chosen = _layer_numbers(layers, model.config.layers)
-    length = model.config.positions if length is None else length
-    check_length(model, length)
+    chosen = _layer_numbers(layers, config.layers)
+    length = config.positions if length is None else length
+    check_length(loaded, length)
     check_room(loaded.tokenizer, length, pair=False)
     windows = _encode_windows(loaded.tokenizer, texts, length, long, keep=pooling == "tokens")
-    vectors = _embed_windows(model, windows, chosen, combine, pooling, progress)
+    vectors = _embed_windows(loaded, windows, chosen, combine, pooling, progress)
     _check_finite(vectors, windows, pooling)
     if normalize is None:  # a folder of sentence-transformers speaks of a text's vector
         normalize = bool(loaded.about.get("normalize")) and pooling != "tokens"
@@ -199,7 +197,7 @@ def embed_texts(
 def _check_first_token(loaded: LoadedModel) -> None:
     """Refuse ``cls`` where the first token knows nothing of its text, or is a part of it."""
     tokenizer = loaded.tokenizer
-    if loaded.model.config.left_to_right:
+    if loaded.config.left_to_right:
         raise ConfigError(
             f"pooling is cls, but this model reads left to right: its {tokenizer.roles.cls} sees "
             "no other token and has the same vector in every text; set pooling to mean."
@@ -278,9 +276,8 @@ def _encode_windows(
     return _Windows(template, examples, kept, sizes, cut, counts)
 
 
-@torch.inference_mode()
 def _embed_windows(
-    model: EncoderModel,
+    loaded: LoadedModel,
     windows: _Windows,
     layers: list[int],
     combine: Combine,
@@ -290,28 +287,25 @@ def _embed_windows(
     """float32 [N, D]; or for ``tokens`` one row per piece of all texts."""
     examples = windows.examples
     count = windows.piece_bounds[-1] if pooling == "tokens" else len(windows.counts)
-    width = model.config.hidden * (len(layers) if combine == "concat" else 1)
+    width = loaded.config.hidden * (len(layers) if combine == "concat" else 1)
     vectors = np.zeros((count, width), np.float32)
     done = 0
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
-        batch = TaskInputs.of(examples.batch(indices, max_positions=model.config.positions))
-        batch = batch.to(model.device)
-        with evaluating(model):
-            states = _layer_states(model, batch.inputs, layers, combine)
-        states_RD = states[batch.read_positions].cpu()
-        by_window = torch.split(states_RD, np.diff(batch.bounds).tolist())
+        batch = examples.batch(indices, max_positions=loaded.config.positions)
+        states_TD = _layer_states(loaded.engine, batch.inputs, layers, combine)
+        by_window = arrays.split(states_TD[batch.read_positions], batch.bounds)
         for w, window_states in zip(indices.tolist(), by_window, strict=True):
             text = examples.owners[w]
             if pooling == "tokens":
                 first, end = windows.piece_bounds[w : w + 2]
-                vectors[first:end] = windows.pieces_of(w, window_states).numpy()
+                vectors[first:end] = windows.pieces_of(w, window_states)
             elif pooling == "cls":
-                vectors[text] += window_states[0].numpy() / windows.counts[text]
+                vectors[text] += window_states[0] / windows.counts[text]
             else:
                 later = not windows.is_first[w]
                 averaged = windows.without_opening(window_states) if later else window_states
                 share = np.float32(len(averaged) / windows.sizes[text])
-                vectors[text] += averaged.mean(0).numpy() * share
+                vectors[text] += averaged.mean(0, dtype=np.float64) * share
         done += len(indices)
         if progress is not None:
             progress(done, len(examples))
@@ -330,19 +324,14 @@ def _check_finite(vectors: Vector, windows: _Windows, pooling: Pooling) -> None:
         )
 
 
-def _layer_states(
-    model: EncoderModel, inputs: Inputs, layers: list[int], combine: Combine
-) -> Tensor:
+def _layer_states(engine: Engine, batch: Batch, layers: list[int], combine: Combine) -> Vector:
     """Hidden states of the chosen layers, combined: [T, D]."""
-    if layers == [model.config.layers]:
-        last: Tensor = model.encoder(inputs)
-        return last
-    states = model.encoder.hidden_states(inputs)
-    chosen = [states[layer] for layer in layers]
+    states = engine.compute(batch, layers=layers)
+    chosen = [states[layer_name(layer)] for layer in layers]
     if combine == "concat":
-        return torch.cat(chosen, -1)
-    stacked = torch.stack(chosen)
-    return stacked.sum(0) if combine == "sum" else stacked.mean(0)
+        return np.concatenate(chosen, -1)
+    summed: Vector = np.add.reduce(chosen)
+    return summed if combine == "sum" else summed / np.float32(len(chosen))
 
 
 def _split_by_text(

@@ -18,7 +18,7 @@ as in a single model, and models that agree give the outputs that each of them g
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +28,18 @@ from scipy.special import log_expit, logsumexp
 
 from bothways.config.fields import from_dict, to_dict
 from bothways.errors import ModelError
-from bothways.model.folder import CONFIG, LoadedModel, load_model, read_json
-from bothways.model.model import EncoderModel
+from bothways.runtime.engine import EngineOptions
+from bothways.runtime.folder import CONFIG, RUN_FILE, LoadedModel, load_model, read_json
 from bothways.shipped import model_folder
 from bothways.tasks.examples import Examples
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.task import LossKind, Outputs
-from bothways.training.runfolder import RUN_FILE
 
 _REPORT = "report.json"
 
 
-@dataclass
+@dataclass(eq=False)
 class Ensemble(LoadedModel):
     """A loaded model, and other model folders whose outputs are averaged with its own.
 
@@ -50,20 +49,23 @@ class Ensemble(LoadedModel):
 
     others: tuple[Path, ...] = ()
 
-    def models(self) -> Iterator[EncoderModel]:
+    def models(self) -> Iterator[LoadedModel]:
         """The models, loaded one after the other."""
-        yield self.model
+        yield self
         for folder in self.others:
-            yield load_model(folder).model.to(self.model.device)
+            yield load_model(folder, options=self.options)
 
 
-def load_ensemble(folders: Sequence[str | Path]) -> LoadedModel:
+def load_ensemble(
+    folders: Sequence[str | Path], options: EngineOptions | None = None
+) -> LoadedModel:
     """Load model folders as one model; a single folder is loaded as it is.
 
     Args:
         folders: model folders with task heads, or run folders of `bothways finetune`, which stand
             for the models of all their seeds (after a search: of the chosen setting). A model that
             is named twice counts once.
+        options: what computes them, as for :func:`bothways.runtime.folder.load_model`.
 
     Raises:
         ModelError: a folder cannot be loaded, or they differ in tokenizer, task, labels or length.
@@ -73,26 +75,19 @@ def load_ensemble(folders: Sequence[str | Path]) -> LoadedModel:
     for path in named:
         if not any(path.resolve() == known.resolve() for known in paths):
             paths.append(path)
-    first = load_model(paths[0])
+    first = load_model(paths[0], options=options)
     if len(paths) == 1:
         return first
-    options = [to_dict(task_of(first).options)]
+    of_tasks = [to_dict(task_of(first).options)]
     for path in paths[1:]:
         other = load_model(path)
         _check_alike(first, other, paths[0], path)
-        options.append(to_dict(task_of(other).options))
+        of_tasks.append(to_dict(task_of(other).options))
     about = first.about
     if about.get("options"):
-        about = {**about, "options": to_dict(_pooled(options, paths))}
-    return Ensemble(
-        first.model,
-        first.tokenizer,
-        about,
-        first.unused,
-        first.fresh,
-        first.notes,
-        others=tuple(paths[1:]),
-    )
+        about = {**about, "options": to_dict(_pooled(of_tasks, paths))}
+    own = {item.name: getattr(first, item.name) for item in fields(first)}
+    return Ensemble(**{**own, "about": about}, others=tuple(paths[1:]))
 
 
 def model_folders(folder: Path) -> list[Path]:

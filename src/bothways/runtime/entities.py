@@ -14,16 +14,15 @@ from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.errors import InputError, ModelError
-from bothways.model.folder import LoadedModel
+from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import choose_length, outputs_of
-from bothways.tasks.conll import Sentences
 from bothways.tasks.kinds import task_of
 from bothways.tasks.schemes import entity_spans
+from bothways.tasks.sentences import Sentences
 from bothways.tasks.tagging import TaggingTask, encoded_sentences
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer
@@ -79,7 +78,6 @@ def tag_text(
     text: str | Sequence[str],
     *,
     length: int | None = None,
-    dtype: torch.dtype = torch.float32,
 ) -> Tagged:
     """Tag a text, or a sentence that is already split into words.
 
@@ -88,7 +86,7 @@ def tag_text(
     Raises:
         InputError: a text without words.
     """
-    (tagged,) = tag_texts(loaded, [text], length=length, dtype=dtype)
+    (tagged,) = tag_texts(loaded, [text], length=length)
     if tagged is None:
         raise InputError("the text has no word to tag.")
     return tagged
@@ -99,7 +97,6 @@ def tag_texts(
     texts: Sequence[str | Sequence[str]],
     *,
     length: int | None = None,
-    dtype: torch.dtype = torch.float32,
 ) -> list[Tagged | None]:
     """Tag texts, or sentences that are already split into words, each by itself.
 
@@ -109,7 +106,6 @@ def tag_texts(
         loaded: a model folder with a head for tags.
         texts: running text, or words.
         length: of a window in tokens; that of fine-tuning, or the encoder's, if not given.
-        dtype: arithmetic of the layers.
 
     Returns:
         None for a text without words: white space and invisible characters are none.
@@ -140,7 +136,7 @@ def tag_texts(
         documents=numbers,
     )
     file = task.encode(loaded.tokenizer, sentences, length=length)
-    outputs = outputs_of(loaded, task, file.examples, dtype=dtype)
+    outputs = outputs_of(loaded, task, file.examples)
     row_probabilities = softmax(outputs.astype(np.float64), axis=-1).max(-1)
     encoded, marks_entities = encoded_sentences(file), task.learned_scheme != "none"
     windows = np.bincount(file.examples.owners)

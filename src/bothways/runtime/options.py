@@ -8,7 +8,7 @@ from typing import Literal
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
 from bothways.shipped import DEFAULT, DEFAULT_MASK
-from bothways.training.options import DeviceName, Precision
+from bothways.training.options import DeviceOptions, Precision
 
 # --------------------------------------------------------------------------------
 # Options of `bothways convert` and `bothways doctor`.
@@ -22,7 +22,7 @@ class ConvertConfig:
     """Folder with config.json and weights (.safetensors or .bin)."""
     out: str
     """Model folder to write."""
-    vocab: str | None = None
+    tokenizer: str | None = None
     """vocab.txt or tokenizer folder, if the source has none."""
 
 
@@ -38,8 +38,31 @@ class DoctorConfig:
 # Options of the verbs that use a finished model, and of `bothways score`.
 
 
+@dataclass(frozen=True, kw_only=True)
+class EngineChoice(DeviceOptions):
+    """What computes a model, and where."""
+
+    engine: str = "auto"
+    """Engine that computes the model, by name; auto takes the first that is installed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabellerOptions(EngineChoice):
+    """How the verbs compute that read labelled files or files to label."""
+
+    precision: Precision = "fp32"
+    """Compute precision for files; auto uses bf16 if the GPU supports it or a short benchmark on
+    the CPU finds it faster."""
+    ensemble: tuple[str, ...] = ()
+    """Further model or run folders of the same task, whose outputs are averaged with the model's.
+    Give this option last."""
+    task: str | None = None
+    """Declared task or task file that names the columns and labels of the file, for models that do
+    not record them, such as those of transformers."""
+
+
 @dataclass(frozen=True)
-class FillMaskConfig(Options):
+class FillMaskConfig(EngineChoice):
     """Predict the tokens hidden by [MASK]."""
 
     model: str = DEFAULT
@@ -49,8 +72,6 @@ class FillMaskConfig(Options):
     """Texts that contain [MASK]; '-' or none: lines of standard input."""
     top: int = 5
     """Predictions shown per [MASK], most likely first."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,7 +82,7 @@ class FillMaskConfig(Options):
 
 
 @dataclass(frozen=True)
-class NextSentenceConfig(Options):
+class NextSentenceConfig(EngineChoice):
     """Predict whether one text follows another."""
 
     model: str
@@ -70,12 +91,10 @@ class NextSentenceConfig(Options):
     """The first text."""
     text_b: str
     """The text that may follow it."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
 
 
 @dataclass(frozen=True)
-class ChooseConfig(Options):
+class ChooseConfig(EngineChoice):
     """Predict which of several texts continues another."""
 
     model: str
@@ -84,12 +103,10 @@ class ChooseConfig(Options):
     """The text to continue."""
     choices: tuple[str, ...]
     """Two or more candidate continuations."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
 
 
 @dataclass(frozen=True)
-class PredictConfig(Options):
+class PredictConfig(LabellerOptions):
     """Label texts with a fine-tuned model."""
 
     model: str
@@ -106,17 +123,6 @@ class PredictConfig(Options):
     """File to write the predictions to: .tsv; CoNLL columns for tagging; SQuAD's .json for answers,
     with the n-best answers in X_nbest.json next to X.json (next to X.tsv, the answers are in
     X_predictions.json). Default: print them."""
-    precision: Precision = "fp32"
-    """Compute precision for --file; auto uses bf16 if the GPU supports it or a short benchmark on
-    the CPU finds it faster."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
-    ensemble: tuple[str, ...] = ()
-    """Further model or run folders of the same task, whose outputs are averaged with the model's.
-    Give this option last."""
-    task: str | None = None
-    """Declared task or task file that names the columns of --file, for models that do not record
-    them, such as those of transformers."""
     submission: bool = False
     """Write only index and prediction, the format of GLUE's evaluation server."""
 
@@ -130,7 +136,7 @@ class PredictConfig(Options):
 
 
 @dataclass(frozen=True)
-class AnswerConfig(Options):
+class AnswerConfig(EngineChoice):
     """Answer a question with a span of a text."""
 
     model: str
@@ -143,8 +149,6 @@ class AnswerConfig(Options):
     """Text file of any length that contains the answer."""
     top: int = 3
     """Answers shown, best first."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -172,7 +176,7 @@ class ScoreConfig(Options):
 
 
 @dataclass(frozen=True)
-class EmbedConfig(Options):
+class EmbedConfig(EngineChoice):
     """Compute vectors of texts or of their tokens."""
 
     model: str
@@ -208,8 +212,6 @@ class EmbedConfig(Options):
     long: Literal["windows", "cut"] = "windows"
     """Longer texts: read them in overlapping windows, taking each token from the window with the
     most context around it, or truncate them."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -219,7 +221,7 @@ class EmbedConfig(Options):
 
 
 @dataclass(frozen=True)
-class EvaluateConfig(Options):
+class EvaluateConfig(LabellerOptions):
     """Evaluate a fine-tuned model on labelled data, or a pre-trained one on a corpus."""
 
     model: str
@@ -230,17 +232,6 @@ class EvaluateConfig(Options):
     """Labelled file with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json; CoNLL columns
     for tagging); questions with answers (SQuAD's .json); or a corpus folder, whose held-out split
     measures masked LM and next sentence prediction."""
-    precision: Precision = "fp32"
-    """Compute precision for a labelled file; auto uses bf16 if the GPU supports it or a short
-    benchmark on the CPU finds it faster."""
-    device: DeviceName = "auto"
-    """Device; auto uses a GPU if torch finds one."""
-    ensemble: tuple[str, ...] = ()
-    """Further model or run folders of the same task, whose outputs are averaged with the model's.
-    Give this option last."""
-    task: str | None = None
-    """Declared task or task file that names the columns and labels of the file, for models that do
-    not record them, such as those of transformers."""
 
 
 def _refuse_texts_and_file(texts: tuple[str, ...], file: str | None) -> None:

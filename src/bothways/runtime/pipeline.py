@@ -12,24 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
 from bothways.io import arrays
+from bothways.io.squad import Questions
 from bothways.io.terminal import ShowProgress
-from bothways.io.text import COMPRESSED
-from bothways.model.engine import TorchEngine, fast_kernels
-from bothways.model.folder import LoadedModel
-from bothways.model.model import EncoderModel
+from bothways.io.text import beginning
+from bothways.runtime.engine import Engine
 from bothways.runtime.ensemble import Ensemble, combine
+from bothways.runtime.folder import LoadedModel
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.kinds import task_of
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.questions import Questions
 from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import EncodedFile, Labelled, Outputs, Task
 from bothways.tasks.texts import TextTask
@@ -68,7 +66,6 @@ def predict_texts(
     b: Sequence[str] | None = None,
     *,
     length: int | None = None,
-    dtype: torch.dtype = torch.float32,
 ) -> Prediction:
     """Predict labels with probabilities, or scores, of texts or pairs of texts.
 
@@ -78,7 +75,6 @@ def predict_texts(
         b: the second texts, for a model fine-tuned on pairs.
         length: longest sequence in tokens. If not given, the length the model was fine-tuned with,
             so that its measured scores apply; the encoder's limit if that is not known.
-        dtype: arithmetic of the layers.
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
@@ -95,7 +91,7 @@ def predict_texts(
     check_pairs(loaded, pair=b is not None)
     length = choose_length(loaded, length)
     examples = task.examples(loaded.tokenizer, a, b, length=length)
-    outputs = outputs_of(loaded, task, examples, dtype=dtype)
+    outputs = outputs_of(loaded, task, examples)
     logits_NC = task.pooled(examples, outputs).astype(np.float64)
     labels, values, names = task.interpret(logits_NC)
     return Prediction(labels, values, names, examples.cut, examples.windowed, length)
@@ -107,7 +103,6 @@ def predict_choices(
     choices: Sequence[Sequence[str]],
     *,
     length: int | None = None,
-    dtype: torch.dtype = torch.float32,
 ) -> tuple[Probabilities, int]:
     """Predict which of several texts continues a context.
 
@@ -116,7 +111,6 @@ def predict_choices(
         contexts: the texts that are continued, N.
         choices: two or more for each context, in full, including any beginning that they share.
         length: as for :func:`predict_texts`.
-        dtype: arithmetic of the layers.
 
     Returns:
         The probabilities of each context's choices, and how many examples were cut.
@@ -141,7 +135,7 @@ def predict_choices(
     check_segments(loaded, pair=True)
     length = choose_length(loaded, length)
     examples = encode_choices(loaded.tokenizer, contexts, choices, length=length)
-    outputs = outputs_of(loaded, task, examples, dtype=dtype)
+    outputs = outputs_of(loaded, task, examples)
     return choice_probabilities(examples, outputs), examples.cut
 
 
@@ -151,7 +145,6 @@ def answer_question(
     passage: str,
     *,
     length: int | None = None,
-    dtype: torch.dtype = torch.float32,
 ) -> list[Answer]:
     """Find answers to a question in a passage of any length, best first, with probabilities.
 
@@ -163,7 +156,6 @@ def answer_question(
         question: the question.
         passage: the text to search; read in windows if it is long.
         length: as for :func:`predict_texts`.
-        dtype: arithmetic of the layers.
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
@@ -179,7 +171,7 @@ def answer_question(
     check_segments(loaded, pair=True)
     rows = Questions(Path("question"), [passage], ["1"], [question], [0])
     file = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
-    predictions = task.decode(file, outputs_of(loaded, task, file.examples, dtype=dtype))
+    predictions = task.decode(file, outputs_of(loaded, task, file.examples))
     (final,) = task.final_answers(predictions)
     return sorted(predictions[0].answers, key=lambda answer: answer.text != final)
 
@@ -189,16 +181,15 @@ def outputs_of(
     task: Task[Any, Any],
     examples: Examples,
     *,
-    dtype: torch.dtype,
     progress: ShowProgress | None = None,
 ) -> Outputs:
     """Outputs of a model folder's task head, or those of an ensemble, averaged.
 
     Args:
-        loaded: by :func:`load_model` or :func:`load_ensemble`.
+        loaded: by :func:`bothways.runtime.folder.load_model` or
+            :func:`bothways.runtime.ensemble.load_ensemble`.
         task: of the folder, or of :func:`task_for_file`; its loss decides what is averaged.
         examples: encoded for that task.
-        dtype: arithmetic of the layers.
         progress: called with the sequences done and in all, for an ensemble those of all models.
 
     Returns:
@@ -207,15 +198,20 @@ def outputs_of(
     Raises:
         ModelError: an output is not finite, or a folder of the ensemble cannot be loaded.
     """
-    if isinstance(loaded, Ensemble):
-        size = 1 + len(loaded.others)
-        of_models = [
-            predict_outputs(model, examples, dtype=dtype, progress=_part(progress, n, size))
-            for n, model in enumerate(loaded.models())
-        ]
-        outputs = combine(task.loss, of_models, examples)
-    else:
-        outputs = predict_outputs(loaded.model, examples, dtype=dtype, progress=progress)
+    size = 1 + len(loaded.others) if isinstance(loaded, Ensemble) else 1
+    members = loaded.models() if isinstance(loaded, Ensemble) else [loaded]
+    of_models = [
+        predict_outputs(
+            model.engine,
+            examples,
+            head=model.task_head,
+            outputs=model.task_outputs,
+            positions=model.config.positions,
+            progress=_part(progress, n, size),
+        )
+        for n, model in enumerate(members)
+    ]
+    outputs = of_models[0] if size == 1 else combine(task.loss, of_models, examples)
     if task.loss == "place" or not task.options.labels:
         return outputs
     labels = task.options.labels
@@ -231,18 +227,22 @@ def _part(progress: ShowProgress | None, number: int, count: int) -> ShowProgres
 
 
 def predict_outputs(
-    model: EncoderModel,
+    engine: Engine,
     examples: Examples,
     *,
-    dtype: torch.dtype,
+    head: str,
+    outputs: int,
+    positions: int,
     progress: ShowProgress | None = None,
 ) -> Outputs:
-    """Outputs of the task head, dropout off, in the order of the examples.
+    """Outputs of a head, dropout off, in the order of the examples.
 
     Args:
-        model: with a task head.
+        engine: computes them.
         examples: encoded for it.
-        dtype: arithmetic of the layers.
+        head: which.
+        outputs: C, those of the head.
+        positions: the longest sequence that the encoder takes, in tokens.
         progress: called with the items done and in all.
 
     Returns:
@@ -251,40 +251,25 @@ def predict_outputs(
     Raises:
         NonFiniteError: an output is not finite.
     """
-    engine = TorchEngine(model, dtype)
-    outputs = np.zeros((len(examples.read_positions), model.task_outputs), dtype=np.float32)
+    found = np.zeros((len(examples.read_positions), outputs), dtype=np.float32)
     done = 0
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
-        batch = examples.batch(indices, max_positions=model.config.positions)
-        by_item = arrays.split(engine.task_outputs(batch), batch.bounds)
+        batch = examples.batch(indices, max_positions=positions)
+        rows_RC = engine.compute(batch.inputs, {head: batch.read_positions})[head]
+        by_item = arrays.split(rows_RC, batch.bounds)
         for n, rows in zip(indices, by_item, strict=True):
-            outputs[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
+            found[examples.output_bounds[n] : examples.output_bounds[n + 1]] = rows
         done += len(indices)
         if progress is not None:
             progress(done, len(examples))
-    if not np.isfinite(outputs).all():
-        row = int(np.flatnonzero(~np.isfinite(outputs).all(-1))[0])
+    if not np.isfinite(found).all():
+        row = int(np.flatnonzero(~np.isfinite(found).all(-1))[0])
         n = int(examples.owners[np.searchsorted(examples.output_bounds, row, side="right") - 1])
         raise NonFiniteError(
             f"the model's output for example {n + 1} is not finite; its weights are damaged, or "
             "training diverged (lower optimizer.lr)."
         )
-    return outputs
-
-
-def measured_outputs(model: EncoderModel, examples: Examples) -> Outputs:
-    """Outputs for the scores and predictions of a training run, as ``evaluate`` and ``predict``
-    compute them from the saved folder.
-
-    They are in fp32, whatever the precision and the kernels of training, so that a run's scores
-    are repeated to the last digit by whoever has its folder (with as many threads, on such a
-    device).
-
-    Raises:
-        NonFiniteError: an output is not finite.
-    """
-    with fast_kernels(model):
-        return predict_outputs(model, examples, dtype=torch.float32)
+    return found
 
 
 def encode_file(
@@ -328,16 +313,13 @@ def unknown_notes(tokenizer: Tokenizer, examples: Examples, rows: Labelled) -> t
     if unknown <= _MANY_UNKNOWN:
         return ()
     reason = "the model's vocabulary does not suit this text"
-    if not rows.path.name.endswith(COMPRESSED):
-        with rows.path.open("rb") as file:
-            beginning = file.read(2**16).decode("utf-8", errors="ignore")
-        composed = unicodedata.normalize("NFC", beginning)
-        decomposed, other = tokenizer.encode_plain([beginning, composed])
-        if other.count(unk_id) < 0.75 * decomposed.count(unk_id):
-            reason = (
-                "its characters are decomposed (Unicode NFD), and the vocabulary's are not; "
-                "convert the file to NFC"
-            )
+    text = beginning(rows.path)
+    decomposed, composed = tokenizer.encode_plain([text, unicodedata.normalize("NFC", text)])
+    if composed.count(unk_id) < 0.75 * decomposed.count(unk_id):
+        reason = (
+            "its characters are decomposed (Unicode NFD), and the vocabulary's are not; "
+            "convert the file to NFC"
+        )
     return (f"{rows.path.name}: {unknown:.0%} of the tokens are {tokenizer.roles.unk}: {reason}",)
 
 
@@ -375,7 +357,6 @@ def evaluate_file(
     *,
     options: TaskOptions | None = None,
     length: int | None = None,
-    dtype: torch.dtype = torch.float32,
     progress: ShowProgress | None = None,
 ) -> Measurement:
     """Measure a fine-tuned model on a labelled file.
@@ -385,14 +366,13 @@ def evaluate_file(
         path: in the task's format.
         options: columns and metrics; those the model was fine-tuned with, if not given.
         length: as for :func:`predict_texts`.
-        dtype: arithmetic of the layers.
         progress: as for :func:`outputs_of`.
 
     Raises:
         ModelError, InputError: see :func:`encode_file`.
     """
     task, file = encode_file(loaded, path, labelled=True, options=options, length=length)
-    outputs = outputs_of(loaded, task, file.examples, dtype=dtype, progress=progress)
+    outputs = outputs_of(loaded, task, file.examples, progress=progress)
     measured = task.measure(file, task.decode(file, outputs))
     return replace(measured, notes=(*measured.notes, *file.notes))
 
@@ -439,7 +419,7 @@ def check_segments(loaded: LoadedModel, *, pair: bool) -> None:
         ModelError: pairs, but the encoder has fewer segments than the tokenizer's pairs.
     """
     needed = loaded.tokenizer.template.pair_segments if pair else 1
-    has = loaded.model.config.segments
+    has = loaded.config.segments
     if 0 < has < needed:  # without segment embeddings, nothing reads them
         raise ModelError(
             f"this encoder has {has} segment embedding (type_vocab_size in its "
@@ -448,16 +428,16 @@ def check_segments(loaded: LoadedModel, *, pair: bool) -> None:
         )
 
 
-def check_length(model: EncoderModel, length: int) -> None:
+def check_length(loaded: LoadedModel, length: int) -> None:
     """Refuse a length beyond the encoder's positions.
 
     Raises:
         LengthError: the encoder has fewer positions.
     """
-    if length > model.config.positions:
+    if length > loaded.config.positions:
         raise LengthError(
             f"a length of {length} tokens, but this encoder has positions for "
-            f"{model.config.positions}. Choose length {model.config.positions} or less."
+            f"{loaded.config.positions}. Choose length {loaded.config.positions} or less."
         )
 
 
@@ -467,8 +447,8 @@ def choose_length(loaded: LoadedModel, length: int | None) -> int:
     Raises:
         LengthError: beyond the encoder's positions.
     """
-    positions = loaded.model.config.positions
+    positions = loaded.config.positions
     if length is None:
         return min(int(loaded.about.get("length") or positions), positions)
-    check_length(loaded.model, length)
+    check_length(loaded, length)
     return length

@@ -8,7 +8,7 @@ from pathlib import Path
 from bothways.errors import ConfigError, InputError
 from bothways.io.lines import MissingColumnError, did_you_mean, listed
 from bothways.io.text import COMPRESSED, read_texts, refuse_records
-from bothways.model.folder import LoadedModel
+from bothways.runtime.folder import LoadedModel
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.kinds import task_of
 from bothways.tasks.options import TaskOptions
@@ -97,7 +97,7 @@ def _layout(loaded: LoadedModel, task: str | None) -> TaskOptions:
             )
         return options
     known = loaded.about.get("options") and loaded.about.get("kind") not in _WITHOUT_COLUMNS
-    return task_of(loaded).options if known and loaded.model.task_outputs else TaskOptions()
+    return task_of(loaded).options if known and loaded.task_outputs else TaskOptions()
 
 
 def _unknown_column(error: MissingColumnError, column: str, path: Path) -> InputError:

@@ -13,7 +13,6 @@ N examples, K choices of one.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,13 +25,14 @@ from scipy.special import softmax
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.arrays import bounds, split
-from bothways.io.json_files import json_text
-from bothways.io.lines import broken_line_handler, broken_note, listed
+from bothways.io.broken import Broken
+from bothways.io.json_files import json_texts
+from bothways.io.lines import listed
 from bothways.io.tables import read_table
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, measure_classes
 from bothways.tasks.options import TaskOptions
-from bothways.tasks.readers import check_not_empty, clean_label, layout_of, skips_broken
+from bothways.tasks.readers import broken_lines, check_not_empty, clean_label, layout_of
 from bothways.tasks.report_panels import ExampleScores, Mistake
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tokenization.tokenizer import Tokenizer
@@ -59,7 +59,7 @@ class ChoiceRows:
     contexts: list[str] = field(default_factory=list)
     choices: list[list[str]] = field(default_factory=list)
     labels: list[str] | None = None
-    broken: list[int] = field(default_factory=list)
+    broken: Broken = field(default_factory=Broken)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -88,14 +88,14 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
         names = [options.text_a, *options.choices]
         names += [options.text_b] if options.text_b is not None else []
         names += [options.label] if labelled else []
-        rows = ChoiceRows(path, labels=[] if labelled else None)
-        on_broken = broken_line_handler(rows.broken, skips=skips_broken(options, labelled=labelled))
-        for line, values in read_table(path, names, layout_of(options), on_broken):
+        broken = broken_lines(options, labelled=labelled)
+        rows = ChoiceRows(path, labels=[] if labelled else None, broken=broken)
+        for line, values in read_table(path, names, layout_of(options), rows.broken):
             try:
                 choices = _choices(values[1:], options, path, line)
                 label = clean_label(values[-1], path, line) if labelled else ""
             except InputError as error:
-                on_broken(error)
+                rows.broken.leave_out(error)
                 continue
             rows.lines.append(line)
             rows.contexts.append(values[0])
@@ -142,7 +142,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
             )
         if empty := sum(not text.strip() for text in rows.contexts):
             notes.append(f"{rows.path.name}: {empty:,} of {len(rows):,} examples have no context")
-        return EncodedFile(rows, examples, (*notes, *broken_note(rows.path, rows.broken)))
+        return EncodedFile(rows, examples, (*notes, *rows.broken.notes(rows.path.name)))
 
     def _targets(self, rows: ChoiceRows) -> NDArray[np.int64]:
         assert rows.labels is not None, "the file was read without labels"
@@ -278,7 +278,7 @@ def _choices(values: list[str], options: TaskOptions, path: Path, line: int) -> 
     shared_start = values[count].rstrip() if options.text_b is not None else ""
     choices = values[:count]
     if count == 1:
-        choices = _json_list(choices[0], options.choices[0], path, line)
+        choices = json_texts(choices[0], options.choices[0], path, line)
     problem = ""
     if len(choices) < 2:
         problem = f"has fewer than two choices ({options.choices[0]}); two or more are needed."
@@ -294,18 +294,3 @@ def _choices(values: list[str], options: TaskOptions, path: Path, line: int) -> 
     if problem:
         raise InputError(problem, path=path, line=line)
     return [f"{shared_start} {choice}" if shared_start else choice for choice in choices]
-
-
-def _json_list(text: str, name: str, path: Path, line: int) -> list[str]:
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        values = None
-    if isinstance(values, list) and all(isinstance(value, str) for value in values):
-        return [json_text(value, name, path, line) for value in values]
-    raise InputError(
-        f"column {name!r} holds {text[:40]!r}; as the only column of choices it must hold them as "
-        'a JSON list of texts, ["one", "two"].',
-        path=path,
-        line=line,
-    )

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from bothways.errors import ModelError
+from bothways.errors import InputError, ModelError
 from bothways.io.lines import listed
+
+_MISSING = frozenset(
+    ("nan", "NaN", "NAN", "NaT", "n/a", "N/A", "#N/A", "NA", "<NA>", "None", "null", "NULL")
+)
+"""How programs write that there is no value."""
 
 
 def match_labels(
@@ -45,3 +52,50 @@ def match_labels(
         )
     pairs = ", ".join(f"{o!r} as {w!r}" for o, w in zip(outputs, wanted, strict=True))
     return tuple(wanted), (f"label names do not match; matched by position: {pairs}",)
+
+
+def check_spellings(path: Path, labels: Iterable[tuple[int, str]]) -> None:
+    """Refuse labels that would become classes of their own by an accident of their spelling.
+
+    Args:
+        path: the file.
+        labels: the line and the label of each example, where nothing else says what labels there
+            are.
+
+    Raises:
+        InputError: a label stands for a missing value; or two differ in case, spaces or Unicode
+            form only, or are the same number, such as ``1`` and ``1.0``, or truth value.
+    """
+    first: dict[str, int] = {}
+    for line, label in labels:
+        first.setdefault(label, line)
+    seen: dict[str | float, str] = {}
+    numbers = {number for label in first if (number := _number(label)) is not None}
+    for label, line in first.items():
+        if label in _MISSING:
+            raise InputError(
+                f"the label {label!r} is how programs write a missing value; fill it in, or leave "
+                "the line out (or name all labels in task.labels, if it is one of them).",
+                path=path,
+                line=line,
+            )
+        number = _number(label)
+        if number is None and label.casefold() in ("true", "false") and numbers <= {0.0, 1.0}:
+            number = float(label.casefold() == "true") if numbers else None
+        plain = " ".join(unicodedata.normalize("NFKC", label).casefold().split())
+        other = seen.setdefault(plain if number is None else number, label)
+        if other != label:
+            raise InputError(
+                f"the labels {label!r} here and {other!r} on line {first[other]} differ in their "
+                "spelling only; write one of them everywhere (or name all labels in task.labels, "
+                "if both are meant).",
+                path=path,
+                line=line,
+            )
+
+
+def _number(label: str) -> float | None:
+    try:
+        return float(label)
+    except ValueError:
+        return None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
-from bothways.config.fields import Options, free, require
+from bothways.config.fields import Options, default_of, free, require
 from bothways.errors import ConfigError
 
 # --------------------------------------------------------------------------------
@@ -332,8 +332,7 @@ class TaskOptions(Options):
         if self.text_b is not None and self.kind in ("tagging", "spans"):
             raise ConfigError(f"task.text_b is given, but kind {self.kind} has no second column.")
         for name in self.without_effect:
-            default = type(self).__dataclass_fields__[name]
-            if getattr(self, name) == _default(default):
+            if getattr(self, name) == default_of(type(self).__dataclass_fields__[name]):
                 continue
             if name in SEVERAL_OPTIONS:
                 why = f"kind {self.kind} has one label per example; set task.kind to multilabel"
@@ -352,10 +351,6 @@ class TaskOptions(Options):
         names = COLUMN_OPTIONS if self.kind in ("tagging", "spans") else ()
         names = names if self.kind in SEVERAL else (*names, *SEVERAL_OPTIONS)
         return names if self.long == "windows" else (*names, "windows")
-
-
-def _default(item: Field[Any]) -> Any:
-    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 # --------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from bothways.batch import IGNORE
 from bothways.errors import InputError, LengthError
+from bothways.io.squad import GoldAnswer, Questions
 from bothways.tasks.examples import Examples, SequenceBuilder
 from bothways.tasks.options import SpanOptions
-from bothways.tasks.questions import GoldAnswer, Questions
 from bothways.tasks.task import EncodedFile
 from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.offsets import fit_to_characters

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bothways.errors import InputError
-from bothways.io.json_files import json_text
-from bothways.io.lines import Layout, broken_line_handler
+from bothways.io.broken import Broken
+from bothways.io.json_files import json_list, json_text
+from bothways.io.lines import Layout
 from bothways.io.tables import read_table
+from bothways.tasks.labels import check_spellings
 from bothways.tasks.options import SEVERAL, TaskOptions
 
 
@@ -42,7 +44,7 @@ class Rows:
     a: list[str] = field(default_factory=list)
     b: list[str] | None = None
     labels: list[str] | None = None
-    broken: list[int] = field(default_factory=list)
+    broken: Broken = field(default_factory=Broken)
     several: list[tuple[str, ...]] | None = None
 
     def __len__(self) -> int:
@@ -80,21 +82,27 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
         b=None if options.text_b is None else [],
         labels=[] if labelled and not several else None,
         several=[] if labelled and several else None,
+        broken=broken_lines(options, labelled=labelled),
     )
-    on_broken = broken_line_handler(rows.broken, skips=skips_broken(options, labelled=labelled))
-    for number, values in read_table(path, names, layout_of(options), on_broken):
+    for number, values in read_table(path, names, layout_of(options), rows.broken):
         try:
             if rows.labels is not None:
                 rows.labels.append(clean_label(values[-1], path, number))
             if rows.several is not None:
                 rows.several.append(_several(values[texts_read:], options, path, number))
         except InputError as error:
-            on_broken(error)
+            rows.broken.leave_out(error)
             continue
         rows.lines.append(number)
         rows.a.append(values[0])
         if rows.b is not None:
             rows.b.append(values[1])
+    if not options.labels:
+        if rows.labels is not None and options.kind == "classification":
+            check_spellings(path, zip(rows.lines, rows.labels, strict=True))
+        elif rows.several is not None and options.kind == "multilabel":
+            of_lines = zip(rows.lines, rows.several, strict=True)
+            check_spellings(path, ((line, label) for line, own in of_lines for label in own))
     texts = {options.text_a: rows.a}
     if options.text_b is not None and rows.b is not None:
         texts[options.text_b] = rows.b
@@ -112,10 +120,15 @@ def layout_of(options: TaskOptions) -> Layout:
     )
 
 
-def skips_broken(options: TaskOptions, *, labelled: bool) -> bool:
-    """Whether lines that cannot be read are left out. In a file to predict they never are, because
-    every line needs its answer."""
-    return labelled and options.broken == "skip"
+def broken_lines(options: TaskOptions, *, labelled: bool) -> Broken:
+    """The policy for lines that cannot be read. In a file to predict they are never left out,
+    because every line needs its answer."""
+    if not labelled:
+        return Broken()
+    return Broken(
+        "skip" if options.broken == "skip" else "stop",
+        "(task.broken skip leaves out such lines of labelled files.)",
+    )
 
 
 def clean_label(text: str, path: Path, number: int) -> str:
@@ -165,7 +178,7 @@ def _several(
     in_json = path.suffix.lower() in (".json", ".jsonl")
     if not cell:
         return ()
-    listed = _json_list(cell, options, path, number) if in_json or not separator else None
+    listed = _json_items(cell, options, path, number) if in_json or not separator else None
     if listed is not None:
         items = listed
     elif separator:
@@ -204,13 +217,10 @@ def _flag(value: str, column: str, path: Path, number: int) -> bool:
     )
 
 
-def _json_list(cell: str, options: TaskOptions, path: Path, number: int) -> list[str] | None:
+def _json_items(cell: str, options: TaskOptions, path: Path, number: int) -> list[str] | None:
     """The labels or scores of a JSON list; None if the cell is none."""
-    if not cell.startswith("["):
-        return None
-    try:
-        values = json.loads(cell)
-    except (ValueError, RecursionError):
+    values = json_list(cell)
+    if values is None:
         return None
     items = []
     for value in values:

@@ -23,6 +23,7 @@ from scipy.special import softmax
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.files import write_json
+from bothways.io.squad import Questions, read_questions
 from bothways.tasks.answers import (
     AnswerScores,
     choose_threshold,
@@ -34,7 +35,6 @@ from bothways.tasks.answers import (
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import SpanOptions, TaskOptions
 from bothways.tasks.passages import PassageFile, encode_questions
-from bothways.tasks.questions import Questions, read_questions
 from bothways.tasks.report_panels import ExampleScores, Mistake, Panel, confusion_panel
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tokenization.tokenizer import Tokenizer

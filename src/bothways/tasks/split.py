@@ -17,18 +17,17 @@ from typing import Any
 from scipy.cluster.hierarchy import DisjointSet
 
 from bothways.errors import ConfigError, InputError
-from bothways.io.delimited import csv_delimiter, csv_records
+from bothways.io.delimited import delimited_records, ragged_row
 from bothways.io.files import write_json, write_text
-from bothways.io.json_files import json_items, json_object, json_value
-from bothways.io.lines import did_you_mean, listed, text_lines
+from bothways.io.json_files import json_items, json_object, json_value, read_json_file
+from bothways.io.lines import Layout, did_you_mean, listed, text_lines
+from bothways.io.squad import read_questions
+from bothways.io.text import beginning
 from bothways.tasks.options import SplitConfig
-from bothways.tasks.questions import read_json_file, read_questions
 
 _TABLES = (".tsv", ".txt", ".csv")
 _JSON = (".jsonl", ".json")
 _SPLITS = ("train", "dev")
-_BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before JSON
-_Record = tuple[int, list[str], str]  # line number, columns, the line or lines themselves
 
 
 def split(options: SplitConfig) -> list[str]:
@@ -91,7 +90,7 @@ def _squad_content(path: Path) -> dict[str, Any] | None:
     try:
         content = read_json_file(path)
     except InputError as error:
-        is_object = path.is_file() and path.read_bytes().lstrip(_BLANK).startswith(b"{")
+        is_object = beginning(path).lstrip().startswith("{")
         if is_object and "Extra data" not in str(error):
             raise
         return None
@@ -164,8 +163,8 @@ def _article_keys(articles: list[dict[str, Any]]) -> list[list[str]]:
 
 def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | list[str], str]]:
     """Each example as (key to hash, line), after (columns, line) of the header, if there is one."""
-    is_csv = path.suffix.lower() == ".csv"
-    records = _csv_rows(path, header=options.header) if is_csv else _tsv_rows(path)
+    wanted = [] if options.by is None else [options.by]
+    dialect, records = delimited_records(path, wanted, Layout(options.header))
     number, names, line = next(records)
     column = None
     if options.by is not None and options.header:
@@ -186,32 +185,17 @@ def _table(path: Path, options: SplitConfig) -> Iterator[tuple[str | list[str], 
         yield [name.strip() for name in names], line
     else:
         records = chain([(number, names, line)], records)
-    for number, values, line in records:
+    for at, values, line in records:
         if len(values) != len(names):
-            raise InputError(
-                f"has {len(values)} columns where line 1 has {len(names)}.", path=path, line=number
-            )
+            raise ragged_row(values, len(names), number, dialect, path, at)
         yield (line if column is None else values[column]), line
-
-
-def _tsv_rows(path: Path) -> Iterator[_Record]:
-    for number, line in text_lines(path, tabs=True):
-        yield number, line.split("\t"), line
-
-
-def _csv_rows(path: Path, *, header: bool) -> Iterator[_Record]:
-    """Records as they stand in the file; one may have several lines."""
-    lines = text_lines(path)
-    records = list(csv_records(lines, path, csv_delimiter(lines, header=header, width=2)))
-    stops = [start for start, _ in records[1:]] + [len(lines) + 1]
-    for (start, values), stop in zip(records, stops, strict=True):
-        yield start, values, "\n".join(line for _, line in lines[start - 1 : stop - 1])
 
 
 def _objects(path: Path, options: SplitConfig) -> Iterator[tuple[str, str]]:
     """Each example as (key to hash, JSON object on one line)."""
     if path.suffix.lower() == ".jsonl":
-        items = ((n, json_object(line, path, n), line) for n, line in text_lines(path))
+        lines = ((n, line) for n, line in text_lines(path) if line.strip())
+        items = ((n, json_object(line, path, n), line) for n, line in lines)
     else:
         items = ((n, i, json.dumps(i, ensure_ascii=False)) for n, i in json_items(path))
     for number, item, line in items:

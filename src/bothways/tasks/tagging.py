@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.arrays import bounds
+from bothways.io.conll import DOCUMENT
 from bothways.io.lines import did_you_mean, listed
-from bothways.tasks.conll import DOCUMENT, Sentences, read_sentences
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.metrics import Measurement, check_metrics
 from bothways.tasks.options import Scheme, TaggingOptions, TaskOptions
@@ -39,6 +39,7 @@ from bothways.tasks.schemes import (
     standard_tag,
     write_tags,
 )
+from bothways.tasks.sentences import Sentences, read_sentences
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.offsets import fit_to_characters

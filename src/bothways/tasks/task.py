@@ -10,6 +10,7 @@ R tokens that the head reads, over all items, C outputs of the head.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Literal, Protocol, Self, TypeVar
@@ -57,6 +58,13 @@ class EncodedFile(Generic[R]):
     rows: R
     examples: Examples
     notes: tuple[str, ...] = ()
+
+
+def submission_rows(table: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The first two columns of predictions, as evaluation servers take them, from the rows of
+    :meth:`Task.table`; of several scores the first, and a column for each."""
+    several = sum(name.startswith("prediction(") for name in table[0])
+    return [list(row[: 1 + max(1, several)]) for row in table]
 
 
 class Task(ABC, Generic[R, P]):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.errors import ConfigError, InputError
-from bothways.io.lines import broken_note, did_you_mean, listed
+from bothways.io.lines import did_you_mean, listed
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, choose_metrics, measure_classes, measure_scores
 from bothways.tasks.options import TaskOptions
@@ -71,7 +71,7 @@ class TextTask(Task[Rows, Outputs]):
             )
         if rows.empty:
             notes.append(f"{rows.path.name}: {rows.empty:,} of {len(rows):,} examples have no text")
-        return EncodedFile(rows, examples, (*notes, *broken_note(rows.path, rows.broken)))
+        return EncodedFile(rows, examples, (*notes, *rows.broken.notes(rows.path.name)))
 
     def examples(
         self, tokenizer: Tokenizer, a: Sequence[str], b: Sequence[str] | None, *, length: int

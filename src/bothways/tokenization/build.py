@@ -9,14 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.broken import corpus_line, of_corpus
 from bothways.io.files import new_folder, refuse_working_folder, write_json
 from bothways.io.records import INPUT_SUFFIXES, ParagraphReader, kind_of
 from bothways.io.text import explain_read_errors, list_files
 from bothways.tokenization.counting import count_chunks, count_words
 from bothways.tokenization.learning import LearnedVocabulary, learn, min_pair_count
 from bothways.tokenization.options import VocabularyConfig
-from bothways.tokenization.reading import SETTINGS_FILE, TOKENIZER_FILE, VOCABULARY_FILE
+from bothways.tokenization.reading import (
+    ORIGINAL_FILES,
+    SETTINGS_FILE,
+    TOKENIZER_FILE,
+    VOCABULARY_FILE,
+)
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.tokenization.unigram import NORMALIZATION
 
 REPORT_FILE = "vocabulary-report.json"
 
@@ -49,7 +56,8 @@ def build_vocabulary(
     heldout = []
     if config.heldout:
         heldout = list_files(config.heldout, INPUT_SUFFIXES, besides=config.out)
-    reader = ParagraphReader(config.text_field, config.broken, config.max_line_mib)
+    limit = corpus_line(config.max_line_mib)
+    reader = ParagraphReader(config.text_field, of_corpus(config.broken), limit)
     lines = read_all(files, reader, progress)
     first = next((line for line in lines if line.strip()), None)
     if first is None:
@@ -61,8 +69,8 @@ def build_vocabulary(
 
     learned = learn(chain([first], lines), config, on_merge)
     report = _report(learned, config)
-    if reader.broken_lines:
-        report["learned_from"]["broken_lines"] = reader.broken_lines
+    if reader.broken.lines:
+        report["learned_from"]["broken_lines"] = reader.broken.lines
     if heldout:
         counts = count_file_words(heldout, learned.tokenizer, config.workers, reader)
         report["heldout"] = measure(learned.tokenizer, counts)
@@ -157,7 +165,7 @@ def refuse_foreign_folder(out: Path) -> None:
     refuse_working_folder(out)
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: a file of this name exists; choose another folder.")
-    expected = {VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, REPORT_FILE}
+    expected = {VOCABULARY_FILE, TOKENIZER_FILE, SETTINGS_FILE, REPORT_FILE, *ORIGINAL_FILES}
     foreign = sorted({path.name for path in out.iterdir()} - expected) if out.exists() else []
     if foreign:
         raise ConfigError(
@@ -180,7 +188,7 @@ def _report(learned: LearnedVocabulary, config: VocabularyConfig) -> dict[str, A
             "algorithm": config.algorithm,
             "score": _score_used(config),
             "case": "uncased" if config.lowercase else "cased",
-            "normalization": tokenizer.normalization,
+            "normalization": _normalization(learned.tokenizer, config),
             "normalization_asked_for": config.normalization,
             "start_a_word": int(tokenizer.starts_word.sum()),
             "longest_pieces": longest[:_SHOWN],
@@ -205,7 +213,14 @@ def _report(learned: LearnedVocabulary, config: VocabularyConfig) -> dict[str, A
 
 
 def _score_used(config: VocabularyConfig) -> str:
-    return config.score or ("likelihood" if config.algorithm == "wordpiece" else "frequency")
+    by_likelihood = config.algorithm in ("wordpiece", "unigram")
+    return config.score or ("likelihood" if by_likelihood else "frequency")
+
+
+def _normalization(tokenizer: Tokenizer, config: VocabularyConfig) -> str:
+    if config.algorithm == "unigram":
+        return f"{NORMALIZATION}, SentencePiece's NFKC"
+    return "none" if config.algorithm == "gpt2-bpe" else tokenizer.normalization
 
 
 def _most_frequent(counts: Counter[str]) -> dict[str, int]:

@@ -16,7 +16,7 @@ import itertools
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,8 @@ from typing import TypeVar
 
 import joblib
 import pyarrow as pa
+from tokenizers.normalizers import Normalizer
+from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.errors import RunError
 from bothways.io.files import explain_disk_errors
@@ -139,9 +141,32 @@ def count_words(
     Raises:
         InputError: the text is not Unicode.
     """
-    clean = partial(_split_chunks, rules=rules)
+    return count_parts(
+        chunks,
+        partial(_split_chunks, rules=rules),
+        workers=workers,
+        max_in_memory=max_in_memory,
+        max_words=max_words,
+    )
+
+
+def count_parts(
+    chunks: StringCounts,
+    split: Callable[[dict[str, int]], Counter[str]],
+    *,
+    workers: int = 1,
+    max_in_memory: int = MAX_IN_MEMORY,
+    max_words: int = MAX_WORDS,
+) -> dict[str, int]:
+    """:func:`count_words` with another way to split chunks.
+
+    Args:
+        chunks: see :func:`count_chunks`.
+        split: counts the words of some chunks with counts; it is sent to the processes.
+        workers, max_in_memory, max_words: as for :func:`count_words`.
+    """
     with _temporary_counts(max_in_memory) as counts:
-        for part in _map_unordered(clean, chunks.batches(), workers):
+        for part in _map_unordered(split, chunks.batches(), workers):
             counts.add(part)
         top: list[tuple[int, str]] = []
         for batch in counts.batches():
@@ -228,6 +253,36 @@ def _split_chunks(chunks: dict[str, int], rules: Rules) -> Counter[str]:
         except (TypeError, UnicodeEncodeError) as error:
             raise not_text_error([chunk]) from error
         for word, _ in split_chunk:
+            words[word] += count
+    return words
+
+
+def split_with_spaces(chunks: dict[str, int]) -> Counter[str]:
+    """The words of chunks as GPT-2 splits text, each with the space before it."""
+    split = ByteLevel(add_prefix_space=False)
+    words: Counter[str] = Counter()
+    for chunk, count in chunks.items():
+        text = " " + chunk
+        try:
+            spans = [span for _, span in split.pre_tokenize_str(text)]
+        except (TypeError, UnicodeEncodeError) as error:
+            raise not_text_error([chunk]) from error
+        for start, end in spans:
+            words[text[start:end]] += count
+    return words
+
+
+def split_at_white_space(chunks: dict[str, int], steps: Sequence[Normalizer]) -> Counter[str]:
+    """The words of chunks between white space, after normalisation."""
+    words: Counter[str] = Counter()
+    for chunk, count in chunks.items():
+        text = chunk
+        try:
+            for step in steps:
+                text = step.normalize_str(text)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise not_text_error([chunk]) from error
+        for word in text.split():
             words[word] += count
     return words
 

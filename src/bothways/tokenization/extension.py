@@ -62,16 +62,20 @@ def extend_vocabulary(tokenizer: Tokenizer, words: Sequence[str]) -> ExtendedVoc
     return ExtendedVocabulary(Tokenizer(library, declared=tokenizer.roles.items()), added, parts)
 
 
+MIN_PIECES = 3
+"""Words of fewer pieces gain little from one of their own."""
+
+
 def choose_words(
-    tokenizer: Tokenizer, counts: Mapping[str, int], *, most: int, min_pieces: int, min_count: int
+    tokenizer: Tokenizer, counts: Mapping[str, int], *, most: int, min_count: int
 ) -> list[str]:
-    """The most frequent words that a tokenizer splits into many pieces or does not know.
+    """The most frequent words that a tokenizer splits into at least :data:`MIN_PIECES` pieces or
+    does not know.
 
     Args:
         tokenizer: the tokenizer whose rules split the text into these words.
         counts: words with their numbers of occurrences.
         most: maximum number of words; ties are resolved in sorted order.
-        min_pieces: words of fewer pieces are not chosen, except for unknown ones.
         min_count: rarer words are not chosen, and neither are words without letters.
     """
     frequent = sorted(
@@ -85,7 +89,7 @@ def choose_words(
         chosen += [
             word
             for word, ids in zip(words, tokenizer.encode_plain(words), strict=True)
-            if len(ids) >= min_pieces or tokenizer.unk_id in ids
+            if len(ids) >= MIN_PIECES or tokenizer.unk_id in ids
         ]
         if len(chosen) >= most:
             break

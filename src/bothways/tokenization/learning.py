@@ -1,6 +1,6 @@
-"""Learning a vocabulary from text: WordPiece, BPE and byte-level BPE.
+"""Learning a vocabulary from text: WordPiece, BPE, byte-level BPE and Unigram.
 
-All three split text into the same words (BERT's) and merge adjacent pieces within words, as
+The first three split text into the same words (BERT's) and merge adjacent pieces within words, as
 defined in ``merging``. They differ in the initial pieces and in how the tokenizer segments a word:
 
 wordpiece  starts from characters and merges the pair that raises the likelihood of the text most
@@ -11,30 +11,46 @@ bpe        starts from characters and merges the most frequent pair; a word is s
 byte-bpe   the same on the bytes of a space and the word (Radford et al. 2019), so that nothing is
            ever unknown. Unlike there, words are split around every punctuation mark and each gets a
            space of its own, so that whole words mean the same as in the other two.
+gpt2-bpe   Radford et al.'s own: the same on words that are split as there, and hold the space
+           before them if there is one. Case and spaces are kept, as in RoBERTa.
+unigram    ALBERT's, by the package sentencepiece: see ``unigram``.
 
-A vocabulary is a function of the text alone; it depends neither on the order of the text nor on the
-number of processes. The trainers of the ``tokenizers`` library give another one in each process.
+A vocabulary is a function of the text alone; it depends neither on the number of processes nor,
+Unigram aside, on the order of the text.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import normalizers
 from tokenizers.pre_tokenizers import ByteLevel
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.arrays import bounds
-from bothways.tokenization.counting import count_chunks, count_words
+from bothways.io.files import write_json, write_text
+from bothways.tokenization.counting import (
+    count_chunks,
+    count_parts,
+    count_words,
+    split_at_white_space,
+    split_with_spaces,
+)
 from bothways.tokenization.merging import Score, SegmentedWords, merge_pairs
 from bothways.tokenization.normalization import LetterCounts, Rules, code_points, count_letters
 from bothways.tokenization.options import LearningOptions
 from bothways.tokenization.pieces import CONTINUES, SPECIAL_PIECES
-from bothways.tokenization.reading import LONGEST_WORD
+from bothways.tokenization.reading import LONGEST_WORD, cleaning
 from bothways.tokenization.tokenizer import Tokenizer
+from bothways.tokenization.tokenizer_classes import BYTE_PAIRS
+from bothways.tokenization.unigram import learn_unigram, uncovered
 
 Progress = Callable[[int, int], None]
 
@@ -82,6 +98,8 @@ def learn(
 ) -> LearnedVocabulary:
     """:func:`learn_vocabulary`, with the words, letters and dropped characters of the text."""
     workers = options.workers
+    if options.algorithm == "unigram":
+        return _learn_unigram([*lines], options)
     with count_chunks(lines, workers=workers) as chunks:
         letters = count_letters(chunks.batches())
         rules: Rules = {
@@ -90,8 +108,58 @@ def learn(
                 letters.normalization if options.normalization == "auto" else options.normalization
             ),
         }
+        if options.algorithm == "gpt2-bpe":
+            words = count_parts(chunks, split_with_spaces, workers=workers)
+            return _learn_with_spaces(words, letters, options, progress)
         words = count_words(chunks, rules, workers=workers)
     return learn_from_words(words, letters, rules, options, progress)
+
+
+def _learn_unigram(lines: list[str], options: LearningOptions) -> LearnedVocabulary:
+    if not any(line.strip() for line in lines):
+        raise InputError("the text has no words; a vocabulary needs some text to learn from.")
+    tokenizer = learn_unigram(lines, options)
+    with count_chunks(lines, workers=options.workers) as chunks:
+        letters = count_letters(chunks.batches())
+        steps = cleaning(keep_accents=not options.lowercase, lowercase=options.lowercase)
+        split = partial(split_at_white_space, steps=[*steps, normalizers.NFKC()])
+        words = count_parts(chunks, split, workers=options.workers)
+    return LearnedVocabulary(tokenizer, words, letters, uncovered(tokenizer, words))
+
+
+def _learn_with_spaces(
+    words: dict[str, int],
+    letters: LetterCounts,
+    options: LearningOptions,
+    progress: Progress | None,
+) -> LearnedVocabulary:
+    """Byte-level BPE of words that hold the space before them; special pieces have the ids that
+    they have in RoBERTa, where positions depend on that of padding."""
+    if not words:
+        raise InputError("the text has no words; a vocabulary needs some text to learn from.")
+    roles = BYTE_PAIRS.roles
+    ordered = (roles.cls, roles.pad, roles.sep, roles.unk, roles.mask)
+    specials = [piece for piece in ordered if piece is not None]
+    start = _from_bytes(words, specials)
+    _check_room(options, start, specials)
+    pieces = [*start.pieces]
+    merges = merge_pairs(
+        start.words,
+        pieces,
+        size=options.size,
+        score="frequency",
+        min_count=options.min_count,
+        join=_join_bytes,
+        progress=progress,
+    )
+    lines = [f"{pieces[left]} {pieces[right]}\n" for left, right in merges]
+    ids = {piece: id for id, piece in enumerate(pieces)}
+    with tempfile.TemporaryDirectory(prefix="bothways-bpe-") as name:
+        vocabulary, merged = (Path(name) / file for file in BYTE_PAIRS.files)
+        write_json(vocabulary, ids)
+        write_text(merged, "#version: 0.2\n" + "".join(lines))
+        tokenizer = Tokenizer.from_folder(name)
+    return LearnedVocabulary(tokenizer, words, letters, start.dropped)
 
 
 def learn_from_words(
@@ -115,7 +183,7 @@ def learn_from_words(
     specials = [*SPECIAL_PIECES, *(f"[unused{i}]" for i in range(options.unused))]
     byte_level = options.algorithm == "byte-bpe"
     if byte_level:
-        start = _from_bytes(words, specials)
+        start = _from_bytes(words, specials, before=" ")
     else:
         start = _from_characters(words, specials, _alphabet_limit(options, letters))
     _check_room(options, start, specials)
@@ -198,8 +266,14 @@ def _from_characters(words: dict[str, int], specials: list[str], limit: int) -> 
     )
 
 
-def _from_bytes(words: dict[str, int], specials: list[str]) -> _InitialPieces:
-    """A piece for each byte, spelled in the usual visible characters; words start with a space."""
+def _from_bytes(words: dict[str, int], specials: list[str], *, before: str = "") -> _InitialPieces:
+    """A piece for each byte, spelled in the usual visible characters.
+
+    Args:
+        words: with counts.
+        specials: the first pieces.
+        before: what every word starts with, besides.
+    """
     visible = sorted(ByteLevel.alphabet())
     kept = [word for word in words if len(word) <= LONGEST_WORD]
     if not kept:
@@ -207,8 +281,9 @@ def _from_bytes(words: dict[str, int], specials: list[str]) -> _InitialPieces:
             f"every word of the text is longer than {LONGEST_WORD} characters, so there is nothing "
             "to learn from; put spaces between words."
         )
-    text = np.frombuffer((" " + " ".join(kept)).encode(), dtype=np.uint8)
-    word_bounds = np.append(np.flatnonzero(text == ord(" ")), len(text))
+    spelled = [(before + word).encode() for word in kept]
+    text = np.frombuffer(b"".join(spelled), dtype=np.uint8)
+    word_bounds = bounds([len(word) for word in spelled])
     ids = np.zeros(256, dtype=np.int32)
     for byte, character in _visible_bytes().items():
         ids[byte] = len(specials) + visible.index(character)

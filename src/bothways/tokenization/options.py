@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,14 +10,46 @@ from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions(Options):
+    """How text files are read."""
+
+    text_field: str = free("text")
+    """JSON field or Parquet column that holds the text."""
+    broken: Literal["stop", "replace"] = free("stop")
+    """Invalid input. stop: report the first as an error. replace: put U+FFFD for bad bytes and
+    NULs, and leave out JSON lines and rows without text."""
+    max_line_mib: float = free(10.0)
+    """Maximum size of a line in MiB; a longer one is an error, because it is rarely text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("max_line_mib", self.max_line_mib, 0.001)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions(Options):
+    """The processes that count words."""
+
+    workers: int = free(-1)
+    """Counting processes; -1: one per core. Does not affect the result."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.workers != -1:
+            require("workers", self.workers, 1)
+
+
 @dataclass(frozen=True)
-class LearningOptions(Options):
+class LearningOptions(WorkerOptions):
     """How a vocabulary is learned, whatever the text."""
 
     size: int = 30522
     """Vocabulary size, including special tokens."""
-    algorithm: Literal["wordpiece", "bpe", "byte-bpe"] = "wordpiece"
-    """WordPiece, BPE on characters, or BPE on bytes (which never produces [UNK])."""
+    algorithm: Literal["wordpiece", "bpe", "byte-bpe", "gpt2-bpe", "unigram"] = "wordpiece"
+    """WordPiece; BPE on characters; BPE on bytes (which never produces [UNK]) of BERT's words;
+    gpt2-bpe: BPE on bytes as GPT-2's and RoBERTa's, with spaces and case kept (--lowercase false);
+    unigram: Unigram as ALBERT's, by the package sentencepiece."""
     score: Literal["likelihood", "ratio", "frequency"] | None = None
     """Criterion of WordPiece merges. Default: likelihood. BPE always merges by frequency."""
     lowercase: bool = True
@@ -32,10 +65,12 @@ class LearningOptions(Options):
     alphabet: int | None = None
     """Number of distinct characters kept; rarer ones become [UNK]. Default: 1,000, or 4,000 if
     more than a third of the letters are East Asian."""
+    coverage: float = 0.9995
+    """Share of the text's characters that unigram spells; rarer characters become <unk>."""
+    byte_fallback: bool = False
+    """Whether unigram spells characters without a piece as bytes, instead of <unk>."""
     unused: int = 0
     """Number of placeholder tokens [unused0], [unused1], ... to reserve."""
-    workers: int = free(-1)
-    """Counting processes; -1: one per core. Does not affect the result."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,17 +80,35 @@ class LearningOptions(Options):
         require("unused", self.unused, 0)
         if self.alphabet is not None:
             require("alphabet", self.alphabet, 1)
-        if self.workers != -1:
-            require("workers", self.workers, 1)
+        if not 0 < self.coverage <= 1:
+            raise ConfigError(f"coverage is {self.coverage}; it must be above 0 and at most 1.")
+        self._refuse_what_is_of_other_algorithms()
         if self.algorithm != "wordpiece" and self.score not in (None, "frequency"):
             raise ConfigError(
                 f"score is {self.score}, but {self.algorithm} always merges by frequency; leave "
                 "out score, or use the algorithm wordpiece."
             )
 
+    def _refuse_what_is_of_other_algorithms(self) -> None:
+        own = {"unigram": ("coverage", "byte_fallback", "unused"), "gpt2-bpe": ("min_count",)}
+        names = {
+            *("score", "normalization", "min_count", "min_pair_count", "alphabet", "unused"),
+            *("coverage", "byte_fallback"),
+        }
+        berts = names - {"coverage", "byte_fallback"}
+        for field in dataclasses.fields(LearningOptions):
+            used = own.get(self.algorithm, berts)
+            if field.name in names - {*used} and getattr(self, field.name) != field.default:
+                raise ConfigError(
+                    f"{field.name} is {getattr(self, field.name)}, which the algorithm "
+                    f"{self.algorithm} does not have; leave it out."
+                )
+        if self.algorithm == "gpt2-bpe" and self.lowercase:
+            raise ConfigError("the algorithm gpt2-bpe keeps case; give --lowercase false.")
+
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyConfig(LearningOptions):
+class VocabularyConfig(ReadingOptions, LearningOptions):
     """Learn a vocabulary from text."""
 
     files: tuple[str, ...]
@@ -65,21 +118,10 @@ class VocabularyConfig(LearningOptions):
     """Folder to write vocab.txt, tokenizer.json and vocabulary-report.json to."""
     heldout: tuple[str, ...] = ()
     """Files, folders or globs to evaluate the vocabulary on; not used for learning."""
-    text_field: str = free("text")
-    """JSON field or Parquet column that holds the text."""
-    broken: Literal["stop", "replace"] = free("stop")
-    """Invalid input. stop: report the first as an error. replace: put U+FFFD for bad bytes and
-    NULs, and leave out JSON lines and rows without text."""
-    max_line_mib: float = free(10.0)
-    """Maximum size of a line in MiB; a longer one is an error, because it is rarely text."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require("max_line_mib", self.max_line_mib, 0.001)
 
 
 @dataclass(frozen=True)
-class ExtendConfig(Options):
+class ExtendConfig(ReadingOptions, WorkerOptions):
     """Add whole words to a WordPiece vocabulary, and embeddings for them to its model."""
 
     source: str
@@ -91,30 +133,15 @@ class ExtendConfig(Options):
     """Text file of words to add, one per line."""
     files: tuple[str, ...] = ()
     """Files, folders or globs of text, JSON lines or Parquet; their most frequent words that are
-    split into many pieces are added."""
-    text_field: str = free("text")
-    """JSON field or Parquet column that holds the text."""
-    broken: Literal["stop", "replace"] = free("stop")
-    """Invalid input. stop: report the first as an error. replace: put U+FFFD for bad bytes and
-    NULs, and leave out JSON lines and rows without text."""
-    max_line_mib: float = free(10.0)
-    """Maximum size of a line in MiB; a longer one is an error, because it is rarely text."""
+    split into three pieces or more are added."""
     most: int = 1000
     """Maximum number of words added from --files."""
-    min_pieces: int = 3
-    """Minimum number of pieces a word of --files is currently split into."""
     min_count: int = 10
     """Minimum count of a word of --files."""
-    workers: int = free(-1)
-    """Counting processes; -1: one per core. Does not affect the result."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.words is None and not self.files:
             raise ConfigError("nothing to add: give --words, --files, or both.")
         require("most", self.most, 1)
-        require("min_pieces", self.min_pieces, 2)
         require("min_count", self.min_count, 1)
-        require("max_line_mib", self.max_line_mib, 0.001)
-        if self.workers != -1:
-            require("workers", self.workers, 1)

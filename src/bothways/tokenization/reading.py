@@ -8,7 +8,6 @@ the settings of the file) is not repeated.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,9 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from bothways.errors import ModelError
+from bothways.errors import InputError, ModelError
+from bothways.io.json_files import read_json_file
+from bothways.io.text import read_whole
 from bothways.shipped import model_folder
 from bothways.tokenization.bert_settings import with_settings
 from bothways.tokenization.normalization import Normalization, normalizer, word_splitter
@@ -148,8 +149,8 @@ def _config_value(path: Path, key: str) -> str:
     """A text in tokenizer_config.json or config.json next to a file; empty if there is none."""
     for name in (SETTINGS_FILE, _MODEL_CONFIG):
         try:
-            settings = json.loads(path.with_name(name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # reported where the file is needed
+            settings = read_json_file(path.with_name(name))
+        except InputError:  # reported where the file is needed
             continue
         if isinstance(settings, dict) and (value := settings.get(key)):
             return str(value)
@@ -200,7 +201,7 @@ def _special_tokens(path: Path) -> dict[str, Any]:
     """
     try:
         return read_object(path.with_name(SPECIAL_FILE))
-    except (TypeError, ValueError) as error:
+    except (InputError, TypeError, ValueError) as error:
         raise ModelError(
             f"{path.with_name(SPECIAL_FILE)}: not an object of settings ({error}). Repair it or "
             "remove it."
@@ -329,10 +330,10 @@ def _read_ids(path: Path) -> dict[str, int]:
         ModelError: it is damaged, or the ids have gaps or duplicates.
     """
     try:
-        ids = json.loads(path.read_text(encoding="utf-8"))
+        ids = read_json_file(path)
         if not isinstance(ids, dict) or not all(isinstance(id, int) for id in ids.values()):
             raise TypeError("pieces with their ids are expected")
-    except (TypeError, ValueError) as error:
+    except (InputError, TypeError) as error:
         raise ModelError(
             f"{path}: cannot be read as a vocabulary ({error}); complete the download."
         ) from error
@@ -347,7 +348,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
         ModelError: a line is not a pair.
     """
     merges = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(read_whole(path, as_it_is=True).split("\n"), start=1):
         if line.startswith("#version") or not line.strip():
             continue
         pair = line.rstrip("\r").split(" ")
@@ -376,17 +377,12 @@ def _read_unigram(
         (piece, float(np.float32(score + _NEVER)) if _ends_in_number(piece) else score)
         for piece, score in model.pieces
     ]
-    before: list[normalizers.Normalizer] = [
-        normalizers.Replace("``", '"'),
-        normalizers.Replace("''", '"'),
-    ]
-    if not settings.get("keep_accents", False):
-        before += [normalizers.NFKD(), normalizers.StripAccents()]
-        if model.character_map:
-            # SentencePiece's map composes Hangul again, the library's copy of it does not.
-            before.append(normalizers.NFC())
-    if settings.get("do_lower_case", True):
-        before.append(normalizers.Lowercase())
+    before = cleaning(
+        keep_accents=settings.get("keep_accents", False),
+        lowercase=settings.get("do_lower_case", True),
+        # SentencePiece's map composes Hangul again, the library's copy of it does not.
+        composes=bool(model.character_map),
+    )
     library = _unigram(model, pieces, model.unk_id, before)
     added = [
         AddedToken(piece, normalized=False, special=kind == PieceType.CONTROL)
@@ -395,6 +391,23 @@ def _read_unigram(
     ]
     library.add_tokens(added)
     return library
+
+
+def cleaning(
+    *, keep_accents: bool, lowercase: bool, composes: bool = True
+) -> list[normalizers.Normalizer]:
+    """What ALBERT's tokenizer does with a text before SentencePiece sees it."""
+    steps: list[normalizers.Normalizer] = [
+        normalizers.Replace("``", '"'),
+        normalizers.Replace("''", '"'),
+    ]
+    if not keep_accents:
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+        if composes:
+            steps.append(normalizers.NFC())
+    if lowercase:
+        steps.append(normalizers.Lowercase())
+    return steps
 
 
 def _ends_in_number(piece: str) -> bool:

@@ -61,7 +61,7 @@ from bothways.tokenization.roles import WHAT, Declared, find_roles
 from bothways.tokenization.template import Special, Template
 from bothways.tokenization.tokenizer_classes import TokenizerClass
 from bothways.tokenization.tokenizer_files import STRIPS_LATIN_AND_GREEK
-from bothways.tokenization.truncation import Truncation, truncated_lengths
+from bothways.tokenization.truncation import truncated_lengths
 
 
 @dataclass(frozen=True)
@@ -364,17 +364,10 @@ class Tokenizer:
 
     # ---------------------------------------------------------------------------------- encoding
 
-    def encode(
-        self,
-        a: str,
-        b: str | None = None,
-        *,
-        max_length: int | None = None,
-        truncation: Truncation = "longest_first",
-    ) -> Encoding:
+    def encode(self, a: str, b: str | None = None, *, max_length: int | None = None) -> Encoding:
         """:meth:`encode_batch` for one text or pair."""
         pairs = None if b is None else [b]
-        return self.encode_batch([a], pairs, max_length=max_length, truncation=truncation)[0]
+        return self.encode_batch([a], pairs, max_length=max_length)[0]
 
     def encode_batch(
         self,
@@ -382,20 +375,17 @@ class Tokenizer:
         b: Sequence[str] | None = None,
         *,
         max_length: int | None = None,
-        truncation: Truncation = "longest_first",
     ) -> list[Encoding]:
         """Encode texts, or pairs of texts, in parallel.
 
         Args:
             a: the texts, or first segments.
             b: the second segments, one for each of ``a``.
-            max_length: limit in tokens, special tokens included; None for no limit.
-            truncation: how longer inputs are handled. ``longest_first`` shortens the longer segment
-                until both are equally long, then both; ``only_second`` shortens B; ``refuse``
-                raises.
+            max_length: limit in tokens, special tokens included; None for no limit. In longer
+                inputs the longer segment is shortened until both are equally long, then both.
 
         Raises:
-            LengthError: too long with ``refuse``, or even without B with ``only_second``.
+            LengthError: the limit has no room for the special tokens.
             InputError: an input is not text, or a single text; or the numbers of A and B differ.
         """
         check_texts(a, b)
@@ -405,7 +395,7 @@ class Tokenizer:
             parts = [encoded[number]] if b is None else [encoded[number], encoded[len(a) + number]]
             sizes = [len(part) for part in parts]
             try:
-                keep = truncated_lengths(sizes, max_length, truncation, self.template)
+                keep = truncated_lengths(sizes, max_length, self.template)
             except LengthError as error:
                 where = "" if len(a) == 1 else f"text {number + 1} of {len(a)}: "
                 raise LengthError(where + str(error)) from None

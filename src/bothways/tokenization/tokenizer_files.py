@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,9 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken
 
-from bothways.errors import ModelError
+from bothways.errors import InputError, ModelError
+from bothways.io.json_files import read_json_file
+from bothways.io.text import read_whole
 from bothways.tokenization.normalization import normalizer
 from bothways.tokenization.pieces import CONTINUES, META_SPACE
 from bothways.tokenization.tokenizer_classes import ANY_CLASS, CLASSES, WORDPIECE, plain_name
@@ -31,7 +32,7 @@ def read_library_file(path: Path) -> tokenizers.Tokenizer:
         ModelError: the file is damaged.
     """
     try:
-        return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        return tokenizers.Tokenizer.from_str(read_whole(path))
     except Exception as error:  # the library raises bare Exception for every kind of damage
         raise ModelError(
             f"{path}: cannot be read as a tokenizer: {error}. If the folder has an intact "
@@ -48,9 +49,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path}: not JSON: {error}. Repair it or remove it.") from error
+        settings = read_json_file(path)
+    except InputError as error:
+        raise ModelError(f"{error} Repair it or remove it.") from error
     if not isinstance(settings, dict):
         raise ModelError(f"{path}: expected an object of settings. Repair it or remove it.")
     names = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", STRIPS_LATIN_AND_GREEK)
@@ -73,12 +74,9 @@ def read_vocabulary(path: Path) -> list[str]:
         ModelError: the file is not UTF-8.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise ModelError(
-            f"{path}: line {line} is not UTF-8; a vocab.txt is UTF-8, one piece per line."
-        ) from error
+        text = read_whole(path, as_it_is=True)
+    except InputError as error:
+        raise ModelError(f"{error} A vocab.txt is UTF-8, one piece per line.") from error
     # Only \n, \r\n and \r end a line here: pieces may contain other separators.
     pieces = [line.removesuffix("\n") for line in io.StringIO(text, newline=None)]
     while pieces and not pieces[-1]:
@@ -112,7 +110,7 @@ def read_added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[int, Adde
             int(id): AddedToken(text, normalized=text not in special, special=text in special)
             for text, id in ids.items()
         }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, InputError, KeyError, TypeError, ValueError) as error:
         raise ModelError(
             f"{source}: its added tokens cannot be read ({error}, here or in a file next to it). "
             "Complete the download."
@@ -143,7 +141,7 @@ def with_added_tokens(
 
 def read_object(path: Path) -> dict[str, Any]:
     """The content of a JSON file; empty if there is none."""
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    return dict(read_json_file(path)) if path.is_file() else {}
 
 
 def _token_names(settings: Mapping[str, Any]) -> set[str]:
@@ -215,8 +213,8 @@ def refuse_other_tokenizers(path: Path, pieces: Sequence[str]) -> None:
 def _other_tokenizer(config: Path) -> str:
     """The entry of a config file that names a tokenizer with other rules; empty if none does."""
     try:
-        settings = json.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # reported where the file is needed
+        settings = read_json_file(config)
+    except InputError:  # reported where the file is needed
         return ""
     if not isinstance(settings, dict):
         return ""

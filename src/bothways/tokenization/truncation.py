@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from bothways.errors import LengthError
 from bothways.tokenization.template import Template
 
-Truncation = Literal["longest_first", "only_second", "refuse"]
 
-
-def truncated_lengths(
-    sizes: list[int], max_length: int | None, truncation: Truncation, template: Template
-) -> list[int]:
+def truncated_lengths(sizes: list[int], max_length: int | None, template: Template) -> list[int]:
     """How many tokens each segment keeps, given their sizes without special tokens.
 
     Raises:
-        LengthError: the segments are too long and ``truncation`` does not allow to shorten them.
+        LengthError: the limit has no room for the special tokens.
     """
     specials = template.cost(len(sizes))
     if max_length is None or sum(sizes) + specials <= max_length:
         return sizes
-    total = f"{sum(sizes) + specials} tokens ({template.names} included)"
-    if truncation == "refuse":
-        raise LengthError(
-            f"{total} are more than the limit of {max_length}. Shorten the text, split it, or "
-            "allow truncation."
-        )
     room = template.room(max_length, len(sizes))
     if room < 0:
         raise LengthError(f"the limit of {max_length} tokens has no room for {template.names}.")
-    if truncation == "only_second":
-        if len(sizes) == 1 or sizes[0] >= room:
-            raise LengthError(
-                f"{total} are more than the limit of {max_length}, and only the second segment "
-                f"may be cut; the first has {sizes[0]}. Shorten it, or cut the longest first."
-            )
-        return [sizes[0], room - sizes[0]]
     if len(sizes) == 1:
         return [room]
     return _longest_first(sizes, room)

@@ -1,8 +1,10 @@
 """Checkpoints: written atomically, checksummed, rotated, and restored after a kill.
 
-A checkpoint is a model folder (so it can be used, fine-tuned or exported as it is) plus
-``training.safetensors`` (the optimizer's moments) and ``training.json`` (the run and the step it
-belongs to, the state of the data order, a checksum of every file and of itself).
+A checkpoint is a folder with ``training.safetensors`` (the optimizer's moments and what else
+training changes) and ``training.json`` (the run and the step it belongs to, the state of its parts,
+a checksum of every file and of itself). Those of a long run are kept one beside the other, and each
+is a model folder, too, so it can be used, fine-tuned or exported as it is
+(:class:`ModelCheckpoints`); those of a short one replace each other (:class:`LastCheckpoint`).
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import itertools
 import json
 import re
 import shutil
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,12 +33,16 @@ from bothways.io.files import (
     explain_disk_errors,
     new_folder,
     reserve_space,
+    restore_set_aside,
     sha256,
     write_json,
 )
-from bothways.model.folder import ABOUT, load_model, write_model_files
+from bothways.model.engine import load_network
+from bothways.model.folder import write_model_files
 from bothways.model.model import EncoderModel
+from bothways.model.shared import Trainable
 from bothways.model.weight_files import read_safetensors, write_tensors
+from bothways.runtime.folder import ABOUT, STATE
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.fsdp import fill, gather, parameters, whole_model
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
@@ -125,8 +132,6 @@ def try_save(path: Path) -> Iterator[SaveTrial]:
                 path.parent.rmdir()
 
 
-STATE = "training.json"
-"""The file that makes a folder a checkpoint."""
 DAMAGED = ".damaged-"
 """Begins the name of a checkpoint that a run has skipped because it is damaged."""
 FOREIGN = ".foreign-"
@@ -141,7 +146,7 @@ class Restored:
 
     Attributes:
         step: steps done.
-        extra: as passed to :func:`save_checkpoint`.
+        extra: as passed on saving; of :class:`LastCheckpoint` with the tensors among it.
         path: the checkpoint.
     """
 
@@ -430,7 +435,7 @@ def rename_skipped(path: Path, beginning: str) -> Path:
 
 def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) -> Restored:
     restored, moments = read_state(path)
-    tensors = {**load_model(path).model.state_dict(), **moments}
+    tensors = {**load_network(path).state_dict(), **moments}
     for name, shape in expected.items():
         if name not in tensors or tensors[name].shape != shape:
             actual = f"has shape {tuple(tensors[name].shape)}" if name in tensors else "is missing"
@@ -440,14 +445,14 @@ def _read(path: Path, expected: dict[str, torch.Size], read: dict[str, Tensor]) 
 
 
 def trained_tensors(
-    model: EncoderModel, optimizer: torch.optim.Optimizer
+    model: Trainable, optimizer: torch.optim.Optimizer
 ) -> Iterator[tuple[str, Tensor]]:
     """Everything that training changes, with its names on disk."""
     yield from parameters(model)
     yield from _moments(model, optimizer)
 
 
-def _moments(model: EncoderModel, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
+def _moments(model: Trainable, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in parameters(model):
         for key, value in optimizer.state[parameter].items():
             yield f"{name}/{key}", value
@@ -457,3 +462,248 @@ def _beside(model: EncoderModel, optimizer: torch.optim.Optimizer) -> Iterator[t
     """What a checkpoint holds beside the model folder: moments, and the weights of parts."""
     yield from _moments(model, optimizer)
     yield from ((name, p) for name, p in parameters(model) if name.startswith("parts."))
+
+
+# --------------------------------------------------------------------------------
+# The checkpoints of one training, as the loop sees them.
+
+
+class Checkpoints(ABC):
+    """Where a training saves its state, and continues from.
+
+    ``state`` is what the parts of the training besides weights and optimizer return: JSON-able
+    data, and tensors, by name.
+    """
+
+    @abstractmethod
+    def restore(
+        self, model: Trainable, optimizer: torch.optim.Optimizer, say: Callable[[str], None]
+    ) -> Restored | None:
+        """Fill model and optimizer from the newest checkpoint; None if there is none.
+
+        Raises:
+            RunError: there are some, but training cannot continue from any.
+        """
+
+    @abstractmethod
+    def save(
+        self,
+        step: int,
+        model: Trainable,
+        optimizer: torch.optim.Optimizer,
+        state: Mapping[str, Any],
+    ) -> None:
+        """Write the checkpoint of a step, whole or not at all.
+
+        Raises:
+            DiskError: it could not be written; those before are intact.
+        """
+
+    @abstractmethod
+    def try_save(
+        self,
+        step: int,
+        model: Trainable,
+        optimizer: torch.optim.Optimizer,
+        state: Mapping[str, Any],
+    ) -> int:
+        """Try :meth:`save` before training, with nothing written in the end.
+
+        Returns:
+            Bytes of a checkpoint's tensors.
+
+        Raises:
+            DiskError: it could not be written.
+            RunError: it could not be made.
+        """
+
+    @abstractmethod
+    def exist(self) -> bool:
+        """Whether there is a checkpoint."""
+
+
+class ModelCheckpoints(Checkpoints):
+    """Model folders ``step-N`` beside each other, of any number of processes.
+
+    Args:
+        folder: of all of them.
+        tokenizer: saved with the model.
+        about: for bothways.json of a step.
+        keep: checkpoints to keep; at least 1.
+        run: identity of the run.
+        ranks: the processes of the run, all of which must call.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Tokenizer,
+        about: Callable[[int], dict[str, Any]],
+        *,
+        keep: int,
+        run: str,
+        ranks: Ranks = SINGLE_PROCESS,
+    ):
+        self._folder, self._tokenizer, self._about = folder, tokenizer, about
+        self._keep, self._run, self._ranks = keep, run, ranks
+
+    def restore(
+        self, model: Trainable, optimizer: torch.optim.Optimizer, say: Callable[[str], None]
+    ) -> Restored | None:
+        """See :func:`restore_newest`."""
+        assert isinstance(model, EncoderModel)
+        return restore_newest(self._folder, model, optimizer, say, self._ranks, run=self._run)
+
+    def save(
+        self,
+        step: int,
+        model: Trainable,
+        optimizer: torch.optim.Optimizer,
+        state: Mapping[str, Any],
+    ) -> None:
+        """See :func:`save_checkpoint`."""
+        save_checkpoint(**self._content(step, model, optimizer, state), keep=self._keep)
+
+    def try_save(
+        self,
+        step: int,
+        model: Trainable,
+        optimizer: torch.optim.Optimizer,
+        state: Mapping[str, Any],
+    ) -> int:
+        """See :func:`try_checkpoint`."""
+        return try_checkpoint(**self._content(step, model, optimizer, state))
+
+    def _content(
+        self,
+        step: int,
+        model: Trainable,
+        optimizer: torch.optim.Optimizer,
+        state: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        return {
+            "folder": self._folder,
+            "step": step,
+            "model": model,
+            "tokenizer": self._tokenizer,
+            "optimizer": optimizer,
+            "run": self._run,
+            "about": self._about(step),
+            "extra": dict(state),
+            "ranks": self._ranks,
+        }
+
+    def exist(self) -> bool:
+        """Whether there is a checkpoint."""
+        return bool(checkpoints(self._folder))
+
+
+LAST = "checkpoint"
+"""The folder of :class:`LastCheckpoint` in that of its training."""
+_IDENTITY = {"recipe", "run"}  # of the key: these never change within a training
+
+
+class LastCheckpoint(Checkpoints):
+    """The only checkpoint of a training in one process, replaced by each save.
+
+    Args:
+        folder: of the training.
+        key: what the state depends on; a checkpoint with another key is not used. ``recipe`` and
+            ``run`` say whose it is.
+        run: identity of the run.
+    """
+
+    def __init__(self, folder: Path, key: Mapping[str, Any], *, run: str):
+        self._path, self._key, self._run = folder / LAST, dict(key), run
+
+    def reject(self) -> str:
+        """Take the checkpoint away if training cannot continue from it: one of another run or
+        training is renamed, others are removed.
+
+        Returns:
+            Why it cannot; empty if it can or there is none.
+
+        Raises:
+            RunError: it cannot be read, so it may be intact.
+            DiskError: it cannot be renamed.
+        """
+        restore_set_aside(self._path)
+        if not self.exist():
+            return ""
+        if damage := verify_checkpoint(self._path):
+            self.remove()
+            return f"its checkpoint is damaged ({'; '.join(damage)})"
+        manifest = json.loads((self._path / STATE).read_text(encoding="utf-8"))
+        key = manifest["extra"].get("key", {})  # pre-training's has none
+        changed = [name for name, value in self._key.items() if key.get(name) != value]
+        other = whose(self._path, self._run)
+        if not other and not changed:
+            return ""
+        if other or not _IDENTITY.isdisjoint(changed):
+            if not other:
+                named = key.get("run") if "run" in changed else "another recipe"
+                other = f"it is step {manifest['step']} of {named}; move it back there"
+            kept = rename_skipped(self._path, FOREIGN)
+            return f"its checkpoint is not its own: {other} (now {kept})"
+        self.remove()
+        return f"its checkpoint was made with another {', '.join(changed)}"
+
+    def restore(
+        self,
+        model: Trainable,
+        optimizer: torch.optim.Optimizer,
+        say: Callable[[str], None],  # noqa: ARG002
+    ) -> Restored | None:
+        """Load the saved state, if there is one; :meth:`reject` has seen it before."""
+        if not self.exist():
+            return None
+        restored, tensors = read_state(self._path)
+        with torch.no_grad():
+            for name, tensor in trained_tensors(model, optimizer):
+                # In 0.1 a head on choices was one on texts.
+                old = name.replace("choice.", "classifier.", 1)
+                tensor.copy_(tensors.pop(name if name in tensors else old))
+        return Restored(restored.step, {**restored.extra, **tensors}, restored.path)
+
+    def save(
+        self,
+        step: int,
+        model: Trainable,
+        optimizer: torch.optim.Optimizer,
+        state: Mapping[str, Any],
+    ) -> None:
+        """Replace the checkpoint, atomically."""
+        tensors, extra = self._content(model, optimizer, state)
+        with new_folder(self._path) as partial:
+            write_state(partial, step, tensors, extra, run=self._run)
+
+    def try_save(
+        self,
+        step: int,
+        model: Trainable,
+        optimizer: torch.optim.Optimizer,
+        state: Mapping[str, Any],
+    ) -> int:
+        """Space is not reserved: training may end before the first checkpoint is due."""
+        tensors, extra = self._content(model, optimizer, state)
+        with try_save(self._path) as trial:
+            write_state(trial.folder, step, tensors, extra, run=self._run, write=trial.write)
+            return trial.size
+
+    def _content(
+        self, model: Trainable, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What is saved: tensors, and JSON-able data."""
+        more = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        tensors = gather([*trained_tensors(model, optimizer), *more.items()], SINGLE_PROCESS)
+        extra = {name: value for name, value in state.items() if name not in more}
+        return tensors, {"key": self._key, **extra}
+
+    def exist(self) -> bool:
+        """Whether there is a checkpoint."""
+        return self._path.exists()
+
+    def remove(self) -> None:
+        """Remove the checkpoint: training is done, or cannot continue from it."""
+        with explain_disk_errors(self._path):
+            shutil.rmtree(self._path, ignore_errors=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +14,8 @@ from torch import Tensor, nn
 
 from bothways.model.layers import Embedding
 from bothways.training.fsdp import divided_as
+from bothways.training.optimizer import learning_rate
 from bothways.training.options import OptimizerOptions
-from bothways.training.schedules import learning_rate
 
 # --------------------------------------------------------------------------------
 # Rows of parameters that are excluded from training.
@@ -71,8 +72,9 @@ class PrunedEmbedding:
     """An embedding module whose weight is pruned, for training, to the R rows in use.
 
     The weight is pruned from construction on. Anything that may look up other rows (evaluation,
-    saving the model) needs the full table: inside :meth:`full_table`, or after :meth:`restore`.
-    Optimizers are made while it is pruned, and see the same parameter every time.
+    saving the model) needs the full table: inside :meth:`full_table`, or after
+    :meth:`restore_table`. Optimizers are made while it is pruned, and see the same parameter every
+    time.
 
     The result equals that of training the full table up to rounding: the unused rows catch up on
     the weight decay of many steps in one multiplication.
@@ -106,7 +108,7 @@ class PrunedEmbedding:
         self._decayed_steps = 0
         self._prune()
 
-    def restore(self, step: int) -> None:
+    def restore_table(self, step: int) -> None:
         """Put the full table back into the module, as it is after ``step`` steps."""
         steps = range(self._decayed_steps, step)
         rates = (learning_rate(s, self._total_steps, self._options) for s in steps)
@@ -120,7 +122,7 @@ class PrunedEmbedding:
     @contextmanager
     def full_table(self, step: int) -> Iterator[None]:
         """Restore the full table, as it is after ``step`` steps, and prune it again afterwards."""
-        self.restore(step)
+        self.restore_table(step)
         try:
             yield
         finally:
@@ -129,15 +131,15 @@ class PrunedEmbedding:
     def _prune(self) -> None:
         self._table.weight, self._table.row_of_id = self._pruned, self._row_of_id
 
-    def state(self) -> tuple[dict[str, Tensor], int]:
-        """The state for :meth:`set_state`: the full table, and the steps of decay applied to it.
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint: the full table, and the steps of decay applied to it.
 
         The rows in use are not current in it: a checkpoint has them as the module's weight.
         """
-        return {_FULL: self._full.detach()}, self._decayed_steps
+        return {_FULL: self._full.detach(), "decayed": self._decayed_steps}
 
-    def set_state(self, tensors: dict[str, Tensor], decayed_steps: int) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned."""
         with torch.no_grad():
-            self._full.copy_(tensors[_FULL])
-        self._decayed_steps = decayed_steps
+            self._full.copy_(state[_FULL])
+        self._decayed_steps = state["decayed"]

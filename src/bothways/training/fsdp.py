@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bothways.model.folder import empty_model
 from bothways.model.model import EncoderModel
+from bothways.model.shared import Trainable
 from bothways.training.ranks import Ranks
 
 
@@ -42,7 +43,7 @@ def shard(model: EncoderModel, ranks: Ranks) -> None:
         register_fsdp_forward_method(layer, "forward_at")
 
 
-def parameters(model: EncoderModel) -> Iterator[tuple[str, torch.nn.Parameter]]:
+def parameters(model: Trainable) -> Iterator[tuple[str, torch.nn.Parameter]]:
     """The named parameters, sharded as the optimizer has them: evaluation leaves some gathered."""
     if is_sharded(model):
         sharded: Any = model
@@ -50,7 +51,7 @@ def parameters(model: EncoderModel) -> Iterator[tuple[str, torch.nn.Parameter]]:
     yield from model.named_parameters()
 
 
-def is_sharded(model: EncoderModel) -> bool:
+def is_sharded(model: Trainable) -> bool:
     """Whether :func:`shard` was applied to the model."""
     return hasattr(model, "reshard")
 

@@ -1,4 +1,4 @@
-"""BERT's Adam, by a compiled loop or torch's fused AdamW, and LAMB."""
+"""BERT's Adam, by a compiled loop or torch's fused AdamW, and LAMB; the learning rate."""
 
 from __future__ import annotations
 
@@ -16,6 +16,28 @@ from bothways.model.kernels.compiled import why_not_compiled
 from bothways.model.kernels.rounded import RoundedWeights
 from bothways.training.fsdp import divided_as, whole
 from bothways.training.options import OptimizerOptions
+
+
+def learning_rate(step: int, total: int, options: OptimizerOptions) -> float:
+    """Linear warm-up, then linear decay to 0 at ``total``, as in the original code.
+
+    With W warm-up steps, the rate is ``lr * (step + 1) / W`` up to the peak ``lr`` at step W - 1,
+    and from step W on ``lr * (total - step) / total``. The decay is the line from ``lr`` at step 0,
+    so right after the peak the rate drops to ``(1 - warmup) * lr``.
+
+    The original's warm-up is ``lr * step / W``, whose first step has rate 0 and trains nothing;
+    here it starts at ``lr / W``.
+
+    Args:
+        step: from 0.
+        total: steps of the run.
+        options: the peak rate ``lr`` and ``warmup``, a fraction of all steps.
+    """
+    warmup = math.ceil(options.warmup * total - 1e-9)  # 0.07 * 100 is slightly above 7
+    if step < warmup:
+        return options.lr * (step + 1) / warmup
+    return options.lr * (total - step) / total
+
 
 # --------------------------------------------------------------------------------
 # LAMB, for large batches (You et al. 2020, "Large Batch Optimization for Deep Learning").

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.config.fields import Options, alternative, alternatives, refuse_several, require
+from bothways.config.fields import (
+    Options,
+    alternative,
+    alternatives,
+    free,
+    numerics,
+    refuse_several,
+    require,
+)
 from bothways.errors import ConfigError
 
 # --------------------------------------------------------------------------------
@@ -13,6 +21,45 @@ from bothways.errors import ConfigError
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "bf16", "fp32"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions(Options):
+    """Where to compute."""
+
+    device: DeviceName = "auto"
+    """Device; auto uses a GPU if torch finds one."""
+
+
+@dataclass(frozen=True)
+class SavingOptions:
+    """Checkpoints of the training state."""
+
+    minutes: float = 5.0
+    """Minutes between checkpoints. After an interruption training goes on from the latest one,
+    with the same result."""
+
+    def __post_init__(self) -> None:
+        require("checkpoint.minutes", self.minutes, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(Options):
+    """Where and how weights are trained."""
+
+    device: DeviceName = numerics("auto")
+    """Device; auto uses a GPU if torch finds one."""
+    precision: Precision = numerics("auto")
+    """Compute precision of training; auto uses bf16 if the GPU supports it or a short benchmark on
+    the CPU finds it faster. Scores and predictions of fine-tuning are in fp32."""
+    kernels: Literal["fast", "plain"] = numerics("fast")
+    """fast: optimized attention, dropout, last layer and loss. plain: torch operations only, for
+    comparison. Results agree up to rounding and dropout masks."""
+    threads: int = numerics(0)
+    """CPU threads per process; 0: one per core, divided among the processes of a machine."""
+    recompute: bool = free(False)
+    """Activation checkpointing: recompute each layer in the backward pass. Saves memory for about a
+    third more computation; the result is bit-identical."""
 
 
 # --------------------------------------------------------------------------------

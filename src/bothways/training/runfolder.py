@@ -13,19 +13,21 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from bothways.config.fields import Options, digest, recipe_fields, to_dict
+from bothways.config.fields import Options, digest, recipe_fields, recorded_fields, to_dict
 from bothways.errors import ConfigError, RunError
 from bothways.io.files import explain_disk_errors, sha256, write_json
 from bothways.model import kernels
+from bothways.model.device import ChosenPrecision
+from bothways.runtime.folder import RUN_FILE
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
 
-RUN_FILE = "run.json"
 LOCK = ".lock"
 _PACKAGES = (
     "bothways",
@@ -318,13 +320,42 @@ def versions() -> dict[str, str]:
 
 def changed_numerics(run: Run, now: Mapping[str, Any]) -> list[str]:
     """Differences from when the run started that may change its bits, in words."""
-    before = {**run.record["versions"], **run.record["resolved"]}
-    after = {**versions(), **now}
+    known, before = versions(), {**run.record["versions"], **run.record["resolved"]}
+    # What a run of an earlier version did not record may be anything.
+    before = {**dict.fromkeys(known, "not recorded"), **before}
     return [
-        f"{key}: {before[key]} -> {after[key]}"
-        for key in after
-        if key in before and before[key] != after[key]
+        f"{key}: {before[key]} -> {value}"
+        for key, value in {**known, **now}.items()
+        if key in before and before[key] != value
     ]
+
+
+def note_changes(
+    run: Run,
+    now: Mapping[str, Any],
+    say: Callable[[str], None],
+    *,
+    done: int,
+    ranks: Ranks = SINGLE_PROCESS,
+) -> None:
+    """Say and record changes that may make the bits differ from an uninterrupted run's.
+
+    Args:
+        run: an existing run.
+        now: the numerics of this process.
+        say: called with each.
+        done: steps done; they may differ from the next one on.
+        ranks: the processes; only the first one writes.
+    """
+    changes = changed_numerics(run, now)
+    *_, last = [{}, *recorded_changes(run, done + 1)]
+    first = last["from_step"] if changes == last.get("changes") else done + 1
+    for change in changes:
+        say(f"changed since the run started, bits may differ from step {first}: {change}")
+    if not changes and last.get("changes"):
+        say(f"as when the run started again, from step {done + 1}")
+    if ranks.is_rank0:
+        record_changes(run, done + 1, changes)
 
 
 def recorded_changes(run: Run, step: int) -> list[dict[str, Any]]:
@@ -343,6 +374,94 @@ def record_changes(run: Run, step: int, changes: list[str]) -> None:
         write_json(run.folder / RUN_FILE, {**run.record, "changes": entries})
 
 
+def open_run_with_precision(
+    config: Any,
+    choose: Callable[[], ChosenPrecision],
+    *,
+    verb: str,
+    inputs: Mapping[str, str],
+    numerics: Mapping[str, Any],
+    say: Callable[[str], None],
+    without: Collection[str] = (),
+) -> tuple[Run, ChosenPrecision]:
+    """Create or continue a run folder.
+
+    Args:
+        config: of a verb, with ``run`` and ``precision``.
+        choose: chooses the precision, perhaps by a measurement; called for a new run, and if one is
+            requested, which may differ from the recorded one.
+        verb, inputs, without: as for :func:`open_run`.
+        numerics: what is recorded next to the precision, because it may change rounding.
+        say: called with what changed since the run began.
+
+    Returns:
+        The run folder, and the precision requested or chosen now, or recorded when the run began.
+    """
+    choose_once = cache(choose)
+
+    def resolve() -> dict[str, Any]:
+        choice = choose_once()
+        layout = {"transposed_gradients": choice.transposes}
+        return {"precision": choice.name, **layout, **numerics}
+
+    run = open_run(config.run, config, verb=verb, inputs=inputs, resolve=resolve, without=without)
+    if run.new:
+        return run, choose_once()
+    if config.precision != "auto":
+        choice = choose_once()
+    else:
+        recorded = run.resolved["precision"]
+        choice = ChosenPrecision(recorded, f"{recorded}: as when this run began")
+    choice = dataclasses.replace(choice, transposes=run.resolved.get("transposed_gradients", False))
+    if changed := changed_numerics(run, {"precision": choice.name, **numerics}):
+        say(
+            "changed since this run began; finished seeds are kept, the others may differ in their "
+            f"last bits: {'; '.join(changed)}"
+        )
+    return run, choice
+
+
+def read_result(
+    path: Path,
+    fingerprint: str,
+    name: str,
+    whose: Callable[[dict[str, Any]], str],
+    say: Callable[[str], None],
+) -> dict[str, Any] | None:
+    """The record of a training that is finished; None if it is not, or if the record is that of
+    another recipe or training, or damaged.
+
+    Args:
+        path: the record, which is written last.
+        fingerprint: of the recipe.
+        name: of the training among those of its recipe, such as ``seed 0``.
+        whose: the name of the training that a record is of.
+        say: called if the record is damaged, or another training's (copied from its folder).
+
+    Raises:
+        RunError: there is a record, but the disk or its permissions keep it from being read.
+    """
+    try:
+        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if record["fingerprint"] != fingerprint:
+            return None
+        theirs = whose(record)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be read ({error.strerror}), so it is not known whether {name} is "
+            "finished. Make it readable, or remove it to train it again."
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        say(f"{path} is damaged ({error}); {name} is trained again")
+        return None
+    if theirs != name:
+        say(f"{path} is of {theirs}; trained again")
+        return None
+    return record
+
+
 def _refuse_other(
     folder: Path,
     record: dict[str, Any],
@@ -354,7 +473,8 @@ def _refuse_other(
     if record["verb"] != verb:
         raise RunError(f"{folder} holds a run of `{record['verb']}`; choose another run folder.")
     # Earlier versions recorded options without effect, and files that no result depended on.
-    existing = {k: v for k, v in record["recipe"].items() if k.partition("[")[0] not in without}
+    recorded = recorded_fields(type(config), record["recipe"])
+    existing = {k: v for k, v in recorded.items() if k.partition("[")[0] not in without}
     differing = [
         key for key in sorted({*existing, *recipe}) if existing.get(key) != recipe.get(key)
     ]

@@ -3,27 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from bothways.errors import DivergenceError
 from bothways.model.model import EncoderModel
+from bothways.model.shared import Trainable
+from bothways.objectives.objective import Objective
 from bothways.randomness import Purpose, derived_seed
 from bothways.training.frozen_rows import FrozenRows
 from bothways.training.fsdp import shard, whole
-from bothways.training.optimizer import CompiledAdam, make_optimizer
+from bothways.training.optimizer import CompiledAdam, learning_rate, make_optimizer
 from bothways.training.options import OptimizerOptions
 from bothways.training.ranks import SINGLE_PROCESS, Ranks
-from bothways.training.schedules import learning_rate
 
 M = TypeVar("M")
 
 # Statistics of a step: numbers, or on a GPU scalar tensors that may not be computed yet.
 Stats = dict[str, float | Tensor]
 # Returns a scalar, already divided by the step's global counts, and detached sums for the log.
-Loss = Callable[[EncoderModel, M, torch.dtype], tuple[Tensor, dict[str, Tensor]]]
+Loss = Callable[[Any, M, torch.dtype], tuple[Tensor, dict[str, Tensor]]]
+
+
+def step_loss(
+    micro_batches: Sequence[M], objective: Objective[M], ranks: Ranks = SINGLE_PROCESS
+) -> Loss[M]:
+    """The weighed sum of an objective's mean losses.
+
+    Means are over the step's global batch: the sum of each micro-batch is divided by the counts of
+    all micro-batches, of all processes.
+
+    Args:
+        micro_batches: those of the step that this process computes.
+        objective: computes the losses.
+        ranks: the processes, all of which must call this.
+    """
+    counts = total_counts(objective, micro_batches, ranks)
+
+    def loss(model: Any, batch: M, dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
+        found = objective.sums(model, batch, dtype)
+        stats: dict[str, Tensor] = {}
+        shares = []
+        for term in objective.terms:
+            if (sums := found.get(term.key)) is None:
+                continue
+            count = max(1, counts[term.key])  # 0: all text is [UNK]
+            mean = sums.loss / count
+            stats[term.metric("loss")] = mean.detach()
+            stats[term.metric(term.measure)] = sums.right / count
+            shares.append(mean if term.weight == 1 else term.weight * mean)
+        value = shares[0]
+        for share in shares[1:]:
+            value = value + share
+        return value, stats
+
+    return loss
+
+
+def total_counts(
+    objective: Objective[M], batches: Sequence[M], ranks: Ranks = SINGLE_PROCESS
+) -> dict[str, int]:
+    """How many targets each loss has in all batches of all processes."""
+    own = [objective.counts(batch) for batch in batches]
+    sums = ranks.sum_counts(*(sum(c.get(t.key, 0) for c in own) for t in objective.terms))
+    return {term.key: count for term, count in zip(objective.terms, sums, strict=True)}
 
 
 class Trainer(Generic[M]):
@@ -41,11 +86,13 @@ class Trainer(Generic[M]):
         ranks: the processes that share each step's work.
         parallel: what each of several processes holds: ``ddp`` all weights, ``fsdp`` a shard.
         frozen_rows: rows excluded from training, bool [rows] by name of the parameter.
+        clips_apart: clip gradients by an operation of its own, not within the update, which rounds
+            differently.
     """
 
     def __init__(
         self,
-        model: EncoderModel,
+        model: Trainable,
         options: OptimizerOptions,
         *,
         total_steps: int,
@@ -54,11 +101,12 @@ class Trainer(Generic[M]):
         ranks: Ranks = SINGLE_PROCESS,
         parallel: Literal["ddp", "fsdp"] = "ddp",
         frozen_rows: Mapping[str, Tensor] | None = None,
+        clips_apart: bool = False,
     ):
         self.ranks = ranks
         self._sharded = ranks.size > 1 and parallel == "fsdp"
         if self._sharded:
-            shard(model, ranks)
+            shard(cast(EncoderModel, model), ranks)
         self.model = model
         self.options = options
         self.total_steps = total_steps
@@ -70,7 +118,8 @@ class Trainer(Generic[M]):
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._reused = {id(p) for p in model.reused_parameters()}
         # Its kernel can also clip while it updates, and skip an update on the device.
-        self._fused = isinstance(self.optimizer, torch.optim.AdamW) and not self._sharded
+        adam = isinstance(self.optimizer, torch.optim.AdamW)
+        self._fused = adam and not self._sharded and not clips_apart
         self._checks_every_step = model.device.type == "cpu" or not self._fused
         self._first_nonfinite = torch.full((), -1, dtype=torch.int64, device=model.device)
 

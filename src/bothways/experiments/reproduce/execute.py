@@ -9,7 +9,6 @@ folder.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 import os
@@ -19,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,14 +26,17 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from bothways.errors import DivergenceError, RunError
+from bothways.experiments.options import ReproduceConfig
 from bothways.experiments.reproduce.grid import RUNS
-from bothways.experiments.reproduce.options import ReproduceConfig
 from bothways.experiments.reproduce.steps import Step
 from bothways.io.files import write_json
-from bothways.training.device import choose_device, usable_cores
-from bothways.training.runfolder import RUN_FILE, versions
+from bothways.model.device import choose_device, usable_cores
+from bothways.runtime.folder import RUN_FILE
+from bothways.training.runfolder import versions
 
 STEPS, LOGS = "steps", "logs"
+Steps = Mapping[str, Step]
+"""By name, each after the steps it needs."""
 Say = Callable[[str], None]
 _INTERRUPTED = 130
 _POLL_SECONDS = 0.2
@@ -65,13 +67,12 @@ class Ledger:
 
     def result(self, step: Step) -> dict[str, Any] | None:
         """The result of a step; None if it is not finished."""
-        record = self.record(step)
-        return None if record is None else record.get("result")
+        return (self.record(step) or {}).get("result")
 
     def done(self, step: Step) -> bool:
         """Whether all wanted parts are recorded, or the step diverged, as it would again."""
-        record, result = self.record(step), self.result(step)
-        if record is None or result is None:
+        record = self.record(step)
+        if record is None or (result := record.get("result")) is None:
             return False
         return "diverged_at" in result or set(step.wanted) <= set(record["parts"])
 
@@ -86,13 +87,15 @@ class Ledger:
 
     def diverged(self, step: Step) -> str | None:
         """Where a step diverged, if it did so without any result."""
-        result = self.result(step) or {}
-        return result.get("diverged_at")
+        return (self.result(step) or {}).get("diverged_at")
+
+    def attempts(self, step: Step) -> list[dict[str, Any]]:
+        """When a step was begun, and how long each took; None for those that were killed."""
+        return list((self.record(step) or {}).get("attempts", []))
 
     def seconds(self, step: Step) -> float:
         """Wall time of all attempts, except those that were killed."""
-        record = self.record(step) or {}
-        return sum(a["seconds"] or 0.0 for a in record.get("attempts", []))
+        return sum(attempt["seconds"] or 0.0 for attempt in self.attempts(step))
 
     @contextlib.contextmanager
     def locked(self, name: str, say: Say) -> Iterator[None]:
@@ -109,6 +112,52 @@ class Ledger:
             yield
         finally:
             lock.release()
+
+
+# --------------------------------------------------------------------------------
+# What is to do.
+
+
+def to_compute(steps: Steps, ledger: Ledger) -> set[str]:
+    """Names of the steps not done, and of the done steps that they need whose files are gone."""
+    pending: set[str] = set()
+
+    def add(step: Step) -> None:
+        pending.add(step.name)
+        for needed in (steps[name] for name in step.needs):
+            if needed.name not in pending and not ledger.usable(needed, step.reads(needed)):
+                add(needed)
+
+    for step in steps.values():
+        if not ledger.done(step) and not blocked(step, steps, ledger):
+            add(step)
+    return pending
+
+
+def files_to_read(step: Step, steps: Steps, pending: Collection[str]) -> set[str]:
+    """The files of a step that it must leave: its outputs, and the snapshots that are read.
+
+    Args:
+        step: the step whose files they are.
+        steps: by name.
+        pending: names of the steps still to be computed, which may read them.
+    """
+    readers = (steps[name] for name in pending if step.name in steps[name].needs)
+    return {*step.outputs(), *(file for reader in readers for file in reader.reads(step))}
+
+
+def blocked(step: Step, steps: Steps, ledger: Ledger) -> str | None:
+    """Why a step can never be computed: a step that it needs, or that one needs, diverged."""
+    for name in step.needs:
+        if ledger.diverged(steps[name]):
+            return f"{name} diverged"
+        if reason := blocked(steps[name], steps, ledger):
+            return reason
+    return None
+
+
+# --------------------------------------------------------------------------------
+# One step.
 
 
 def compute(
@@ -135,7 +184,8 @@ def compute(
             return
         before = ledger.record(step) or {}
         started = time.monotonic(), _cpu_seconds()
-        attempt: dict[str, Any] = {"started": _now(), "seconds": None, "cpu_seconds": None}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        attempt: dict[str, Any] = {"started": now, "seconds": None, "cpu_seconds": None}
         record: dict[str, Any] = {
             "format": 1,
             "name": step.name,
@@ -154,7 +204,10 @@ def compute(
             parts = [part for part in step.wanted if part not in record["parts"]]
             folder = ledger.out / RUNS / step.name
             result = step.compute(folder, parts, keep=config.keep_models)
-            record["result"] = _merged(record["result"], result)
+            for runs in ("runs", "diverged"):  # with those of parts that were computed before
+                if runs in result:
+                    result[runs] = {**(record["result"] or {}).get(runs, {}), **result[runs]}
+            record["result"] = result
             record["parts"] += parts
             record["run"] = _run_record(folder)
         except DivergenceError as error:
@@ -171,188 +224,6 @@ def compute(
             write_json(ledger.path(step), record)
 
 
-def compute_all(
-    steps: Mapping[str, Step],
-    ledger: Ledger,
-    config: ReproduceConfig,
-    say: Say,
-    before_step: Callable[[Step], None],
-    after_step: Callable[[], None],
-) -> None:
-    """Compute every step of :func:`to_compute`, each after the steps it needs.
-
-    Args:
-        steps: by name, each after the steps it needs.
-        ledger: the records so far; new ones are added.
-        config: how many steps at once.
-        say: receives a line for each step that starts.
-        before_step: called before a step that this process computes; with several jobs, the process
-            of each step makes the plan anew.
-        after_step: called after each step.
-
-    Raises:
-        BothwaysError: a step failed.
-        KeyboardInterrupt: interrupted.
-    """
-    if config.jobs > 1:
-        _Pool(steps, ledger, config, say, after_step).run()
-        return
-    pending = to_compute(steps, ledger)
-    for number, step in enumerate(steps.values(), 1):
-        if step.name not in pending or blocked(step, steps, ledger):
-            continue
-        before_step(step)
-        say(f"--- {number}/{len(steps)} {step.name}")
-        compute(step, ledger, config, say, files_to_read(step, steps, pending))
-        after_step()
-
-
-def to_compute(steps: Mapping[str, Step], ledger: Ledger) -> set[str]:
-    """Names of the steps not done, and of the done steps that they need whose files are gone."""
-    pending: set[str] = set()
-
-    def add(step: Step) -> None:
-        pending.add(step.name)
-        for needed in (steps[name] for name in step.needs):
-            if needed.name not in pending and not ledger.usable(needed, step.reads(needed)):
-                add(needed)
-
-    for step in steps.values():
-        if not ledger.done(step) and not blocked(step, steps, ledger):
-            add(step)
-    return pending
-
-
-def files_to_read(step: Step, steps: Mapping[str, Step], pending: Collection[str]) -> set[str]:
-    """The files of a step that it must leave: its outputs, and the snapshots that are read.
-
-    Args:
-        step: the step whose files they are.
-        steps: by name.
-        pending: names of the steps still to be computed, which may read them.
-    """
-    readers = (steps[name] for name in pending if step.name in steps[name].needs)
-    return {*step.outputs(), *(file for reader in readers for file in reader.reads(step))}
-
-
-def blocked(step: Step, steps: Mapping[str, Step], ledger: Ledger) -> str | None:
-    """Why a step can never be computed: a step that it needs, or that one needs, diverged."""
-    for name in step.needs:
-        if ledger.diverged(steps[name]):
-            return f"{name} diverged"
-        if reason := blocked(steps[name], steps, ledger):
-            return reason
-    return None
-
-
-class _Pool:
-    """Computes several steps at once, each in its own process."""
-
-    def __init__(
-        self,
-        steps: Mapping[str, Step],
-        ledger: Ledger,
-        config: ReproduceConfig,
-        say: Say,
-        after_step: Callable[[], None],
-    ):
-        self.steps, self.ledger, self.config = steps, ledger, config
-        self.say, self.after_step = say, after_step
-        self.pending = to_compute(steps, ledger)
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
-        cores = config.threads or usable_cores()
-        self.threads = max(1, cores // config.jobs)
-
-    def run(self) -> None:
-        """Compute the steps until none is left; SIGTERM stops those that run, as Ctrl-C does."""
-        # In other threads signals are the caller's, and None was not set from Python: it could not
-        # be put back.
-        previous = signal.getsignal(signal.SIGTERM)
-        if threading.current_thread() is not threading.main_thread():
-            previous = None
-        if previous is not None:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            while self._start_ready() or self.running:
-                time.sleep(_POLL_SECONDS)
-                for name in [n for n, p in self.running.items() if p.poll() is not None]:
-                    self._finish(name, self.running.pop(name).returncode)
-        except BaseException:
-            self._stop()
-            raise
-        finally:
-            if previous is not None:
-                signal.signal(signal.SIGTERM, previous)
-
-    def _start_ready(self) -> bool:
-        """Start the steps that can start now; whether any step was or is still to be started."""
-        waiting = [
-            step
-            for step in self.steps.values()
-            if step.name in self.pending
-            and step.name not in self.running
-            and not blocked(step, self.steps, self.ledger)
-        ]
-        ready = [step for step in waiting if self.pending.isdisjoint(step.needs)]
-        # What most others wait for goes first, so that the last steps can share the jobs.
-        ready.sort(key=self._waiting_for, reverse=True)
-        for step in ready[: self.config.jobs - len(self.running)]:
-            self.say(f"--- {step.name}")
-            self.running[step.name] = self._start(step)
-        return bool(waiting)
-
-    def _waiting_for(self, step: Step) -> int:
-        """How many steps still to be computed need this one."""
-        return sum(step.name in self.steps[name].needs for name in self.pending)
-
-    def _start(self, step: Step) -> subprocess.Popen[bytes]:
-        config = dataclasses.replace(
-            self.config, step=step.name, jobs=1, threads=self.threads, plan=False
-        )
-        log = self._log(step.name)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as file:
-            return subprocess.Popen(
-                [sys.executable, "-m", "bothways", "reproduce", *arguments(config)],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-
-    def _log(self, name: str) -> Path:
-        return self.ledger.out / LOGS / f"{name}.log"
-
-    def _finish(self, name: str, status: int) -> None:
-        if status in (_INTERRUPTED, -signal.SIGINT):
-            raise KeyboardInterrupt
-        if status != 0:
-            lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
-            tail = "\n".join(f"  {line}" for line in lines[-_LOG_LINES:])
-            raise RunError(f"step {name} failed ({self._log(name)}):\n{tail}")
-        self.pending.remove(name)
-        self.after_step()
-
-    def _stop(self) -> None:
-        """Ask the processes to save their state and end, and wait for them."""
-        for process in self.running.values():
-            with contextlib.suppress(OSError):
-                process.send_signal(signal.SIGTERM)
-        for process in self.running.values():
-            process.wait()
-
-
-def arguments(config: ReproduceConfig) -> list[str]:
-    """Command line arguments that give these options."""
-    words = [config.name]
-    for item in dataclasses.fields(config):
-        value = getattr(config, item.name)
-        if item.name == "name" or value == item.default:
-            continue
-        values = value if isinstance(value, tuple) else (value,)
-        words += [f"--{item.name}", *(str(v).lower() if v is True else str(v) for v in values)]
-    return words
-
-
 @functools.cache
 def machine(config: ReproduceConfig) -> dict[str, Any]:
     """What the times depend on: machine, versions, threads, jobs, device."""
@@ -363,13 +234,6 @@ def machine(config: ReproduceConfig) -> dict[str, Any]:
         "jobs": config.jobs,
         "device": choose_device(config.device).name,
     }
-
-
-def _merged(before: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
-    """The new result, with the runs (finished or diverged) of parts that were computed before."""
-    before = before or {}
-    names = [name for name in ("runs", "diverged") if name in new and name in before]
-    return {**new, **{name: {**before[name], **new[name]} for name in names}}
 
 
 def _run_record(folder: Path) -> dict[str, Any]:
@@ -383,9 +247,144 @@ def _run_record(folder: Path) -> dict[str, Any]:
 
 def _cpu_seconds() -> float:
     """Of this process and of those that it has waited for."""
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
+    return sum(os.times()[:4])
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+# --------------------------------------------------------------------------------
+# All steps.
+
+
+def compute_all(
+    steps: Steps,
+    ledger: Ledger,
+    config: ReproduceConfig,
+    say: Say,
+    before_step: Callable[[Step], None],
+    after_step: Callable[[], None],
+) -> None:
+    """Compute every step of :func:`to_compute`, each after the steps it needs.
+
+    Args:
+        steps: of the table.
+        ledger: the records so far; new ones are added.
+        config: how many steps at once.
+        say: receives a line for each step that starts.
+        before_step: called before a step that this process computes; with several jobs, the process
+            of each step makes the plan anew.
+        after_step: called after each step.
+
+    Raises:
+        BothwaysError: a step failed.
+        KeyboardInterrupt: interrupted.
+    """
+    pending = to_compute(steps, ledger)
+    if config.jobs > 1:
+        with _interrupted_by_sigterm():
+            _compute_in_jobs(steps, ledger, config, say, after_step, pending)
+        return
+    for number, step in enumerate(steps.values(), 1):
+        if step.name in pending and not blocked(step, steps, ledger):
+            before_step(step)
+            say(f"--- {number}/{len(steps)} {step.name}")
+            compute(step, ledger, config, say, files_to_read(step, steps, pending))
+            after_step()
+
+
+def _compute_in_jobs(
+    steps: Steps,
+    ledger: Ledger,
+    config: ReproduceConfig,
+    say: Say,
+    after_step: Callable[[], None],
+    pending: set[str],
+) -> None:
+    """Several steps at once, each in a process of its own; those end with this one."""
+    running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def waiting_for(step: Step) -> int:
+        return sum(step.name in steps[name].needs for name in pending)
+
+    try:
+        while True:
+            ready = [
+                steps[name]
+                for name in steps
+                if name in pending - running.keys()
+                and pending.isdisjoint(steps[name].needs)
+                and not blocked(steps[name], steps, ledger)
+            ]
+            # What most others wait for goes first, so that the last steps can share the jobs.
+            ready.sort(key=waiting_for, reverse=True)
+            for step in ready[: config.jobs - len(running)]:
+                say(f"--- {step.name}")
+                running[step.name] = start_job(step, config)
+            if not running:
+                return
+            time.sleep(_POLL_SECONDS)
+            for name in [name for name, process in running.items() if process.poll() is not None]:
+                _check_job(name, running.pop(name).returncode, config)
+                pending.remove(name)
+                after_step()
+    except BaseException:
+        for process in running.values():  # they save their state and end
+            with contextlib.suppress(OSError):
+                process.send_signal(signal.SIGTERM)
+        for process in running.values():
+            process.wait()
+        raise
+
+
+@contextlib.contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """SIGTERM is as Ctrl-C in the block."""
+    # In other threads signals are the caller's, and None was not set from Python: it could not be
+    # put back.
+    previous = signal.getsignal(signal.SIGTERM)
+    if previous is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def start_job(step: Step, config: ReproduceConfig) -> subprocess.Popen[bytes]:
+    """A process that computes a step, with its share of the threads."""
+    threads = max(1, (config.threads or usable_cores()) // config.jobs)
+    config = replace(config, step=step.name, jobs=1, threads=threads, plan=False)
+    log = _log(step.name, config)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "bothways", "reproduce", *arguments(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _log(name: str, config: ReproduceConfig) -> Path:
+    return Path(config.out) / LOGS / f"{name}.log"
+
+
+def _check_job(name: str, status: int, config: ReproduceConfig) -> None:
+    if status in (_INTERRUPTED, -signal.SIGINT):
+        raise KeyboardInterrupt
+    if status != 0:
+        log = _log(name, config)
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        tail = "\n".join(f"  {line}" for line in lines[-_LOG_LINES:])
+        raise RunError(f"step {name} failed ({log}):\n{tail}")
+
+
+def arguments(config: ReproduceConfig) -> list[str]:
+    """Command line arguments that give these options."""
+    words = [config.name]
+    for item in fields(config):
+        value = getattr(config, item.name)
+        if item.name != "name" and value != item.default:
+            values = value if isinstance(value, tuple) else (value,)
+            words += [f"--{item.name}", *(str(v).lower() if v is True else str(v) for v in values)]
+    return words

@@ -1,4 +1,4 @@
-"""A table at a scale, as steps: which cell comes from which run.
+"""What is run: a table at a scale, as steps, and which cell comes from which of them.
 
 The rows of a table share data, seeds and steps. Work that two rows (or two tables) have in common
 is one step, because the name of a step holds a digest of all that it depends on.
@@ -6,23 +6,22 @@ is one step, because the name of a step holds a digest of all that it depends on
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from bothways.config.fields import recipe_fields
+from bothways.config.fields import changed, recipe_fields
+from bothways.config.parsing import read_recipe
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.store import Manifest, TokenStore
-from bothways.errors import ConfigError, StoreError
-from bothways.experiments.reproduce.data import TaskData, check_data, features_config, read_task
-from bothways.experiments.reproduce.heldout import HeldOutOptions
-from bothways.experiments.reproduce.options import ReproduceConfig
-from bothways.experiments.reproduce.recipes import base_recipe, changed, difference, model_size
-from bothways.experiments.reproduce.steps import TEXT, Step, TextOptions, first_alike
+from bothways.errors import ConfigError, InputError, StoreError
+from bothways.experiments.documentation import TEXT, TextOptions
+from bothways.experiments.options import ReproduceConfig
+from bothways.experiments.reproduce.steps import HeldOutOptions, Step, first_alike
 from bothways.experiments.reproduce.tables import (
-    FIGURE5,
     HELDOUT,
+    TABLES,
     TASKS,
     BoundColumn,
     Changes,
@@ -33,7 +32,8 @@ from bothways.experiments.reproduce.tables import (
 )
 from bothways.families.config import ModelConfig
 from bothways.finetuning.features import chosen_layers
-from bothways.finetuning.options import LayerChoice
+from bothways.finetuning.options import FinetuneConfig
+from bothways.finetuning.setup import file_digests
 from bothways.io.files import sha256
 from bothways.io.records import INPUT_SUFFIXES
 from bothways.io.text import list_files
@@ -41,90 +41,23 @@ from bothways.pretraining.instances import store_problem
 from bothways.pretraining.options import MaskOptions, PretrainConfig
 from bothways.pretraining.pretrain import MODEL
 from bothways.pretraining.snapshots import snapshot_folder
-from bothways.tokenization.options import LearningOptions, VocabularyConfig
+from bothways.tasks.catalogue import task_recipe
+from bothways.tasks.kinds import KINDS
+from bothways.tasks.options import SplitConfig, TaskOptions
+from bothways.tokenization.options import VocabularyConfig
 from bothways.training.runfolder import versions
 
-# --------------------------------------------------------------------------------
-# Notes for the reader of a table that follow from its rows, its scale and its recipe.
-
-
-def recipe_notes(table: Table, scale: Scale, base: PretrainConfig) -> tuple[str, ...]:
-    """What is true of the table's runs.
-
-    Args:
-        table: its rows.
-        scale: its notes.
-        base: the recipe that the rows change.
-    """
-    notes = [*scale.notes, *_start(base)]
-    if _budget(base) == _budget(scale.pretrain):
-        notes.append(scale.budget_note)
-    if table.sizes:
-        notes.append(scale.sizes_note)
-    return (*filter(None, notes), *_equal_features(table, base))
-
-
-def _start(base: PretrainConfig) -> list[str]:
-    """How models start and train where that is not the paper's way."""
-    model, notes = base.model, []
-    if model.init == "primed":
-        notes.append(
-            "All models start from primed weights (model.init; EXPERIMENTS.md, section 8)."
-        )
-    if model.dropout == model.attention_dropout == 0:
-        notes.append("All models are pre-trained without dropout.")
-    return notes
-
-
-def _budget(recipe: PretrainConfig) -> tuple[object, ...]:
-    """What decides how much a run computes."""
-    return model_size(recipe), recipe.clock, recipe.phases
-
-
-def training_tokens(run: Step) -> int | None:
-    """Tokens of the text that a pre-training run reads; None if its corpus is not built yet."""
-    try:
-        report = Manifest.read(Path(run.config.corpus)).report
-    except StoreError:
-        return None
-    return int(report["train"]["tokens"])
-
-
-def unrepeated_masks(table: Table, steps: Iterable[Step]) -> list[str]:
-    """Whether static masks are never repeated, because the runs read too little text for that."""
-    if not any(row.static for row in table.rows):
-        return []
-    notes = []
-    for step in steps:
-        duplicates = step.config.masking.duplicates if step.kind == "pretrain" else 0
-        tokens = training_tokens(step) if duplicates else None
-        if tokens is None:
-            continue
-        # Every phase draws its own masks and counts its own passes.
-        read = max(p.share * p.batch * p.length for p in step.config.phases)
-        passes = read * step.config.clock.steps / tokens
-        if passes <= duplicates:
-            notes.append(
-                f"Static masks are repeated after pass {duplicates} over the corpus, but no phase "
-                f"reads it more than about {passes:.2g} times: both rows are the same computation. "
-                "Only more --steps or a smaller corpus can tell them apart."
-            )
-    return list(dict.fromkeys(notes))
-
-
-def _equal_features(table: Table, base: PretrainConfig) -> list[str]:
-    """The rows that give the tagger the same features."""
-    label = {row.layers: " / ".join(row.label) for row in table.rows if row.layers is not None}
-    layers = model_size(base)[0]
-    return [
-        f"With {layers} layers, the rows {label[first]!r} and {label[choice]!r} are the same, and "
-        "are computed once."
-        for choice, first in first_alike(list(label), layers).items()
-        if choice != first
-    ]
-
-
 RUNS = "runs"
+_DATA = {
+    "glue": "GLUE's folder with MRPC, SST-2 ...",
+    "squad": "SQuAD 1.1's train and dev files",
+    "ner": "CoNLL-2003: eng.train, eng.testa, eng.testb",
+    "sick": "SICK's three files",
+    "corpus": "a corpus folder made by `bothways corpus`",
+    "text": "text files",
+}
+_SQUAD = (("train-v1.1.json", "dev-v1.1.json"), ("train.json", "dev.json"))
+_SIZE = ("model.layers", "model.hidden", "model.heads")
 
 
 @dataclass(frozen=True)
@@ -134,14 +67,12 @@ class ScoreSource:
     Attributes:
         step: name of the step that computes them.
         pretrain_seed: of the model.
-        parts: the step's parts, in the order of the seeds; empty for held-out text.
-        seeds: of fine-tuning, one for each part.
+        parts: the step's parts, which end in the seeds; empty for held-out text.
     """
 
     step: str
     pretrain_seed: int
     parts: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,6 +91,11 @@ class GridRow:
     cells: tuple[tuple[ScoreSource, ...], ...]
     group: str = ""
     x: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Its label on one line."""
+        return " / ".join(self.label)
 
 
 @dataclass(frozen=True)
@@ -195,76 +131,39 @@ def make_grid(table: Table, scale: Scale, config: ReproduceConfig) -> Grid:
     check_data(table, scale, columns, config)
     builder = _GridBuilder(table, scale, config, columns)
     rows = tuple(grid_row for row in table.rows for grid_row in builder.rows(row))
-    _refuse_equal(rows, table, config)
-    sizes = [row.label for row in table.rows if row.size is not None]
-    if sizes and sizes != [row.label for row in rows]:
-        shown = ", ".join("/".join(label) for label in sizes)
-        notes = (
-            *notes,
-            f"The published figures are for layers/hidden/heads {shown}, in this order.",
-        )
-    notes = (*notes, *recipe_notes(table, scale, builder.base))
-    return Grid(table, scale, columns, rows, builder.steps, notes, builder.base)
-
-
-def _refuse_equal(rows: Sequence[GridRow], table: Table, config: ReproduceConfig) -> None:
-    """Refuse rows that --recipe makes the same: they would be compared with themselves."""
     seen: dict[tuple[tuple[ScoreSource, ...], ...], GridRow] = {}
     for row in rows:
         if (equal := seen.setdefault(row.cells, row)) is not row:
             raise ConfigError(
-                f"{config.recipe or config.scale}: with this recipe the rows "
-                f"{' / '.join(equal.label)!r} and {' / '.join(row.label)!r} of {table.name} are "
-                "the same runs; leave out of the recipe what the rows vary."
+                f"{config.recipe or config.scale}: with this recipe the rows {equal.name!r} and "
+                f"{row.name!r} of {table.name} are the same runs; leave out of the recipe what "
+                "the rows vary."
             )
+    sizes = [row.label for row in table.rows if row.size is not None]
+    if sizes and sizes != [row.label for row in rows]:
+        shown = ", ".join(map("/".join, sizes))
+        notes += (f"The published figures are for layers/hidden/heads {shown}, in this order.",)
+    notes += recipe_notes(table, scale, builder.base)
+    return Grid(table, scale, columns, rows, builder.steps, notes, builder.base)
 
 
-@dataclass(frozen=True)
-class _CorpusSource:
-    """A corpus to pre-train on.
+class _Task(NamedTuple):
+    """A task with its files, which may not exist yet.
 
     Attributes:
-        folder: the corpus folder.
-        inputs: digests that identify it.
-        needs: names of the steps that make it; empty if it was given.
+        recipe: of fine-tuning, without model and run folder.
+        inputs: digests of the files, or of the step that makes them.
+        needs: names of the steps that make the files.
     """
 
-    folder: Path
+    recipe: FinetuneConfig
     inputs: tuple[str, ...]
     needs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Encoder:
-    """A pre-trained encoder to measure: that of a finished run, or a snapshot.
-
-    Attributes:
-        run: the step that trains it.
-        folder: the model folder.
-        inputs: digests that identify it.
-        label: for the names of the steps that measure it.
-        seed: of pre-training.
-        snapshot: the step of the snapshot; None for the finished run.
-    """
-
-    run: Step
-    folder: Path
-    inputs: tuple[str, ...]
-    label: str
-    seed: int
-    snapshot: int | None = None
-
-    @property
-    def shape(self) -> ModelConfig:
-        """Its layers, widths and positions."""
-        return _shape(self.run.config)
-
-
 class _GridBuilder:
-    """Builds the rows of a grid, and collects the steps they need, equal ones once.
-
-    Methods named ``_add_...`` add a step, after the steps that it needs.
-    """
+    """Builds the rows of a grid, and collects the steps they need, equal ones once and each after
+    the steps that it needs."""
 
     def __init__(
         self,
@@ -274,245 +173,407 @@ class _GridBuilder:
         columns: tuple[BoundColumn, ...],
     ):
         self.table, self.scale, self.config, self.columns = table, scale, config, columns
-        self.out = Path(config.out)
         self.steps: dict[str, Step] = {}
         self.base = base_recipe(table, scale, config)
-        self.steps_of_run = self.base.clock.steps or 0
-        self.seeds = config.seeds or (scale.many_seeds if table.many_seeds else scale.seeds)
-        self.tasks: dict[str, TaskData] = {}
+        self.total = self.base.clock.steps or 0
+        count = scale.many_seeds if table.many_seeds else scale.seeds
+        self.seeds = config.seeds or tuple(range(count))
+        snapshots = (max(1, round(share * self.total)) for share in scale.snapshots)
+        self.snapshots = tuple(dict.fromkeys(snapshots))
+        self.tasks: dict[str, _Task] = {}
 
-    # -------------------------------------------------------------------------------------- rows
+    def _add(self, step: Step) -> Step:
+        """Add a step, or its parts to the equal step that was added before."""
+        if (added := self.steps.get(step.name)) is not None:
+            step = replace(added, wanted=tuple(dict.fromkeys([*added.wanted, *step.wanted])))
+        self.steps[step.name] = step
+        return step
+
+    def _folder(self, step: Step) -> Path:
+        return Path(self.config.out) / RUNS / step.name
+
+    # ------------------------------------------------------------------------- rows and cells
 
     def rows(self, row: Row) -> list[GridRow]:
         """A row of the table; for a row of snapshots, one for each step at which they are taken."""
-        label = row.label
-        if row.size is not None:
-            label = tuple(map(str, self.scale.sizes[row.size]))
-        if not row.snapshots:
-            return [GridRow(label, self._published(row), self._cells(row, None))]
-        rows = []
-        for step in snapshot_steps(self.scale, self.steps_of_run):
-            cells = self._cells(row, step if step < self.steps_of_run else None)
-            step_label = (*label[:-1], f"{step:,}")
-            rows.append(GridRow(step_label, self._published(row), cells, label[0], step))
-        return rows
-
-    def _published(self, row: Row) -> tuple[float | None, ...]:
+        label = row.label if row.size is None else tuple(map(str, self.scale.sizes[row.size]))
         figures = row.published or (None,) * len(self.table.columns)
-        return tuple(None if c.published is None else figures[c.published] for c in self.columns)
+        published = tuple(
+            None if c.published is None else figures[c.published] for c in self.columns
+        )
+        if not row.snapshots:
+            return [GridRow(label, published, self._cells(row, None))]
+        return [
+            GridRow(
+                (*label[:-1], f"{step:,}"),
+                published,
+                self._cells(row, step if step < self.total else None),
+                label[0],
+                step,
+            )
+            for step in self.snapshots
+        ]
 
     def _cells(self, row: Row, snapshot: int | None) -> tuple[tuple[ScoreSource, ...], ...]:
-        """For each column, the sources of its scores, one for each pre-training seed.
-
-        Args:
-            row: of the table.
-            snapshot: the step whose snapshot is measured; None for the finished model.
-        """
-        seeds = self.config.pretrain_seeds or self.scale.pretrain_seeds
-        encoders = [
-            self._encoder(self._add_pretraining(row, seed), seed, snapshot) for seed in seeds
-        ]
+        """For each column, the sources of its scores, one for each pre-training seed; of a step's
+        snapshot, or of the finished model."""
+        runs = [(self._pretraining(row, seed), seed) for seed in self.config.pretrain_seeds or (0,)]
         return tuple(
-            tuple(self._add_measurement(row, column, encoder) for encoder in encoders)
+            tuple(self._measurement(row, column, run, seed, snapshot) for run, seed in runs)
             for column in self.columns
         )
 
-    def _encoder(self, run: Step, seed: int, snapshot: int | None) -> _Encoder:
-        folder = self.folder(run)
-        if snapshot is None:
-            return _Encoder(run, folder / MODEL, (run.key,), run.label, seed)
-        label = "-".join(part for part in (run.label, f"at-{snapshot}") if part)
-        inputs = (run.key, f"step {snapshot}")
-        return _Encoder(run, snapshot_folder(folder, snapshot), inputs, label, seed, snapshot)
-
-    # -------------------------------------------------------------------- steps: measurements
-
-    def _add_measurement(self, row: Row, bound: BoundColumn, encoder: _Encoder) -> ScoreSource:
+    def _measurement(
+        self, row: Row, bound: BoundColumn, run: Step, seed: int, snapshot: int | None
+    ) -> ScoreSource:
         """Add the step that computes an encoder's scores in a cell; where they will be found."""
-        layers = row.layers or bound.column.layers
         if bound.column.of == HELDOUT:
-            return ScoreSource(self._add_heldout(encoder.run), encoder.seed)
+            return ScoreSource(self._heldout(run).name, seed)
+        shape: ModelConfig = run.config.model.resolve(vocab_size=1)
+        layers, task = row.layers or bound.column.layers, self._task(bound.task)
+        recipe: Any
         if layers is not None:
-            return self._add_features(bound.task, layers, encoder)
-        return self._add_finetuning(row, bound, encoder)
-
-    def _add_finetuning(self, row: Row, bound: BoundColumn, encoder: _Encoder) -> ScoreSource:
-        task = self._task(bound.task)
-        recipe = changed(task.recipe, dict(row.finetune))
-        if row.lstm:
-            recipe = changed(recipe, {"lstm": encoder.shape.hidden})
-        length, positions = recipe.sequence_length, encoder.shape.positions
-        if length > positions:
-            raise ConfigError(
-                f"{bound.title} is read in sequences of {length}, but the encoder of "
-                f"{encoder.run.label} has {positions} positions (model.positions); choose among "
-                "--tasks."
-            )
-        label = (bound.task, encoder.label, difference(task.recipe, recipe))
-        parts = tuple(map(str, self.seeds))
+            chosen_layers(layers, shape.layers)  # refuses layers that the encoder lacks
+            numerics = {name: getattr(self.config, name) for name in ("precision", "threads")}
+            recipe = replace(self.scale.features, task=task.recipe.task, **numerics).located()
+            own, parts = "", tuple(f"{layers}:{seed}" for seed in self.seeds)
+        else:
+            lstm = {"lstm": shape.hidden} if row.lstm else {}
+            recipe = changed(task.recipe, {**row.finetune, **lstm})
+            if recipe.sequence_length > shape.positions:
+                raise ConfigError(
+                    f"{bound.title} is read in sequences of {recipe.sequence_length}, but the "
+                    f"encoder of {run.label} has {shape.positions} positions (model.positions); "
+                    "choose among --tasks."
+                )
+            own, parts = difference(task.recipe, recipe), tuple(map(str, self.seeds))
+        model, at, inputs = self._folder(run) / MODEL, "", [*task.inputs, run.key]
+        if snapshot is not None:
+            model, at = snapshot_folder(self._folder(run), snapshot), f"at-{snapshot}"
+            inputs.append(f"step {snapshot}")
         step = Step(
-            "finetune",
-            "-".join(part for part in label if part),
-            dataclasses.replace(recipe, model=str(encoder.folder)),
-            (*task.inputs, *encoder.inputs),
-            (*task.needs, encoder.run.name),
+            "finetune" if layers is None else "features",
+            "-".join(filter(None, (bound.task, run.label, at, own))),
+            replace(recipe, model=str(model)),
+            tuple(inputs),
+            (*task.needs, run.name),
             parts,
-            encoder.snapshot,
+            snapshot,
         )
-        return ScoreSource(self._add(step), encoder.seed, parts, self.seeds)
+        return ScoreSource(self._add(step).name, seed, parts)
 
-    def _add_features(self, name: str, layers: LayerChoice, encoder: _Encoder) -> ScoreSource:
-        chosen_layers(layers, encoder.shape.layers)  # refuses layers that the encoder lacks
-        task = self._task(name)
-        recipe = features_config(self.scale, task, self.config)
-        parts = tuple(f"{layers}:{seed}" for seed in self.seeds)
-        step = Step(
-            "features",
-            "-".join(part for part in (name, encoder.label) if part),
-            dataclasses.replace(recipe, model=str(encoder.folder)),
-            (*task.inputs, *encoder.inputs),
-            (*task.needs, encoder.run.name),
-            parts,
-            encoder.snapshot,
-        )
-        return ScoreSource(self._add(step), encoder.seed, parts, self.seeds)
-
-    def _add_heldout(self, run: Step) -> str:
+    def _heldout(self, run: Step) -> Step:
         recipe: PretrainConfig = run.config
-        causal = recipe.masking.kind == "left_to_right"
         options = HeldOutOptions(
-            model=str(self.folder(run) / MODEL),
+            model=str(self._folder(run) / MODEL),
             corpus=recipe.corpus,
             sequences=self.scale.heldout,
             length=recipe.phases[0].length,
             pairs=recipe.pairs,
             # The paper's masks for all rows, however the model was trained.
-            masking=recipe.masking if causal else MaskOptions(),
+            masking=recipe.masking if recipe.masking.left_to_right else MaskOptions(),
             device=self.config.device,
             threads=self.config.threads,
         )
-        if not run.needs:  # the corpus was given
-            self._check_heldout(recipe)
+        if not run.needs:  # the corpus was given: better missed now than after hours
+            store = TokenStore.open(recipe.corpus, "heldout")
+            if problem := store_problem(store, recipe.pairs.kind):
+                raise ConfigError(
+                    f"{recipe.corpus}: {self.table.name} measures held-out text, but there is "
+                    f"{problem} `bothways corpus --heldout` sets some aside."
+                )
         return self._add(Step("heldout", run.label, options, (run.key,), (run.name, *run.needs)))
 
-    def _check_heldout(self, recipe: PretrainConfig) -> None:
-        """Refuse a corpus without held-out text now, not after hours of pre-training."""
-        store = TokenStore.open(recipe.corpus, "heldout")
-        if problem := store_problem(store, recipe.pairs.kind):
-            raise ConfigError(
-                f"{recipe.corpus}: {self.table.name} measures held-out text, but there is "
-                f"{problem} `bothways corpus --heldout` sets some aside."
-            )
+    # -------------------------------------------------------------------------------- tasks
 
-    def _task(self, name: str) -> TaskData:
-        """A task at this scale; adds the steps that make its files."""
+    def _task(self, name: str) -> _Task:
+        """A task at this scale; adds the steps that make its files.
+
+        Raises:
+            InputError: a file is missing, or cannot be read as this task's.
+        """
         if name not in self.tasks:
-            text = self._add_text() if TASKS[name].data == "text" else None
-            folder = None if text is None else self.folder(text)
-            task = read_task(name, self.scale, self.config, text, folder, self.out / RUNS)
-            for step in task.steps:
-                self._add(step)
-            self.tasks[name] = task
+            task = self._found_task(name)
+            scale, numerics = self.scale.finetune, ("device", "precision", "threads")
+            changes = {**scale.get("", {}), **scale.get(name, {})}
+            changes |= {option: getattr(self.config, option) for option in numerics}
+            self.tasks[name] = task._replace(recipe=changed(task.recipe, changes))
         return self.tasks[name]
 
-    # -------------------------------------------------------------- steps: text to encoders
+    def _found_task(self, name: str) -> _Task:
+        source = TASKS[name]
+        if source.data == "text":
+            text = self._text()
+            files = {"task.train": "train.tsv", "task.dev": "dev.tsv", "task.name": source.title}
+            folder = {"data": str(self._folder(text) / name)}
+            recipe = changed(FinetuneConfig(), {**files, **source.changes, **folder}).located()
+            return _Task(recipe, (text.key, name), (text.name,))
+        data = Path(getattr(self.config, source.data))
+        if source.split:
+            return self._split_task(name, data)
+        if source.data == "squad":
+            recipe = task_recipe(source.declared, **_squad_files(data))
+        else:
+            recipe = task_recipe(source.declared, data=str(data)).located()
+        recipe = changed(recipe, source.changes)
+        measure = tuple(file for file in recipe.task.measure if Path(file).exists())
+        recipe = replace(recipe, task=_measured_only(recipe.task, measure=measure))
+        for file in (recipe.task.train, recipe.task.dev):
+            if not Path(file).exists():
+                raise InputError(f"there is no such file (--{source.data}).", path=file)
+        check_content(recipe.task, self.config)
+        return _Task(recipe, tuple(file_digests(recipe.task).values()))
 
-    def _add_pretraining(self, row: Row, seed: int) -> Step:
-        corpus = self._add_corpus(row)
+    def _split_task(self, name: str, data: Path) -> _Task:
+        """A task whose only labelled file is split into train and dev by a step."""
+        source = TASKS[name]
+        file, column = source.split
+        if not (data / file).exists():
+            raise InputError("there is no such file (--glue).", path=data / file)
+        folder = Path(file).parent
+        options = SplitConfig(file=str(data / file), out=str(folder), by=column)
+        digest = sha256(data / file)[:16]
+        step = self._add(Step("split", folder.name, options, (digest,)))
+        recipe = task_recipe(source.declared, data=str(self._folder(step))).located()
+        task = _measured_only(recipe.task, name=source.title)
+        check_content(replace(task, train=options.file, dev=options.file), self.config)
+        return _Task(replace(recipe, task=task), (step.key,), (step.name,))
+
+    # --------------------------------------------------------------------- text to encoders
+
+    def _pretraining(self, row: Row, seed: int) -> Step:
+        corpus, inputs, needs = self._corpus(row)
         changes = dict(row.pretrain)
         if row.static:
             changes["masking.duplicates"] = self.scale.duplicates
         if row.size is not None and self.scale.sizes[row.size] != model_size(self.base):
-            names = ("model.layers", "model.hidden", "model.heads")
-            changes |= dict(zip(names, self.scale.sizes[row.size], strict=True))
-        if self._is_figure5_run(changes):
-            steps = snapshot_steps(self.scale, self.steps_of_run)
-            changes["snapshots"] = tuple(step for step in steps if step < self.steps_of_run)
-        recipe = changed(self.base, {**changes, "seed": seed, "corpus": str(corpus.folder)})
-        label = (difference(self.base, recipe), self._vocabulary_label(row))
-        step = Step(
-            "pretrain",
-            "-".join(part for part in label if part) or "base",
-            recipe,
-            corpus.inputs,
-            corpus.needs,
-        )
-        self._add(step)
-        return step
+            changes |= dict(zip(_SIZE, self.scale.sizes[row.size], strict=True))
+        # figure5 shares its runs with other tables, and snapshots cannot be taken afterwards. So
+        # these runs take figure5's snapshots whichever table trains them.
+        curves = [self._recipe(curve.pretrain) for curve in TABLES["figure5"].rows]
+        if self._recipe(changes) in curves:
+            changes["snapshots"] = tuple(step for step in self.snapshots if step < self.total)
+        recipe = changed(self.base, {**changes, "seed": seed, "corpus": str(corpus)})
+        label = filter(None, (difference(self.base, recipe), self._vocabulary_label(row)))
+        return self._add(Step("pretrain", "-".join(label) or "base", recipe, inputs, needs))
 
-    def _is_figure5_run(self, changes: Changes) -> bool:
-        """Whether a run is one of figure5's curves.
+    def _recipe(self, changes: Changes) -> dict[str, Any]:
+        return recipe_fields(changed(self.base, changes))
 
-        figure5 shares its runs with other tables, and snapshots cannot be taken afterwards. So
-        these runs take figure5's snapshots whichever table trains them.
-        """
-        recipe = recipe_fields(changed(self.base, changes))
-        return any(
-            recipe == recipe_fields(changed(self.base, curve.pretrain)) for curve in FIGURE5.rows
-        )
-
-    def _add_corpus(self, row: Row) -> _CorpusSource:
-        """The corpus that was given, or else the steps that make one."""
-        if not self.scale.embedded and not self.table.learns_vocabulary:
-            folder = Path(self.config.corpus or "")
-            return _CorpusSource(folder, (Manifest.read(folder).fingerprint,))
-        files: tuple[str, ...] = self.config.text
-        inputs: tuple[str, ...] = ()
+    def _corpus(self, row: Row) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
+        """The corpus that was given, or else the steps that make one: folder, digests, needs."""
+        embedded, config = self.scale.embedded, self.config
+        if not embedded and not self.table.learns_vocabulary:
+            folder = Path(config.corpus or "")
+            return folder, (Manifest.read(folder).fingerprint,), ()
+        files: tuple[str, ...] = config.text
         needs: tuple[str, ...] = ()
-        if self.scale.embedded:
-            text = self._add_text()
-            files, inputs = (str(self.folder(text) / TEXT),), (text.key,)
-            needs = (text.name,)
+        inputs: tuple[str, ...]
+        if embedded:
+            text = self._text()
+            files, inputs, needs = (str(self._folder(text) / TEXT),), (text.key,), (text.name,)
         else:
             inputs = tuple(sha256(path)[:16] for path in list_files(files, INPUT_SUFFIXES))
-        learned = self._learning_options(row)
-        values = {f.name: getattr(learned, f.name) for f in dataclasses.fields(learned)}
-        options = VocabularyConfig(**values, files=files, out="")
-        label = self._vocabulary_label(row)
-        vocabulary = Step("vocabulary", label, options, inputs, needs)
-        self._add(vocabulary)
+        label, learned = self._vocabulary_label(row), changed(self.scale.vocabulary, row.vocabulary)
+        options = VocabularyConfig(**vars(learned), files=files, out="")
+        vocabulary = self._add(Step("vocabulary", label, options, inputs, needs))
         build = CorpusConfig(
             files=files,
-            tokenizer=str(self.folder(vocabulary)),
+            tokenizer=str(self._folder(vocabulary)),
             out="",
-            heldout=0.02 if self.scale.embedded else 0.01,
-            sentences="line" if self.scale.embedded else "split",
-            single_sentence="drop" if self.scale.embedded else "join",
-            workers=self.config.threads or -1,
+            heldout=0.02 if embedded else 0.01,
+            sentences="line" if embedded else "split",
+            single_sentence="drop" if embedded else "join",
+            workers=config.threads or -1,
         )
-        corpus = Step("corpus", label, build, (vocabulary.key,), (*needs, vocabulary.name))
-        self._add(corpus)
-        return _CorpusSource(self.folder(corpus), (corpus.key,), (corpus.name,))
-
-    def _learning_options(self, row: Row) -> LearningOptions:
-        return changed(self.scale.vocabulary, dict(row.vocabulary))
+        needs = (*needs, vocabulary.name)
+        corpus = self._add(Step("corpus", label, build, (vocabulary.key,), needs))
+        return self._folder(corpus), (corpus.key,), (corpus.name,)
 
     def _vocabulary_label(self, row: Row) -> str:
-        return difference(self.scale.vocabulary, self._learning_options(row))
+        return difference(self.scale.vocabulary, changed(self.scale.vocabulary, row.vocabulary))
 
-    def _add_text(self) -> Step:
-        installed = [f"{name} {version}" for name, version in versions().items()]
-        step = Step("text", "", TextOptions(), tuple(installed))
-        self._add(step)
-        return step
-
-    def _add(self, step: Step) -> str:
-        """Add a step, or its parts to the equal step that was added before; its name."""
-        if (added := self.steps.get(step.name)) is not None:
-            wanted = tuple(dict.fromkeys([*added.wanted, *step.wanted]))
-            step = dataclasses.replace(added, wanted=wanted)
-        self.steps[step.name] = step
-        return step.name
-
-    def folder(self, step: Step) -> Path:
-        """Where a step is computed."""
-        return self.out / RUNS / step.name
+    def _text(self) -> Step:
+        installed = tuple(f"{name} {version}" for name, version in versions().items())
+        return self._add(Step("text", "", TextOptions(), installed))
 
 
-def snapshot_steps(scale: Scale, steps: int) -> tuple[int, ...]:
-    """The steps after which the model of a run is kept."""
-    return tuple(dict.fromkeys(max(1, round(share * steps)) for share in scale.snapshots))
+# --------------------------------------------------------------------------------
+# Data.
 
 
-def _shape(recipe: PretrainConfig) -> ModelConfig:
-    return recipe.model.resolve(vocab_size=1)
+def check_data(
+    table: Table, scale: Scale, columns: Sequence[BoundColumn], config: ReproduceConfig
+) -> None:
+    """Refuse to start without the data that the table needs.
+
+    Raises:
+        ConfigError: some data were not given, or data that the scale does not read; the message
+            names all of them.
+    """
+    unread = [f"--{name}" for name in _DATA if getattr(config, name)]
+    if scale.embedded and unread:
+        raise ConfigError(
+            f"scale {scale.name} makes its own text and tasks and does not read "
+            f"{', '.join(unread)}; leave them out, or choose another --scale."
+        )
+    needed: dict[str, list[str]] = {}
+    if not scale.embedded:
+        needed["text" if table.learns_vocabulary else "corpus"] = ["pre-training"]
+    for source in (TASKS[bound.task] for bound in columns if bound.task):
+        if source.data != "text":
+            needed.setdefault(source.data, []).append(source.title)
+    lines = [
+        f"  --{name} {'FILES' if name == 'text' else 'FOLDER'}  {_DATA[name]} "
+        f"(for {', '.join(dict.fromkeys(uses))})"
+        for name, uses in needed.items()
+        if not getattr(config, name)
+    ]
+    if lines:
+        raise ConfigError(
+            f"{table.name} at scale {scale.name} needs data that were not given:\n"
+            + "\n".join(lines)
+            + "\nGive them, or choose among its tasks with --tasks."
+        )
+
+
+def check_content(task: TaskOptions, config: ReproduceConfig) -> None:
+    """Refuse files that cannot be read as the task's now, not after hours of pre-training."""
+    if config.step is not None:  # one step, usually of a plan that was checked
+        return
+    kind = KINDS[task.kind]
+    defined = kind.define(task, kind.read(Path(task.train), task, labelled=True))
+    for file in {task.dev, *task.measure} - {task.train}:
+        kind.read(Path(file), defined.options, labelled=True)
+
+
+def _measured_only(task: TaskOptions, measure: tuple[str, ...] = (), **changes: Any) -> TaskOptions:
+    """A task with nothing to predict, and these further files to measure."""
+    return replace(task, test=None, predict=(), measure=measure, **changes)
+
+
+def _squad_files(folder: Path) -> dict[str, str]:
+    """The official files, or a train.json and a dev.json."""
+    for train, dev in _SQUAD:
+        if (folder / train).exists() and (folder / dev).exists():
+            return {"task.train": str(folder / train), "task.dev": str(folder / dev)}
+    pairs = " nor ".join(map(" with ".join, _SQUAD))
+    raise InputError(f"there is neither {pairs}.", path=folder)
+
+
+# --------------------------------------------------------------------------------
+# The recipe that the rows of a table change, and the changes.
+
+
+def difference(base: Any, config: Any) -> str:
+    """How ``config`` differs from ``base``, for names of folders; empty if they are equal."""
+    before, parts = recipe_fields(base), []
+    for name, value in recipe_fields(config).items():
+        if value != before[name]:
+            short = name.removesuffix(".kind").rpartition(".")[2]
+            parts += [short, f"{value:g}" if isinstance(value, float) else str(value)]
+    return "-".join(parts)
+
+
+def model_size(recipe: PretrainConfig) -> tuple[int, ...]:
+    """Layers, hidden size and heads of the encoder."""
+    shape = recipe.model.resolve(vocab_size=1)
+    return shape.layers, shape.hidden, shape.heads
+
+
+def base_recipe(table: Table, scale: Scale, config: ReproduceConfig) -> PretrainConfig:
+    """The scale's pre-training recipe with the changes of the command line.
+
+    Raises:
+        ConfigError: the recipe has a clock without steps, starts from a model, or sets what the
+            rows or other options set.
+    """
+    base, path = scale.pretrain, config.recipe
+    if path:
+        values = read_recipe(PretrainConfig, path)
+        if values.get("start") is not None:
+            raise ConfigError(
+                f"{path}: start is {values['start']}, but the rows of a table start from new "
+                "weights; leave it out."
+            )
+        if "seed" in values:
+            raise ConfigError(
+                f"{path}: seed is {values['seed']}, but a table may have several; leave it out, "
+                f"and give --pretrain_seeds {values['seed']}."
+            )
+        if "model.size" in values:  # not with the numbers of the scale's own size
+            base = changed(base, dict.fromkeys(_SIZE))
+        base = changed(base, values)
+        own_size = model_size(base) != model_size(scale.pretrain) or base.model.intermediate
+        if table.sizes and own_size:
+            raise ConfigError(
+                f"{path}: it sets the size of the model, but so do the rows of {table.name}; leave "
+                "out model.size, layers, hidden, heads and intermediate."
+            )
+    if config.steps:
+        base = changed(base, {"clock.steps": config.steps})
+    if base.clock.steps is None:
+        raise ConfigError(
+            f"{path}: the rows of a table must train for the same number of steps; set clock.steps "
+            "in the recipe, or --steps."
+        )
+    numerics = {name: getattr(config, name) for name in ("device", "precision", "threads")}
+    return changed(base, {k: value for k, value in numerics.items() if value not in ("auto", 0)})
+
+
+# --------------------------------------------------------------------------------
+# Notes for the reader of a table that follow from its rows, its scale and its recipe.
+
+
+def recipe_notes(table: Table, scale: Scale, base: PretrainConfig) -> tuple[str, ...]:
+    """What is true of the runs of a table, whose rows change the recipe ``base``."""
+    model, notes = base.model, [*scale.notes]
+    if model.init == "primed":
+        notes.append(
+            "All models start from primed weights (model.init; EXPERIMENTS.md, section 8)."
+        )
+    if model.dropout == model.attention_dropout == 0:
+        notes.append("All models are pre-trained without dropout.")
+    budgets = [
+        (model_size(recipe), recipe.clock, recipe.phases) for recipe in (base, scale.pretrain)
+    ]
+    notes += [scale.budget_note] * (budgets[0] == budgets[1]) + [scale.sizes_note] * table.sizes
+    label = {row.layers: " / ".join(row.label) for row in table.rows if row.layers is not None}
+    layers = model_size(base)[0]
+    return (
+        *filter(None, notes),
+        *(
+            f"With {layers} layers, the rows {label[first]!r} and {label[choice]!r} are the same, "
+            "and are computed once."
+            for choice, first in first_alike(list(label), layers).items()
+            if choice != first
+        ),
+    )
+
+
+def training_tokens(run: Step) -> int | None:
+    """Tokens of the text that a pre-training run reads; None if its corpus is not built yet."""
+    try:
+        return int(Manifest.read(Path(run.config.corpus)).report["train"]["tokens"])
+    except StoreError:
+        return None
+
+
+def unrepeated_masks(table: Table, steps: Iterable[Step]) -> list[str]:
+    """Whether static masks are never repeated, because the runs read too little text for that."""
+    notes = []
+    for step in steps if any(row.static for row in table.rows) else ():
+        duplicates = step.config.masking.duplicates if step.kind == "pretrain" else 0
+        tokens = training_tokens(step) if duplicates else None
+        if tokens is None:
+            continue
+        # Every phase draws its own masks and counts its own passes.
+        read = max(p.share * p.batch * p.length for p in step.config.phases)
+        passes = read * step.config.clock.steps / tokens
+        if passes <= duplicates:
+            notes.append(
+                f"Static masks are repeated after pass {duplicates} over the corpus, but no phase "
+                f"reads it more than about {passes:.2g} times: both rows are the same computation. "
+                "Only more --steps or a smaller corpus can tell them apart."
+            )
+    return list(dict.fromkeys(notes))

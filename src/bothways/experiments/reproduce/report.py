@@ -6,19 +6,20 @@ import io
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bothways.config.fields import digest, to_dict
+from bothways.experiments.options import ReproduceConfig
 from bothways.experiments.reproduce.execute import Ledger, blocked, machine
-from bothways.experiments.reproduce.forecast import different_rows
 from bothways.experiments.reproduce.grid import Grid, ScoreSource, training_tokens, unrepeated_masks
-from bothways.experiments.reproduce.options import ReproduceConfig
 from bothways.experiments.reproduce.steps import Step
 from bothways.experiments.reproduce.tables import HELDOUT, Column
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
 from bothways.pretraining.options import PretrainConfig
+
+MISSING = "–"
 
 # --------------------------------------------------------------------------------
 # Results of the steps as cells of a table: every run, means, spread, and what is missing.
@@ -29,15 +30,15 @@ class Score:
     """The score of one run.
 
     Attributes:
-        value: in percent, unless the column is not a share.
         pretrain_seed: of its model.
         seed: of fine-tuning; None for held-out text.
+        score: in percent, unless the column is not a share.
         collapsed: the model gives one answer for everything.
     """
 
-    value: float
     pretrain_seed: int
     seed: int | None
+    score: float
     collapsed: bool = False
 
     @property
@@ -66,22 +67,20 @@ class Cell:
     @property
     def mean(self) -> float:
         """Over all finished runs; NaN if there are none."""
-        return statistics.fmean(s.value for s in self.scores) if self.scores else math.nan
+        return statistics.fmean(s.score for s in self.scores) if self.scores else math.nan
 
     @property
     def std(self) -> float:
         """Sample standard deviation over all finished runs; NaN for fewer than two."""
-        values = [s.value for s in self.scores]
-        return statistics.stdev(values) if len(values) > 1 else math.nan
+        return _deviation([s.score for s in self.scores])
 
     @property
     def pretrain_std(self) -> float:
         """Sample standard deviation between the means of the pre-training seeds."""
         groups: dict[int, list[float]] = defaultdict(list)
         for score in self.scores:
-            groups[score.pretrain_seed].append(score.value)
-        means = [statistics.fmean(values) for values in groups.values()]
-        return statistics.stdev(means) if len(means) > 1 else math.nan
+            groups[score.pretrain_seed].append(score.score)
+        return _deviation([statistics.fmean(values) for values in groups.values()])
 
     @property
     def collapsed(self) -> tuple[Score, ...]:
@@ -89,23 +88,31 @@ class Cell:
         return tuple(s for s in self.scores if s.collapsed)
 
 
+Cells = Sequence[Sequence[Cell]]
+"""By row and column."""
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else math.nan
+
+
 def cells(grid: Grid, ledger: Ledger) -> list[list[Cell]]:
     """The cells of all rows, with the scores that have been computed."""
     return [
         [
-            _cell(grid, ledger, row.cells[number], bound.column)
-            for number, bound in enumerate(grid.columns)
+            _cell(grid, ledger, sources, bound.column)
+            for sources, bound in zip(row.cells, grid.columns, strict=True)
         ]
         for row in grid.rows
     ]
 
 
-def _cell(grid: Grid, ledger: Ledger, sources: tuple[ScoreSource, ...], column: Column) -> Cell:
+def _cell(grid: Grid, ledger: Ledger, sources: Sequence[ScoreSource], column: Column) -> Cell:
     scores: list[Score] = []
     missing: list[str] = []
     diverged: list[str] = []
     for source in sources:
-        step = grid.steps[source.step]
+        step, pretrain_seed = grid.steps[source.step], source.pretrain_seed
         result = ledger.result(step)
         if reason := blocked(step, grid.steps, ledger):
             missing.append(reason)
@@ -114,57 +121,95 @@ def _cell(grid: Grid, ledger: Ledger, sources: tuple[ScoreSource, ...], column: 
         elif "diverged_at" in result:
             diverged.append(f"{step.name} diverged: {result['diverged_at']}")
         elif column.of == HELDOUT:
-            value = result["scores"][column.metric]
-            scores.append(Score(value * (100 if column.percent else 1), source.pretrain_seed, None))
+            score = result["scores"][column.metric] * (100 if column.percent else 1)
+            scores.append(Score(pretrain_seed, None, score))
         else:
-            _read_runs(result, source, column, scores, missing, diverged)
+            for part in source.parts:
+                seed = int(part.rpartition(":")[2])
+                if part in result.get("diverged", {}):
+                    why = result["diverged"][part]
+                    diverged.append(f"on pre-training {pretrain_seed}, diverged: {why}")
+                elif (run := result["runs"].get(part)) is None:
+                    missing.append(f"seed {seed} not finished")
+                elif (found := _score(run, column)) is None:
+                    missing.append(f"{step.name} has no {column.part} file with {column.metric}")
+                else:
+                    scores.append(Score(pretrain_seed, seed, 100 * found[0], found[1]))
     expected = sum(max(1, len(source.parts)) for source in sources)
     return Cell(tuple(scores), expected, tuple(missing), tuple(diverged))
-
-
-def _read_runs(
-    result: dict[str, Any],
-    source: ScoreSource,
-    column: Column,
-    scores: list[Score],
-    missing: list[str],
-    diverged: list[str],
-) -> None:
-    for part, seed in zip(source.parts, source.seeds, strict=True):
-        run = result["runs"].get(part)
-        if part in result.get("diverged", {}):
-            diverged.append(
-                f"on pre-training {source.pretrain_seed}, diverged: {result['diverged'][part]}"
-            )
-        elif run is None:
-            missing.append(f"seed {seed} not finished")
-        else:
-            score = _score(run, column)
-            if score is None:
-                missing.append(f"{source.step} has no {column.part} file with {column.metric}")
-            else:
-                value, collapsed = score
-                scores.append(Score(100 * value, source.pretrain_seed, seed, collapsed))
 
 
 def _score(run: dict[str, Any], column: Column) -> tuple[float, bool] | None:
     """A run's score as a share of 1, and whether it collapsed; None if the task lacks the score."""
     if "scores" not in run:  # feature-based tagging: the main metric of each file
-        return None if column.part not in run else (run[column.part], False)
-    measured = run
-    if column.part == "test":
-        if not run["further"]:
-            return None
-        measured = next(iter(run["further"].values()))
-    value = measured["scores"].get(column.metric)
-    return None if value is None else (value, measured["collapsed"])
+        return (run[column.part], False) if column.part in run else None
+    measured = run if column.part == "dev" else next(iter(run["further"].values()), None)
+    if measured is None or (value := measured["scores"].get(column.metric)) is None:
+        return None
+    return value, measured["collapsed"]
+
+
+# --------------------------------------------------------------------------------
+# Precision and device of recorded steps, which are no part of their names.
+#
+# A finished step is not computed again when another precision or device is requested, so the reader
+# is told which steps were kept, and which rows of a table were computed differently.
+
+_KINDS = {"pretrain": "pre-training", "finetune": "fine-tuning", "features": "features"}
+_NUMERICS = ("precision", "device")
+
+
+def kept_steps(grid: Grid, ledger: Ledger, pending: Collection[str]) -> list[str]:
+    """A line for each precision and device of finished steps that are not the requested ones.
+
+    Args:
+        grid: the steps, whose configs hold what is requested.
+        ledger: the records.
+        pending: names of the steps that will be computed.
+    """
+    kept: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for step in grid.steps.values():
+        had = _recorded(step, ledger)
+        asked = {name: getattr(step.config, name, "auto") for name in _NUMERICS}
+        asked = {name: value for name, value in asked.items() if value != "auto"}
+        # A card is recorded by its name.
+        same = {k: "cuda" if k == "device" and v != "cpu" else v for k, v in had.items()}
+        other = any(same.get(k, v) != v for k, v in asked.items())
+        if other and step.name not in pending:
+            kept[" on ".join(had.values()), " on ".join(asked.values())].append(step.name)
+    return [
+        f"Computed with {had}, not with {asked} as requested, and kept (a new --out computes them "
+        f"again): {', '.join(names)}"
+        for (had, asked), names in kept.items()
+    ]
+
+
+def different_rows(grid: Grid, ledger: Ledger) -> list[str]:
+    """A line for each kind of step whose precision or device differs between rows."""
+    lines = []
+    for kind, title in _KINDS.items():
+        rows: dict[str, dict[str, None]] = defaultdict(dict)  # labels, each once
+        for row in grid.rows:
+            measured = [grid.steps[source.step] for cell in row.cells for source in cell]
+            read = [grid.steps[name] for step in measured for name in step.needs]
+            for step in (*measured, *read):
+                if step.kind == kind and (had := _recorded(step, ledger)):
+                    rows[" on ".join(had.values())][" / ".join(filter(None, row.label))] = None
+        if len(rows) > 1:
+            shown = "; ".join(f"{had} for {', '.join(labels)}" for had, labels in rows.items())
+            lines.append(f"Rows differ in how they were computed, {title}: {shown}.")
+    return lines
+
+
+def _recorded(step: Step, ledger: Ledger) -> dict[str, str]:
+    """Precision and device with which a step began, as far as it has and records them."""
+    record = ledger.record(step) or {}
+    run = record.get("run") or {} if record.get("result") is not None else {}
+    return {name: run[name] for name in _NUMERICS if name in run}
 
 
 # --------------------------------------------------------------------------------
 # A recomputed table, as Markdown and JSON.
-
-_TASK_RUNS = ("finetune", "features")
-MISSING = "–"
 
 
 def fingerprint(grid: Grid) -> str:
@@ -174,34 +219,34 @@ def fingerprint(grid: Grid) -> str:
     return digest([grid.table.name, grid.scale.name, columns, rows])
 
 
-def markdown(
-    grid: Grid, cells: Sequence[Sequence[Cell]], ledger: Ledger, config: ReproduceConfig
-) -> str:
+def markdown(grid: Grid, cells: Cells, ledger: Ledger, config: ReproduceConfig) -> str:
     """The page: the table, notes, settings, times."""
-    table, scale = grid.table, grid.scale
-    lines = [f"# {table.name}, scale {scale.name}: {table.title}", ""]
-    lines += _grid_lines(grid, cells)
-    lines += ["", f"Published: {table.source}."] if table.source else []
-    lines += ["", *_score_notes(cells)]
-    lines += [f"- {note}" for note in _notes(grid, ledger)]
-    if failures := _failures(grid, cells):
-        lines += ["", "## Missing, diverged, collapsed", "", *failures]
-    lines += ["", "## Settings", "", *_settings(grid)]
-    lines += ["", "## Steps", "", *_steps(grid, ledger)]
-    now = machine(config)
+    table, now = grid.table, machine(config)
+    counts = " or ".join(map(str, sorted({cell.expected for row in cells for cell in row})))
+    failures = list(_failures(grid, cells))
     packages = ", ".join(f"{k} {now[k]}" for k in ("bothways", "torch", "python"))
-    lines += [
-        "",
-        f"Fingerprint {fingerprint(grid)}. Last run on {now['machine']}, {now['cores']} cores, "
-        f"device {now['device']}, {now['jobs']} jobs; {packages}. Every run, with its seeds, "
-        "settings and machine, is in table.json.",
-    ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(
+        [
+            f"# {table.name}, scale {grid.scale.name}: {table.title}",
+            "",
+            *_grid_lines(grid, cells),
+            *(["", f"Published: {table.source}."] if table.source else []),
+            "",
+            "- Scores are in percent, on dev unless stated otherwise, after the last epoch: mean ± "
+            f"sample standard deviation over all runs of a cell ({counts}). No run was selected.",
+            *(f"- {note}" for note in _notes(grid, ledger)),
+            *(["", "## Missing, diverged, collapsed", "", *failures] if failures else []),
+            *("", "## Settings", "", *_settings(grid)),
+            *("", "## Steps", "", *_steps(grid, ledger)),
+            "",
+            f"Fingerprint {fingerprint(grid)}. Last run on {now['machine']}, {now['cores']} cores, "
+            f"device {now['device']}, {now['jobs']} jobs; {packages}. Every run, with its seeds, "
+            "settings and machine, is in table.json.\n",
+        ]
+    )
 
 
-def record(
-    grid: Grid, cells: Sequence[Sequence[Cell]], ledger: Ledger, config: ReproduceConfig
-) -> dict[str, Any]:
+def record(grid: Grid, cells: Cells, ledger: Ledger, config: ReproduceConfig) -> dict[str, Any]:
     """The table as JSON-able data, with every run."""
     return {
         "format": 1,
@@ -223,20 +268,42 @@ def record(
             for bound in grid.columns
         ],
         "rows": [
-            {
-                "label": list(row.label),
-                "cells": [
-                    _cell_record(cell, published)
-                    for cell, published in zip(row_cells, row.published, strict=True)
-                ],
-            }
+            {"label": list(row.label), "cells": list(map(_cell_record, row_cells, row.published))}
             for row, row_cells in zip(grid.rows, cells, strict=True)
         ],
         "notes": _notes(grid, ledger),
         "recipe": to_dict(grid.base.resolved()),
-        "steps": [_step_record(ledger, name, grid) for name in grid.steps],
-        "seconds": sum(ledger.seconds(step) for step in grid.steps.values()),
+        "steps": [_step_record(ledger, step) for step in grid.steps.values()],
+        "seconds": sum(map(ledger.seconds, grid.steps.values())),
         "machine": machine(config),
+    }
+
+
+def _cell_record(cell: Cell, published: float | None) -> dict[str, Any]:
+    figures = {name: getattr(cell, name) for name in ("mean", "std", "pretrain_std")}
+    return {
+        **{name: None if math.isnan(value) else value for name, value in figures.items()},
+        "published": published,
+        "asked": cell.expected,
+        "runs": [vars(score) for score in cell.scores],
+        "missing": list(cell.missing),
+        "diverged": list(cell.diverged),
+    }
+
+
+def _step_record(ledger: Ledger, step: Step) -> dict[str, Any]:
+    recorded = ledger.record(step) or {}
+    unbegun: dict[str, Any] = {
+        "settings": step.settings(),
+        "result": None,
+        "attempts": [],
+        "run": None,
+    }
+    return {
+        **{name: getattr(step, name) for name in ("name", "kind", "needs", "inputs")},
+        "finished": ledger.done(step),
+        **{name: recorded.get(name, value) for name, value in unbegun.items()},
+        "machine": recorded.get("machine"),
     }
 
 
@@ -246,10 +313,11 @@ def _notes(grid: Grid, ledger: Ledger) -> list[str]:
     return [*grid.table.notes, *grid.notes, *masks, *different_rows(grid, ledger)]
 
 
-def shown(cell: Cell, *, digits: int = 1) -> str:
+def shown(cell: Cell, metric: str = "accuracy") -> str:
     """A cell as printed."""
     if not cell.scores:
         return "diverged" if cell.diverged and not cell.missing else MISSING
+    digits = {"bits_per_character": 3, "perplexity": 2}.get(metric, 1)
     text = f"{cell.mean:.{digits}f}"
     if not math.isnan(cell.std):
         text += f" ± {cell.std:.{digits}f}"
@@ -260,51 +328,32 @@ def shown(cell: Cell, *, digits: int = 1) -> str:
     return text
 
 
-def as_published(figure: float) -> str:
+def as_published(figure: float | None) -> str:
     """A published figure with at least one decimal, and no more than were published."""
+    if figure is None:
+        return MISSING
     return f"{figure:.1f}" if round(figure, 1) == figure else f"{figure:g}"
 
 
-def digits_of(metric: str) -> int:
-    """How many decimals of a metric are shown."""
-    return {"bits_per_character": 3, "perplexity": 2}.get(metric, 1)
-
-
-def _grid_lines(grid: Grid, cells: Sequence[Sequence[Cell]]) -> list[str]:
+def _grid_lines(grid: Grid, cells: Cells) -> Iterator[str]:
+    published = list(zip(*(row.published for row in grid.rows), strict=True))
+    with_figures = [any(figure is not None for figure in column) for column in published]
     heads = [*grid.table.headings]
-    for number, bound in enumerate(grid.columns):
-        heads.append(bound.title)
-        if _has_published(grid, number):
-            heads.append("published")
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for bound, has_figures in zip(grid.columns, with_figures, strict=True):
+        heads += [bound.title, "published"] if has_figures else [bound.title]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{'---|' * len(heads)}"
     for row, row_cells in zip(grid.rows, cells, strict=True):
         texts = [*row.label]
         for number, (bound, cell) in enumerate(zip(grid.columns, row_cells, strict=True)):
-            texts.append(shown(cell, digits=digits_of(bound.column.metric)))
-            if _has_published(grid, number):
-                figure = row.published[number]
-                texts.append(MISSING if figure is None else as_published(figure))
-        lines.append(f"| {' | '.join(texts)} |")
-    return lines
+            texts.append(shown(cell, bound.column.metric))
+            if with_figures[number]:
+                texts.append(as_published(row.published[number]))
+        yield f"| {' | '.join(texts)} |"
 
 
-def _has_published(grid: Grid, column: int) -> bool:
-    return any(row.published[column] is not None for row in grid.rows)
-
-
-def _score_notes(cells: Sequence[Sequence[Cell]]) -> list[str]:
-    """How to read the scores."""
-    counts = sorted({cell.expected for row in cells for cell in row})
-    runs = " or ".join(map(str, counts))
-    return [
-        "- Scores are in percent, on dev unless stated otherwise, after the last epoch: mean ± "
-        f"sample standard deviation over all runs of a cell ({runs}). No run was selected."
-    ]
-
-
-def _failures(grid: Grid, cells: Sequence[Sequence[Cell]]) -> list[str]:
+def _failures(grid: Grid, cells: Cells) -> Iterator[str]:
     """One line for each reason and row: runs that are missing, diverged or collapsed."""
-    lines = []
     for row, row_cells in zip(grid.rows, cells, strict=True):
         missing: dict[str, list[str]] = {}
         failures = []
@@ -315,22 +364,22 @@ def _failures(grid: Grid, cells: Sequence[Sequence[Cell]]) -> list[str]:
             if cell.collapsed:
                 runs = "; ".join(score.name for score in cell.collapsed)
                 failures.append(f"{bound.title}: collapsed: {runs}")
-        name = " / ".join(row.label)
-        lines += [f"- {name}: {why}: {', '.join(titles)}" for why, titles in missing.items()]
-        lines += [f"- {name}: {failure}" for failure in failures]
-    return lines
+        for why, titles in missing.items():
+            yield f"- {row.name}: {why}: {', '.join(titles)}"
+        yield from (f"- {row.name}: {failure}" for failure in failures)
 
 
 def _settings(grid: Grid) -> list[str]:
     base: PretrainConfig = grid.base
-    shape = base.model.resolve(vocab_size=1)
-    optimizer = base.optimizer
+    shape, masking, optimizer = base.model.resolve(vocab_size=1), base.masking, base.optimizer
     phases = "; ".join(
         f"{p.share:.0%} of steps: {p.batch} sequences of {p.length} tokens" for p in base.phases
     )
-    masking = base.masking
     repeated = f", repeated after {masking.duplicates} epochs" if masking.duplicates else ""
-    lines = [
+    steps = list(grid.steps.values())
+    corpora = sorted({_corpus(step) for step in steps if step.kind == "pretrain"})
+    tasks = [_task_settings(step) for step in steps if step.kind in ("finetune", "features")]
+    return [
         "| | |",
         "|---|---|",
         f"| base model | {shape.layers} layers, hidden {shape.hidden}, {shape.heads} heads |",
@@ -339,32 +388,28 @@ def _settings(grid: Grid) -> list[str]:
         f"masking.rate {masking.rate:g}{repeated}; unless the row says otherwise |",
         f"| its optimizer | {optimizer.name}, learning rate {optimizer.lr:g}, warm-up "
         f"{optimizer.warmup:.0%}, bias correction {'on' if optimizer.bias_correction else 'off'} |",
+        f"| corpora | {', '.join(corpora)} |",
+        *dict.fromkeys(tasks),
     ]
-    runs = [step for step in grid.steps.values() if step.kind == "pretrain"]
-    lines.append(f"| corpora | {', '.join(sorted({_corpus(step) for step in runs}))} |")
-    tasks = [_task_settings(step) for step in grid.steps.values() if step.kind in _TASK_RUNS]
-    return [*lines, *dict.fromkeys(tasks)]
 
 
 def _task_settings(step: Step) -> str:
     """A row with the settings of a run on a task."""
     recipe: FinetuneConfig | FeaturesConfig = step.config.resolved()
-    name, settings = (
-        recipe.task.name,
-        [
-            f"learning rate {recipe.optimizer.lr:g}",
-            f"batch {recipe.batch}",
-            f"{recipe.epochs} epoch{'s' * (recipe.epochs > 1)}",
-            f"length {recipe.length}",
-        ],
-    )
+    name, by_features = recipe.task.name, isinstance(recipe, FeaturesConfig)
+    seeds = dict.fromkeys(part.rpartition(":")[2] for part in step.wanted)
+    settings = [
+        f"learning rate {recipe.optimizer.lr:g}",
+        f"batch {recipe.batch}",
+        f"{recipe.epochs} epoch{'s' * (recipe.epochs > 1)}",
+        f"length {recipe.length}",
+    ]
     if isinstance(recipe, FeaturesConfig):
-        name = f"{name}, by features"
         settings.append(f"BiLSTM of {recipe.hidden} in each direction")
     if recipe.task.kind == "tagging":
         settings.append(f"context: the {recipe.task.tagging.context}")
-    seeds = dict.fromkeys(part.rpartition(":")[2] for part in step.wanted)
-    return f"| {name} | {', '.join(settings)}; seeds {' '.join(seeds)} |"
+    by = ", by features" * by_features
+    return f"| {name}{by} | {', '.join(settings)}; seeds {' '.join(seeds)} |"
 
 
 def _corpus(step: Step) -> str:
@@ -376,60 +421,19 @@ def _corpus(step: Step) -> str:
     return f"{step.inputs[0]}: {tokens:,} tokens, read about {read / tokens:.2g} times"
 
 
-def _steps(grid: Grid, ledger: Ledger) -> list[str]:
-    lines = ["| step | minutes | CPU minutes |", "|---|---|---|"]
+def _steps(grid: Grid, ledger: Ledger) -> Iterator[str]:
+    yield "| step | minutes | CPU minutes |"
+    yield "|---|---|---|"
     total = 0.0
     for step in grid.steps.values():
-        attempts = (ledger.record(step) or {}).get("attempts", [])
-        seconds = ledger.seconds(step)
+        attempts, seconds = ledger.attempts(step), ledger.seconds(step)
         cpu = sum(a["cpu_seconds"] or 0.0 for a in attempts)
         killed = sum(a["seconds"] is None for a in attempts)
         note = f" (and {killed} killed, not timed)" if killed else ""
         state = "" if ledger.done(step) else " (unfinished)"
         total += seconds
-        lines.append(f"| {step.name}{state} | {seconds / 60:.1f}{note} | {cpu / 60:.1f} |")
-    return [*lines, f"| all | {total / 60:.1f} | |"]
-
-
-def _cell_record(cell: Cell, published: float | None) -> dict[str, Any]:
-    def plain(value: float) -> float | None:
-        return None if math.isnan(value) else value
-
-    return {
-        "mean": plain(cell.mean),
-        "std": plain(cell.std),
-        "pretrain_std": plain(cell.pretrain_std),
-        "published": published,
-        "asked": cell.expected,
-        "runs": [
-            {
-                "pretrain_seed": score.pretrain_seed,
-                "seed": score.seed,
-                "score": score.value,
-                "collapsed": score.collapsed,
-            }
-            for score in cell.scores
-        ],
-        "missing": list(cell.missing),
-        "diverged": list(cell.diverged),
-    }
-
-
-def _step_record(ledger: Ledger, name: str, grid: Grid) -> dict[str, Any]:
-    step = grid.steps[name]
-    recorded = ledger.record(step) or {}
-    return {
-        "name": name,
-        "kind": step.kind,
-        "needs": list(step.needs),
-        "inputs": list(step.inputs),
-        "finished": ledger.done(step),
-        "settings": recorded.get("settings", step.settings()),
-        "result": recorded.get("result"),
-        "attempts": recorded.get("attempts", []),
-        "run": recorded.get("run"),
-        "machine": recorded.get("machine"),
-    }
+        yield f"| {step.name}{state} | {seconds / 60:.1f}{note} | {cpu / 60:.1f} |"
+    yield f"| all | {total / 60:.1f} | |"
 
 
 # --------------------------------------------------------------------------------
@@ -443,166 +447,100 @@ _OURS, _PUBLISHED, _FAINT = "#1f5fa8", "#c8641b", "0.45"
 _PANEL_WIDTH, _ROW_HEIGHT = 3.6, 0.42
 
 
-def draw(grid: Grid, cells: Sequence[Sequence[Cell]]) -> bytes:
+def draw(grid: Grid, cells: Cells) -> bytes:
     """The bytes of a PNG."""
-    return _curves(grid, cells) if grid.table.curve else _differences(grid, cells)
-
-
-def _differences(grid: Grid, cells: Sequence[Sequence[Cell]]) -> bytes:
     from matplotlib.figure import Figure  # slow import
+
+    names, columns = [row.name for row in grid.rows], len(grid.columns)
+    size = (
+        0.4 + 0.075 * max(map(len, names)) + _PANEL_WIDTH * columns,
+        1.75 + _ROW_HEIGHT * len(names),
+    )
+    figure = Figure((5.2 * columns, 3.9) if grid.table.curve else size, layout="constrained")
+    figure.suptitle(f"{grid.table.name}, scale {grid.scale.name}: {grid.table.title}", fontsize=11)
+    panels = figure.subplots(1, columns, sharey=not grid.table.curve, squeeze=False)[0]
+    for number, axes in enumerate(panels):
+        (_curves if grid.table.curve else _differences)(axes, grid, cells, number)
+        axes.set_title(grid.columns[number].title, fontsize=9)
+        axes.tick_params(labelsize=8)
+    if not grid.table.curve:
+        panels[0].set_yticks(range(len(names)), names, fontsize=9)
+        panels[0].set_ylabel(" / ".join(grid.table.headings), fontsize=8, color=_FAINT)
+        panels[0].set_ylim(len(names) - 0.4, -0.6)
+        _legend(figure, published=any(f is not None for row in grid.rows for f in row.published))
+    data = io.BytesIO()
+    figure.savefig(data, dpi=130, format="png")
+    return data.getvalue()
+
+
+def _legend(figure: Any, *, published: bool) -> None:
     from matplotlib.lines import Line2D
 
-    names = [" / ".join(row.label) for row in grid.rows]
-    columns = len(grid.columns)
-    margin = 0.4 + 0.075 * max(map(len, names))
-    figure = Figure(
-        figsize=(margin + _PANEL_WIDTH * columns, 1.75 + _ROW_HEIGHT * len(names)),
-        layout="constrained",
-    )
-    figure.suptitle(f"{grid.table.name}, scale {grid.scale.name}: {grid.table.title}", fontsize=11)
-    panels = figure.subplots(1, columns, sharey=True, squeeze=False)[0]
-    for number, axes in enumerate(panels):
-        _panel(axes, grid, [row[number] for row in cells], number)
-    panels[0].set_yticks(range(len(names)), names, fontsize=9)
-    panels[0].set_ylabel(" / ".join(grid.table.headings), fontsize=8, color=_FAINT)
-    panels[0].set_ylim(len(names) - 0.4, -0.6)
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=_OURS,
-            marker="o",
-            linestyle="",
-            label="ours: mean, runs, standard deviation",
-        )
-    ]
-    if any(figure is not None for row in grid.rows for figure in row.published):
-        handles.append(
-            Line2D(
-                [],
-                [],
-                color=_PUBLISHED,
-                marker="D",
-                linestyle="",
-                fillstyle="none",
-                label="published",
-            )
-        )
+    ours = "ours: mean, runs, standard deviation"
+    handles = [Line2D([], [], color=_OURS, marker="o", linestyle="", label=ours)]
+    if published:
+        style: Any = {"marker": "D", "linestyle": "", "fillstyle": "none", "label": "published"}
+        handles.append(Line2D([], [], color=_PUBLISHED, **style))
     figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    return _png(figure)
 
 
-def _panel(axes: Any, grid: Grid, cells: Sequence[Cell], number: int) -> None:
+def _differences(axes: Any, grid: Grid, cells: Cells, number: int) -> None:
     """One column: the differences of its rows from the base row."""
     bound, base = grid.columns[number], grid.table.base
-    digits = digits_of(bound.column.metric)
-    zero = cells[base].mean
-    published = [row.published[number] for row in grid.rows]
+    zero, base_figure = cells[base][number].mean, grid.rows[base].published[number]
 
     def difference(value: float, base: float) -> float:
         """In points for shares, otherwise in percent of the base."""
         return value - base if bound.column.percent else 100 * (value / base - 1)
 
+    def beside(y: float, text: str, color: str) -> None:
+        at = axes.get_yaxis_transform()
+        axes.text(1.02, y, text, transform=at, ha="left", va="center", fontsize=7, color=color)
+
     axes.axvline(0, color="0.8", linewidth=1, zorder=0)
-    transform = axes.get_yaxis_transform()
-    for y, cell in enumerate(cells):
+    for y, row in enumerate(grid.rows):
+        cell, figure = cells[y][number], row.published[number]
         drawn = cell.scores and not math.isnan(zero)
         if drawn:
-            values = [difference(score.value, zero) for score in cell.scores]
+            values = [difference(score.score, zero) for score in cell.scores]
             mean = difference(cell.mean, zero)
             axes.plot(values, [y - 0.1] * len(values), "o", color=_OURS, alpha=0.3, markersize=3)
             spread = None if math.isnan(cell.std) else difference(zero + cell.std, zero)
             axes.errorbar(mean, y - 0.1, xerr=spread, fmt="o", color=_OURS, markersize=6, capsize=3)
-        text = shown(cell, digits=digits).replace(MISSING, "missing")
-        axes.text(
-            1.02,
-            y - 0.1,
-            text,
-            transform=transform,
-            ha="left",
-            va="center",
-            fontsize=7,
-            color=_OURS if drawn else _FAINT,
-        )
-        figure, base_figure = published[y], published[base]
+        text = shown(cell, bound.column.metric).replace(MISSING, "missing")
+        beside(y - 0.1, text, _OURS if drawn else _FAINT)
         if figure is not None and base_figure is not None:
-            axes.plot(
-                difference(figure, base_figure),
-                y + 0.2,
-                "D",
-                color=_PUBLISHED,
-                fillstyle="none",
-                markersize=5,
-            )
-            axes.text(
-                1.02,
-                y + 0.2,
-                as_published(figure),
-                transform=transform,
-                ha="left",
-                va="center",
-                fontsize=7,
-                color=_PUBLISHED,
-            )
-    axes.set_title(bound.title, fontsize=9)
+            at, style = difference(figure, base_figure), {"fillstyle": "none", "markersize": 5}
+            axes.plot(at, y + 0.2, "D", color=_PUBLISHED, **style)
+            beside(y + 0.2, as_published(figure), _PUBLISHED)
     unit = "points" if bound.column.percent else "percent"
-    name = " / ".join(grid.rows[base].label)
-    axes.set_xlabel(f"{unit}, difference from {name}", fontsize=8)
-    axes.tick_params(labelsize=8)
+    axes.set_xlabel(f"{unit}, difference from {grid.rows[base].name}", fontsize=8)
     axes.margins(x=0.3)
     axes.grid(axis="x", alpha=0.25)
     axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
 
-def _curves(grid: Grid, cells: Sequence[Sequence[Cell]]) -> bytes:
-    from matplotlib.figure import Figure  # slow import
-
-    columns = len(grid.columns)
-    figure = Figure(figsize=(5.2 * columns, 3.9), layout="constrained")
-    figure.suptitle(f"{grid.table.name}, scale {grid.scale.name}: {grid.table.title}", fontsize=11)
-    panels = figure.subplots(1, columns, squeeze=False)[0]
-    groups = list(dict.fromkeys(row.group for row in grid.rows))
-    for number, axes in enumerate(panels):
-        for group, color, marker in zip(groups, (_OURS, _PUBLISHED), "os", strict=False):
-            rows = [
-                (row.x, row_cells[number])
-                for row, row_cells in zip(grid.rows, cells, strict=True)
-                if row.group == group and row_cells[number].scores
-            ]
-            steps = [step for step, _ in rows]
-            spread = [0.0 if math.isnan(cell.std) else cell.std for _, cell in rows]
-            means = [cell.mean for _, cell in rows]
-            for step, cell in rows:
-                values = [score.value for score in cell.scores]
-                axes.plot(
-                    [step] * len(values), values, marker, color=color, alpha=0.3, markersize=3
-                )
-            axes.errorbar(
-                steps,
-                means,
-                yerr=spread,
-                fmt=f"-{marker}",
-                color=color,
-                capsize=3,
-                markersize=5,
-                label=group,
-            )
-        axes.set_title(grid.columns[number].title, fontsize=9)
-        axes.set_xlabel("pre-training steps", fontsize=8)
-        axes.set_ylabel("score on dev", fontsize=8)
-        axes.set_xlim(left=0)
-        axes.tick_params(labelsize=8)
-        axes.grid(alpha=0.25)
-        axes.legend(fontsize=8, frameon=False)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-    return _png(figure)
-
-
-def _png(figure: Any) -> bytes:
-    data = io.BytesIO()
-    figure.savefig(data, dpi=130, format="png")
-    return data.getvalue()
+def _curves(axes: Any, grid: Grid, cells: Cells, number: int) -> None:
+    """One column: a curve for each group of rows."""
+    groups = dict.fromkeys(row.group for row in grid.rows)
+    for group, color, marker in zip(groups, (_OURS, _PUBLISHED), "os", strict=False):
+        points = [
+            (row.x, row_cells[number])
+            for row, row_cells in zip(grid.rows, cells, strict=True)
+            if row.group == group and row_cells[number].scores
+        ]
+        for step, cell in points:
+            values = [score.score for score in cell.scores]
+            axes.plot([step] * len(values), values, marker, color=color, alpha=0.3, markersize=3)
+        steps, means = [step for step, _ in points], [cell.mean for _, cell in points]
+        spread = [0.0 if math.isnan(cell.std) else cell.std for _, cell in points]
+        style = {"fmt": f"-{marker}", "color": color, "capsize": 3, "markersize": 5}
+        axes.errorbar(steps, means, yerr=spread, label=group, **style)
+    axes.set_xlabel("pre-training steps", fontsize=8)
+    axes.set_ylabel("score on dev", fontsize=8)
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)

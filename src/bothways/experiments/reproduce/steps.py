@@ -7,34 +7,36 @@ folder.
 
 from __future__ import annotations
 
-import dataclasses
-import re
+import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from bothways.config.fields import digest, recipe_fields
+import numpy as np
+
+from bothways.config.fields import digest, free, recipe_fields
 from bothways.corpus.build import build_corpus
 from bothways.corpus.options import CorpusConfig
-from bothways.corpus.store import MANIFEST
+from bothways.corpus.store import MANIFEST, TokenStore
 from bothways.errors import DivergenceError
-from bothways.experiments.demo.harvest import STDLIB, Document, harvest, name_draw, write_corpus
-from bothways.experiments.demo.labelled import follows_task, package_task, split_documents
-from bothways.experiments.reproduce.heldout import HeldOutOptions, measure_heldout
+from bothways.experiments.documentation import TextOptions, make_text
 from bothways.families import config_of
 from bothways.finetuning.features import chosen_layers, tag_by_features
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import LAYER_CHOICES, FeaturesConfig, FinetuneConfig, LayerChoice
 from bothways.finetuning.seed import SCORES
-from bothways.io.files import new_folder, write_text
-from bothways.model.folder import CONFIG, read_json
-from bothways.pretraining.options import PretrainConfig
+from bothways.io.files import new_folder
+from bothways.model.device import borrowed_process, choose_device, set_threads
+from bothways.model.engine import load_network
+from bothways.pretraining.evaluation import measure_store
+from bothways.pretraining.options import MaskOptions, PairOptions, PretrainConfig
 from bothways.pretraining.pretrain import CHECKPOINTS, MODEL, pretrain
 from bothways.pretraining.snapshots import SNAPSHOTS, snapshot_folder
+from bothways.runtime.folder import CONFIG, read_json
 from bothways.shipped import model_folder
 from bothways.tasks.options import SplitConfig
 from bothways.tasks.split import split
@@ -42,82 +44,18 @@ from bothways.tokenization.build import build_vocabulary
 from bothways.tokenization.options import VocabularyConfig
 from bothways.training.checkpoint import checkpoints
 
-# --------------------------------------------------------------------------------
-# The smoke scale's text and tasks, made from the documentation of installed packages.
-#
-# In addition to the demonstration's two tasks there is a tagging task: the words of a sentence are
-# lower-cased, and the tags mark those that had a capital letter, as names have.
-
-TEXT = "text.txt"
-_WORD = re.compile(r"\w+|[^\w\s]")
-_DEV_SHARE = 1 / 3
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """The packages to read, and how much to make."""
-
-    packages: tuple[str, ...] = (STDLIB, "numpy")
-    max_mb: float = 1.0
-    examples: int = 200
-    seed: int = 0
-
-
-def make_text(options: TextOptions, folder: Path) -> dict[str, int]:
-    """Write ``text.txt`` and a folder for each task; all or nothing.
-
-    Returns:
-        The number of documents to pre-train on, and of those set aside for the tasks.
-
-    Raises:
-        InputError: the packages hold too little prose.
-        DiskError: a file could not be written.
-    """
-    documents = harvest(packages=options.packages, max_mb=options.max_mb)
-    for_pretraining, for_tasks = split_documents(documents, seed=options.seed)
-    with new_folder(folder) as partial:
-        write_corpus(for_pretraining, partial / TEXT)
-        seed, count = options.seed, options.examples
-        follows_task(for_tasks, partial / "follows", seed=seed, train=count, dev=count)
-        package_task(
-            for_tasks,
-            partial / "package",
-            seed=seed,
-            train=count,
-            dev=count,
-            packages=options.packages,
-        )
-        _capitals_task(for_tasks, partial / "capitals", options)
-    return {"documents": len(for_pretraining), "set_aside": len(for_tasks)}
-
-
-def _capitals_task(documents: Sequence[Document], folder: Path, options: TextOptions) -> None:
-    """``train.conll``, ``dev.conll`` and ``test.conll``; no definition is in two of them."""
-    splits: dict[str, list[str]] = {"train": [], "dev": [], "test": []}
-    for document in documents:
-        draw = name_draw(options.seed, document.definition, 0)
-        split = "train" if draw >= 2 * _DEV_SHARE else "dev" if draw >= _DEV_SHARE else "test"
-        tagged = map(_tagged, document.sentences)
-        splits[split] += [sentence for sentence in tagged if "\tB-" in sentence]
-    for split, sentences in splits.items():
-        write_text(folder / f"{split}.conll", "\n\n".join(sentences[: options.examples]) + "\n")
-
-
-def _tagged(sentence: str) -> str:
-    """One line per word, with its tag; the first word's capital is not informative, so ignored."""
-    lines, inside = [], False
-    for number, word in enumerate(_WORD.findall(sentence)):
-        capital = number > 0 and word != word.lower()
-        lines.append(f"{word.lower()}\t{('I-CAP' if inside else 'B-CAP') if capital else 'O'}")
-        inside = capital
-    return "\n".join(lines)
-
-
 Kind = Literal[
     "text", "vocabulary", "corpus", "split", "pretrain", "heldout", "finetune", "features"
 ]
+Result = dict[str, Any]
 # Options that hold paths but count as recipe in their configs; they do not identify a step.
 _PATHS = ("files", "tokenizer", "out", "file")
+# Names in a step's folder that other steps read, besides snapshots.
+_WHOLE = ("",)
+_OUTPUTS: dict[str, tuple[str, ...]] = {
+    "text": _WHOLE, "vocabulary": _WHOLE, "split": _WHOLE, "corpus": (MANIFEST,),
+    "pretrain": (MODEL,),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -152,7 +90,7 @@ class Step:
     @cached_property
     def name(self) -> str:
         """The step's name, and that of its folder below ``runs/``."""
-        return "-".join(part for part in (self.kind, self.label, self.key) if part)
+        return "-".join(filter(None, (self.kind, self.label, self.key)))
 
     def settings(self) -> dict[str, Any]:
         """The options that decide the result, by dotted name; without paths."""
@@ -161,9 +99,7 @@ class Step:
     def outputs(self) -> tuple[str, ...]:
         """Names in its folder that other steps read, besides snapshots; empty if no step needs this
         kind."""
-        names: dict[Kind, tuple[str, ...]] = {"pretrain": (MODEL,), "corpus": (MANIFEST,)}
-        names |= dict.fromkeys(("vocabulary", "text", "split"), ("",))
-        return names.get(self.kind, ())
+        return _OUTPUTS.get(self.kind, ())
 
     def reads(self, needed: Step) -> tuple[str, ...]:
         """Names in the folder of a step that it needs which this step reads."""
@@ -171,7 +107,7 @@ class Step:
             return (f"{SNAPSHOTS}/{self.snapshot}",)
         return needed.outputs()
 
-    def compute(self, folder: Path, parts: Sequence[str], *, keep: bool) -> dict[str, Any]:
+    def compute(self, folder: Path, parts: Sequence[str], *, keep: bool) -> Result:
         """Compute the step in its folder, or continue there.
 
         Args:
@@ -186,28 +122,32 @@ class Step:
         return _COMPUTE[self.kind](self.config, folder, parts, keep)
 
 
-def _text(config: TextOptions, folder: Path, *_: Any) -> dict[str, Any]:
+# --------------------------------------------------------------------------------
+# Text to encoders.
+
+
+def _text(config: TextOptions, folder: Path, *_: Any) -> Result:
     return dict(make_text(config, folder))
 
 
-def _vocabulary(config: VocabularyConfig, folder: Path, *_: Any) -> dict[str, Any]:
-    report = build_vocabulary(dataclasses.replace(config, out=str(folder)))
+def _vocabulary(config: VocabularyConfig, folder: Path, *_: Any) -> Result:
+    report = build_vocabulary(replace(config, out=str(folder)))
     vocabulary = {k: v for k, v in report["vocabulary"].items() if k != "folder"}
     return {"vocabulary": vocabulary, "learned_from": report["learned_from"]}
 
 
-def _corpus(config: CorpusConfig, folder: Path, *_: Any) -> dict[str, Any]:
-    report = build_corpus(dataclasses.replace(config, out=str(folder)))
+def _corpus(config: CorpusConfig, folder: Path, *_: Any) -> Result:
+    report = build_corpus(replace(config, out=str(folder)))
     return {part: report[part] for part in ("train", "heldout")}
 
 
-def _split(config: SplitConfig, folder: Path, *_: Any) -> dict[str, Any]:
+def _split(config: SplitConfig, folder: Path, *_: Any) -> Result:
     with new_folder(folder) as partial:
-        lines = split(dataclasses.replace(config, out=str(partial / Path(config.out).name)))
+        lines = split(replace(config, out=str(partial / Path(config.out).name)))
     return {"examples": [line.partition(":")[0] for line in lines if " examples: " in line]}
 
 
-def _pretrain(config: PretrainConfig, folder: Path, *_: Any) -> dict[str, Any]:
+def _pretrain(config: PretrainConfig, folder: Path, *_: Any) -> Result:
     """Continues a run, unless snapshots of it are gone: later checkpoints cannot give them."""
     saved = [int(path.name.removeprefix("step-")) for path in checkpoints(folder / CHECKPOINTS)]
     if not saved and folder.exists():  # a finished model whose checkpoints were removed
@@ -216,25 +156,88 @@ def _pretrain(config: PretrainConfig, folder: Path, *_: Any) -> dict[str, Any]:
     if not all(snapshot_folder(folder, step).exists() for step in passed):
         print(f"{folder}: snapshots that the run passed are gone, so it starts again from step 1")
         shutil.rmtree(folder)
-    result = pretrain(dataclasses.replace(config, run=str(folder)))
+    result = pretrain(replace(config, run=str(folder)))
     heldout = None if result.heldout is None else result.heldout.record()
     return {"steps": result.steps, "heldout": heldout}
 
 
-def _heldout(config: HeldOutOptions, folder: Path, *_: Any) -> dict[str, Any]:
-    del folder  # leaves no files
-    return {"scores": measure_heldout(config)}
+# --------------------------------------------------------------------------------
+# Measurements of an encoder.
 
 
-def _finetune(
-    config: FinetuneConfig, folder: Path, parts: Sequence[str], keep: bool
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class HeldOutOptions:
+    """What is measured on held-out text: the same sequences and masks for every row of a table.
+
+    Attributes:
+        model: a pre-trained model.
+        corpus: a corpus folder; its held-out part is read.
+        sequences: at most this many.
+        length: of a sequence, in tokens.
+        pairs: what a sequence is made of.
+        masking: what is predicted.
+    """
+
+    model: str = free("")
+    corpus: str = free("")
+    sequences: int = 4096
+    length: int = 128
+    pairs: PairOptions = field(default_factory=PairOptions)
+    masking: MaskOptions = field(default_factory=MaskOptions)
+    device: Literal["auto", "cpu", "cuda"] = free("auto")
+    threads: int = free(0)
+
+
+@borrowed_process()
+def measure_heldout(options: HeldOutOptions) -> dict[str, float]:
+    """Scores of a model on the held-out part of a corpus, computed in fp32.
+
+    Returns:
+        ``loss`` (nats per predicted piece), ``perplexity``, ``accuracy``, ``baseline`` (that of
+        always predicting the most frequent piece), ``targets``, ``sequences``,
+        ``bits_per_character``, and for pairs ``pair_accuracy`` and ``pair_baseline``. Bits per
+        character are the mean loss of a piece times the text's pieces per character.
+
+    Raises:
+        StoreError, ModelError: the folders cannot be read, or do not fit the options.
+    """
+    set_threads(options.threads)
+    store = TokenStore.open(options.corpus, "heldout")
+    model = load_network(options.model).to(choose_device(options.device).torch)
+    recipe = PretrainConfig(pairs=options.pairs, masking=options.masking)
+    found = measure_store(model, store, recipe, length=options.length, sequences=options.sequences)
+    words, pairs = found.words, found.second
+    return {
+        "loss": words.loss,
+        "perplexity": found.perplexity,
+        "accuracy": words.accuracy,
+        "baseline": words.baseline,
+        "targets": words.targets,
+        "sequences": found.sequences,
+        "bits_per_character": words.loss / math.log(2) * pieces_per_character(store),
+        **({"pair_accuracy": pairs.accuracy, "pair_baseline": pairs.baseline} if pairs else {}),
+    }
+
+
+def pieces_per_character(store: TokenStore) -> float:
+    """Of the text as the vocabulary sees it: cleaned, with a space before each word and mark."""
+    tokens, tokenizer = store.tokens_between(0, store.tokens), store.tokenizer
+    counts = np.bincount(tokens, minlength=tokenizer.vocab_size)
+    lengths = [len(tokenizer.text_of(i)) for i in range(tokenizer.vocab_size)]
+    characters = int(counts @ (np.array(lengths) + tokenizer.starts_word))
+    return len(tokens) / max(characters, 1)
+
+
+def _heldout(config: HeldOutOptions, *_: Any) -> Result:
+    return {"scores": measure_heldout(config)}  # leaves no files
+
+
+def _finetune(config: FinetuneConfig, folder: Path, parts: Sequence[str], keep: bool) -> Result:
     """Every seed; those that diverge are recorded, and the others continue."""
-    seeds = [int(part) for part in parts]
     diverged: dict[str, str] = {}
-    while remaining := [seed for seed in seeds if str(seed) not in diverged]:
+    while remaining := tuple(int(part) for part in parts if part not in diverged):
         try:
-            result = finetune(dataclasses.replace(config, run=str(folder), seeds=tuple(remaining)))
+            result = finetune(replace(config, run=str(folder), seeds=remaining))
             break
         except DivergenceError as error:
             unfinished = [s for s in remaining if not (folder / f"seed-{s}" / SCORES).exists()]
@@ -256,9 +259,7 @@ def _finetune(
     }
 
 
-def _features(
-    config: FeaturesConfig, folder: Path, parts: Sequence[str], keep: bool
-) -> dict[str, Any]:
+def _features(config: FeaturesConfig, folder: Path, parts: Sequence[str], keep: bool) -> Result:
     """Every choice of layers with every seed that any of them wants.
 
     Those that diverge are recorded, and the others continue.
@@ -267,17 +268,14 @@ def _features(
     alike = first_alike([c for c in LAYER_CHOICES if c in wanted], _depth(config.model))
     layers = tuple(dict.fromkeys(alike.values()))
     seeds = tuple(dict.fromkeys(int(part.partition(":")[2]) for part in parts))
-    runs: dict[str, dict[str, float]] = {}
-    diverged: dict[str, str] = {}
+    trained: dict[tuple[str, int], dict[str, float]] = {}
+    failed: dict[tuple[str, int], str] = {}
 
     def tag(layers: tuple[LayerChoice, ...], seeds: tuple[int, ...]) -> None:
-        result = tag_by_features(
-            dataclasses.replace(config, run=str(folder), layers=layers, seeds=seeds)
-        )
-        for choice in layers:
-            for i, seed in enumerate(seeds):
-                tests = {"test": result.test[choice][i]} if result.test else {}
-                runs[f"{choice}:{seed}"] = {"dev": result.dev[choice][i], **tests}
+        found = tag_by_features(replace(config, run=str(folder), layers=layers, seeds=seeds))
+        for choice, (i, seed) in product(layers, enumerate(seeds)):
+            tests = {"test": found.test[choice][i]} if found.test else {}
+            trained[choice, seed] = {"dev": found.dev[choice][i], **tests}
 
     try:
         tag(layers, seeds)
@@ -286,16 +284,14 @@ def _features(
             try:
                 tag((choice,), (seed,))
             except DivergenceError as error:
-                diverged[f"{choice}:{seed}"] = str(error)
-    for (choice, first), seed in product(alike.items(), seeds):
-        part, trained = f"{choice}:{seed}", f"{first}:{seed}"
-        if trained in runs:
-            runs[part] = runs[trained]
-        if trained in diverged:
-            diverged[part] = diverged[trained]
+                failed[choice, seed] = str(error)
     if not keep:
         shutil.rmtree(folder / "features", ignore_errors=True)
-    return {"runs": runs, "diverged": diverged}
+    every = [(f"{choice}:{seed}", (alike[choice], seed)) for choice, seed in product(alike, seeds)]
+    return {
+        "runs": {part: trained[run] for part, run in every if run in trained},
+        "diverged": {part: failed[run] for part, run in every if run in failed},
+    }
 
 
 def first_alike(choices: Sequence[LayerChoice], layers: int) -> dict[LayerChoice, LayerChoice]:
@@ -322,11 +318,10 @@ def first_alike(choices: Sequence[LayerChoice], layers: int) -> dict[LayerChoice
 def _depth(model: str) -> int:
     """How many layers the encoder in a model folder has."""
     path = model_folder(model) / CONFIG
-    values = read_json(path, "a model folder holds it")
-    return config_of(values, where=str(path))[0].layers
+    return config_of(read_json(path, "a model folder holds it"), where=str(path))[0].layers
 
 
-_COMPUTE: dict[Kind, Callable[..., dict[str, Any]]] = {
+_COMPUTE: dict[Kind, Callable[..., Result]] = {
     "text": _text,
     "vocabulary": _vocabulary,
     "corpus": _corpus,

@@ -1,1 +1,0 @@
-"""Speed and memory: compared with transformers, and estimated before a run."""

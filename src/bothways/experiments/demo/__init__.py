@@ -1,1 +1,0 @@
-"""The demonstration: raw text to a fine-tuned BERT on this machine, without any download."""

@@ -1,0 +1,175 @@
+"""Options of `bothways demo`, `bothways plan`, `bothways bench train` and `bothways reproduce`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bothways.config.fields import free, require
+from bothways.errors import ConfigError
+from bothways.pretraining.options import PretrainConfig
+from bothways.training.options import DeviceOptions, Precision
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """Go from raw text to a fine-tuned BERT on this machine, without downloading anything."""
+
+    out: str = "demo-out"
+    """Folder to write everything to."""
+    minutes: float = 7.0
+    """Target duration of the whole demonstration in minutes. Below 7, fine-tuning has fewer epochs,
+    two at least, so that very short ones are exceeded."""
+    seeds: int = 3
+    """Fine-tuning runs per starting point: pre-trained here, random weights, and the bundled
+    model."""
+    seed: int = 0
+    """Random seed."""
+
+    def __post_init__(self) -> None:
+        if self.minutes <= 0:
+            raise ConfigError(f"minutes is {self.minutes:g}; it must be above 0.")
+        require("seeds", self.seeds, 1)
+
+
+@dataclass(frozen=True)
+class PlanConfig(PretrainConfig):
+    """Estimate what a pre-training run needs: weights, memory, FLOPs, disk, and hours on this
+    machine.
+
+    Takes the options of `bothways pretrain`. To measure the speed it trains a few steps of a
+    network of the requested width with at most four layers. Without a corpus, all sequences are
+    assumed to have full length.
+    """
+
+    vocab_size: int = free(30_522)
+    """Vocabulary size, if neither a corpus nor --start determines it."""
+    json: str | None = free(None)
+    """JSON file to write the estimate to."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("vocab_size", self.vocab_size, 64)
+
+
+@dataclass(frozen=True)
+class BenchTrainConfig(DeviceOptions):
+    """Time bothways' pre-training step against that of transformers, in the same run.
+
+    Both use the same batches, dropout, exact GELU, AdamW and gradient clipping.
+    """
+
+    size: Literal["tiny", "mini", "small", "medium", "base", "large"] = "mini"
+    """Model size preset."""
+    batch: int = 32
+    """Batch size in sequences."""
+    length: int = 128
+    """Sequence length in tokens (with --corpus: the maximum)."""
+    vocab_size: int = 30522
+    """Vocabulary size (with --corpus: the corpus's)."""
+    attention_dropout: float = 0.1
+    """Dropout probability of attention weights, for all contenders; elsewhere it is 0.1."""
+    corpus: str | None = None
+    """Corpus folder: real pairs of varying length, which transformers pads. Default: full-length
+    sequences of random tokens."""
+    contenders: tuple[str, ...] = ("bothways", "transformers fp32", "transformers bf16")
+    """What to time, the reference first: bothways, bothways fp32, bothways plain, transformers
+    fp32, transformers bf16, transformers bf16 compile (takes minutes to compile)."""
+    rounds: int = 7
+    """Timed steps per contender; the contenders take turns."""
+    memory: bool = False
+    """Also measure peak memory (on a GPU, of tensors), with each contender in its own process."""
+    profile: bool = False
+    """Only print a profile of bothways' step."""
+    precision: Precision = "auto"
+    """Compute precision of bothways; auto uses bf16 if the GPU supports it or a short benchmark on
+    the CPU finds it faster."""
+    threads: int = 0
+    """CPU threads; 0: one per core."""
+    out: str | None = None
+    """JSON file to write every measured step to."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("batch", self.batch, 1)
+        require("rounds", self.rounds, 1)
+        require("length", self.length, 8, 512)
+        require("vocab_size", self.vocab_size, 64)
+        if not 0 <= self.attention_dropout < 1:
+            raise ConfigError(
+                f"attention_dropout is {self.attention_dropout:g}; it must be in [0, 1)."
+            )
+        if self.profile and (self.out or self.memory):
+            raise ConfigError(
+                "profile prints where the time of one step goes, and measures nothing else; leave "
+                "out and memory out."
+            )
+        if not self.contenders:
+            raise ConfigError("contenders is empty; name at least one.")
+
+
+@dataclass(frozen=True)
+class ReproduceConfig(DeviceOptions):
+    """Reproduce one of the paper's ablations (Devlin et al. 2019, section 5 and appendix C) or a
+    further comparison: table5, table6, table7, table8, figure5, vocabulary, masks, whole-words,
+    masking-rate, bias-correction. Writes a table of the paper's figures and ours as Markdown, JSON
+    and a plot. Running the same command again resumes it; tables with the same --out share the
+    steps they have in common."""
+
+    name: str
+    """Name of the table or comparison."""
+    scale: Literal["smoke", "cpu", "gpu", "paper"] = "smoke"
+    """Model size and budget. smoke: minutes, on bundled text and tasks, to check that everything
+    works. cpu: hours on two cores. gpu: about an hour of one GPU for each pre-training run. paper:
+    the paper's own."""
+    out: str = "reproduced"
+    """Folder to write: all runs, and a folder NAME-SCALE with the table."""
+    corpus: str | None = None
+    """Corpus folder to pre-train on, as written by `bothways corpus`."""
+    text: tuple[str, ...] = ()
+    """Text files, folders or globs, for comparisons that learn vocabularies."""
+    glue: str | None = None
+    """Folder with the GLUE tasks (MRPC, SST-2 ...), as distributed."""
+    squad: str | None = None
+    """Folder with SQuAD 1.1: train-v1.1.json and dev-v1.1.json, or train.json and dev.json."""
+    ner: str | None = None
+    """Folder with CoNLL-2003: eng.train, eng.testa, eng.testb."""
+    sick: str | None = None
+    """Folder with SICK: SICK_train.txt, SICK_trial.txt, SICK_test_annotated.txt."""
+    tasks: tuple[str, ...] = ()
+    """Tasks to fine-tune on: mnli, qnli, qnli-part, mrpc, sst2, rte, cola, stsb, sick, squad,
+    conll2003; at smoke scale follows, package, capitals. Default: the scale's."""
+    seeds: tuple[int, ...] = ()
+    """Fine-tuning seeds; more can be added later. Default: the scale's."""
+    pretrain_seeds: tuple[int, ...] = ()
+    """Pre-training seeds, one run per seed and row. Default: the scale's."""
+    steps: int | None = None
+    """Pre-training steps. Default: the scale's."""
+    recipe: str | None = None
+    """Pre-training recipe, by name or a .yaml file, that overrides the scale's; each row's changes
+    are applied on top of it."""
+    plan: bool = False
+    """Only show which steps there are, which are done, and roughly how long the rest takes."""
+    jobs: int = 1
+    """Number of independent steps run in parallel, each in a process with its share of the
+    threads. A GPU computes one step at a time."""
+    threads: int = 0
+    """Total CPU threads of all jobs; 0: one per core."""
+    precision: Precision = "auto"
+    """Compute precision; auto uses bf16 if the GPU supports it or a short benchmark on the CPU
+    finds it faster."""
+    keep_models: bool = False
+    """Keep the fine-tuned models and the features; pre-trained models are always kept."""
+    step: str | None = None
+    """Run a single step of the plan, by name."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require("jobs", self.jobs, 1)
+        require("threads", self.threads, 0)
+        if self.steps is not None:
+            require("steps", self.steps, 1)
+        for name in ("tasks", "seeds", "pretrain_seeds"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ConfigError(f"{name} is {list(values)}; give each once.")

@@ -1,0 +1,614 @@
+"""`bothways plan`: estimates the time, memory and disk that a pre-training run needs.
+
+A deep network is not built. All layers cost the same, so time and memory are linear in their
+number, and two shallow networks of the requested width determine both lines. The two take turns in
+being trained with the real training step, on a micro-batch reduced to about a second's work.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from rich.table import Table
+from torch import Tensor
+
+from bothways.config.fields import to_dict
+from bothways.corpus.store import TokenStore
+from bothways.errors import ConfigError
+from bothways.experiments.bench import full_batches, memory_kib
+from bothways.experiments.options import PlanConfig
+from bothways.families.config import ModelConfig
+from bothways.io.files import write_json
+from bothways.io.terminal import print_note
+from bothways.model.batch import PretrainingBatch
+from bothways.model.device import (
+    DTYPES,
+    ChosenPrecision,
+    borrowed_process,
+    choose_device,
+    choose_for_training,
+    set_threads,
+    threads_phrase,
+)
+from bothways.model.flops import mean_operations, training_cost
+from bothways.model.kernels.compiled import compiles, why_not_compiled
+from bothways.pretraining.batches import PhaseBatches
+from bothways.pretraining.clock import EVALUATIONS, phase_steps, reserve_evaluations, total_steps
+from bothways.pretraining.evaluation import count_heldout
+from bothways.pretraining.snapshots import check_snapshots
+from bothways.pretraining.start import load_start, new_model, objective_of
+from bothways.training.options import Phase
+from bothways.training.runfolder import versions
+from bothways.training.trainer import Trainer, step_loss
+
+_SAMPLE = 512  # sequences of a corpus from which the lengths are estimated
+_PARTS = 2  # different micro-batches that are timed
+# Memory that matrix kernels and the allocator take besides the tensors. In fp32 0.3 to 0.6 GiB from
+# tiny to base (benchmarks/2026-11-25-plan.md); in bf16 0.6 to 0.9 GiB, measured when activations
+# took more than their size (benchmarks/2026-11-21-plan.md).
+SHAPES_OVERHEAD = {torch.bfloat16: 800 * 2**20, torch.float32: 400 * 2**20}
+_FORWARD = 1 / 3  # fraction of a training step's operations
+# Depths that are measured; a network of few layers is measured itself.
+_DEPTHS, _FEW = (1, 3), 4
+# Approximate floating-point operations of a timed step; number of timed steps.
+_OPERATIONS, _ROUNDS = 4e11, 6
+
+
+@dataclass(frozen=True)
+class PhaseForecast:
+    """One phase.
+
+    Attributes:
+        length, batch, micro_batch: as configured.
+        sequence_tokens: mean tokens per sequence, without padding.
+        operations: floating-point operations of matrix products per token, forward and backward,
+            counting those that the result needs.
+        tokens_per_second: without padding; the time of the optimizer's update is included.
+        step_seconds: seconds per optimizer step.
+        activations: bytes of a micro-batch that are kept for the backward pass.
+        activations_recomputing: the same with ``--recompute``.
+        peak, peak_recomputing: largest memory of the process in bytes, without and with
+            ``--recompute``.
+        steps, hours: None without a clock.
+        epochs: passes over the corpus; None without a clock or a corpus.
+    """
+
+    length: int
+    batch: int
+    micro_batch: int
+    sequence_tokens: float
+    operations: float
+    tokens_per_second: float
+    step_seconds: float
+    activations: float
+    activations_recomputing: float
+    peak: float
+    peak_recomputing: float
+    steps: int | None = None
+    hours: float | None = None
+    epochs: float | None = None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The estimates for a run.
+
+    Attributes:
+        model: the network.
+        parameters: their number in each module; the output embedding is tied to the input's.
+        weights, gradients, moments: bytes in memory; fp32, padding rows included.
+        process: bytes of this process before any model: Python, torch and the other libraries.
+        checkpoint, model_folder: bytes on disk of a training state and of a model.
+        disk: bytes of the run folder: all checkpoints kept, one being written, the model, and the
+            snapshots.
+        precision, threads: of the run.
+        corpus: its folder; None if lengths are assumed.
+        phases: in order.
+        steps, tokens, operations, hours: of the run; None without a clock.
+        evaluation_hours: the part of ``hours`` that evaluation on held-out text takes.
+    """
+
+    model: ModelConfig
+    parameters: dict[str, int]
+    precision: ChosenPrecision
+    threads: int
+    corpus: str | None
+    weights: int
+    gradients: int
+    moments: int
+    process: int
+    checkpoint: int
+    model_folder: int
+    disk: int
+    phases: tuple[PhaseForecast, ...] = ()
+    steps: int | None = None
+    tokens: float | None = None
+    operations: float | None = None
+    hours: float | None = None
+    evaluation_hours: float | None = None
+
+
+@borrowed_process()
+def plan(config: PlanConfig) -> Forecast:
+    """Estimate a run of ``bothways pretrain`` with the same options; takes seconds to two minutes.
+
+    Raises:
+        ConfigError, StoreError, ModelError: as pre-training would.
+    """
+    threads = set_threads(config.threads)
+    if choose_device(config.device).torch.type != "cpu":
+        if config.device != "auto":
+            raise ConfigError(
+                "plan times this machine's processor; the speed of a GPU cannot be estimated. Pass "
+                "--device cpu to plan for the processor."
+            )
+        print_note(
+            "speed and hours are those of the processor, not of the GPU, and so is the memory of "
+            "the process; parameters, operations, weights, gradients, moments and disk hold for "
+            "both"
+        )
+    precision = choose_for_training(config.precision)
+    if config.kernels == "fast":
+        why_not_compiled()  # loads the compiler, as training will
+    process = _resident_bytes()
+    store = TokenStore.open(config.corpus) if config.corpus else None
+    if config.start:
+        shape = load_start(config, store).config
+    else:
+        shape = config.shape(store.tokenizer.vocab_size if store else config.vocab_size)
+    forecast = _from_shape(config, shape, precision, threads, process)
+    texts = [_sample_text(config, phase, store, shape, i) for i, phase in enumerate(config.phases)]
+    pairs = zip(config.phases, texts, strict=True)
+    phases = tuple(_phase(config, forecast, phase, text) for phase, text in pairs)
+    heldout = count_heldout(config, store) if store else config.evaluate.sequences
+    forecast = _with_clock(config, replace(forecast, phases=phases), texts, heldout)
+    if config.json:
+        record = {"config": to_dict(config.resolved()), "versions": versions(), **to_dict(forecast)}
+        write_json(Path(config.json), record)
+    return forecast
+
+
+def _resident_bytes() -> int:
+    """Memory of this process; 0 if the system does not report it."""
+    return 1024 * (memory_kib("VmRSS") or 0)
+
+
+def _from_shape(
+    config: PlanConfig, shape: ModelConfig, precision: ChosenPrecision, threads: int, process: int
+) -> Forecast:
+    """Weights, memory and disk, which need no measuring."""
+    with torch.device("meta"):
+        model = new_model(config, shape)
+    padding = (shape.padded_vocab - shape.vocab_size) * shape.embedding_width
+    modules = {
+        "embeddings": model.encoder.embeddings,
+        "layers": model.encoder.layers,
+        "pooler": model.encoder.pooler,
+        "masked-LM head": model.masked_lm,
+        "pair head": model.next_sentence,
+    }
+    parameters = {
+        name: sum(parameter.numel() for parameter in module.parameters())
+        for name, module in modules.items()
+        if module is not None
+    }
+    in_memory = sum(parameters.values())
+    parameters["embeddings"] -= padding
+    model_folder = 4 * (in_memory - padding)
+    checkpoint = model_folder + 8 * in_memory
+    models, checkpoints = 1 + len(config.snapshots), config.checkpoint.keep + 1
+    return Forecast(
+        model=shape,
+        parameters=parameters,
+        precision=precision,
+        threads=threads,
+        corpus=config.corpus or None,
+        weights=4 * in_memory,
+        gradients=4 * in_memory,
+        moments=8 * in_memory,
+        process=process,
+        checkpoint=checkpoint,
+        model_folder=model_folder,
+        disk=checkpoints * checkpoint + models * model_folder,
+    )
+
+
+# --------------------------------------------------------------------------------
+# The phases, measured.
+
+
+class _SampleText(NamedTuple):
+    """The sequences of a phase.
+
+    Attributes:
+        lengths: int64 [sequences].
+        targets: mean predicted tokens per sequence.
+        micro_batch: one as the run will have it.
+        batches_of: makes some smaller micro-batches, of this many sequences each.
+        instances: in one pass over the corpus; None without a corpus.
+    """
+
+    lengths: NDArray[np.int64]
+    targets: float
+    micro_batch: PretrainingBatch
+    batches_of: Callable[[int], list[PretrainingBatch]]
+    instances: int | None
+
+
+def _sample_text(
+    config: PlanConfig, phase: Phase, store: TokenStore | None, shape: ModelConfig, number: int
+) -> _SampleText:
+    """Sequences of the corpus; without a corpus, sequences of full length with random words."""
+    micro_batch = min(phase.micro_batch, phase.batch)
+    if store is None:
+
+        def random_batches(sequences: int) -> list[PretrainingBatch]:
+            steps = full_batches(
+                shape.vocab_size,
+                batch=sequences,
+                length=phase.length,
+                count=_PARTS,
+                pairs=config.pairs.kind,
+                masking=config.masking,
+            )
+            return [batch for step in steps for batch in step]
+
+        batch = random_batches(micro_batch)[0]
+        lengths = np.array([phase.length])
+        return _SampleText(lengths, batch.masked.count / micro_batch, batch, random_batches, None)
+    corpus = store
+
+    def source(sequences: int, epoch_sizes: list[int] | None = None) -> PhaseBatches:
+        return PhaseBatches(
+            corpus,
+            replace(phase, batch=_PARTS * sequences, micro_batch=sequences),
+            pairs=config.pairs,
+            masking=config.masking,
+            seed=config.seed,
+            number=number,
+            epoch_sizes=epoch_sizes,
+        )
+
+    sample = source(micro_batch)
+    batches = sample.first(max(_SAMPLE, micro_batch))
+    lengths = np.concatenate([batch.inputs.lengths for batch in batches])
+    targets = sum(batch.masked.count for batch in batches) / len(lengths)
+
+    def corpus_batches(sequences: int) -> list[PretrainingBatch]:
+        return source(sequences, sample.epoch_sizes).micro_batches(0)
+
+    return _SampleText(lengths, targets, batches[0], corpus_batches, sample.epoch_sizes[0])
+
+
+def _phase(
+    config: PlanConfig, forecast: Forecast, phase: Phase, text: _SampleText
+) -> PhaseForecast:
+    mean = float(text.lengths.mean())
+    micro_batch = min(phase.micro_batch, phase.batch)
+    # The sequences for a step of about a second on a small machine.
+    deepest = forecast.model.at_depth(max(_depths(forecast.model)))
+    one = training_cost(deepest, length=max(1, round(mean)), targets=text.targets).matrix * mean
+    timed = text.batches_of(max(1, min(micro_batch, round(_OPERATIONS / one))))
+    cost = probe(config, forecast.model, text.micro_batch, timed, forecast.precision)
+    tokens = phase.batch * mean
+    seconds = tokens * cost.token_seconds + cost.update_seconds
+    recomputing = cost.activations_recomputing
+    return PhaseForecast(
+        length=phase.length,
+        batch=phase.batch,
+        micro_batch=micro_batch,
+        sequence_tokens=mean,
+        operations=mean_operations(forecast.model, text.lengths, text.targets),
+        tokens_per_second=tokens / seconds,
+        step_seconds=seconds,
+        activations=cost.activations,
+        activations_recomputing=recomputing,
+        peak=_peak(config, forecast, phase, cost.activations, cost.activations),
+        peak_recomputing=_peak(config, forecast, phase, recomputing, cost.layer),
+    )
+
+
+def _peak(
+    config: PlanConfig, sizes: Forecast, phase: Phase, activations: float, pooled: float
+) -> float:
+    """The largest memory as a backward pass starts or ends, counted in tensors, and what libraries
+    take besides.
+
+    Gradients exist from the end of the first micro-batch's backward pass to the update. A
+    checkpoint needs no copies. Compiled layers keep the weights rounded to their dtype; of a step
+    of one micro-batch the gradients stay in it, too.
+
+    Args:
+        config, sizes, phase: of the run.
+        activations: bytes kept for the backward pass.
+        pooled: bytes of them that compiled layers hold for the next step. What plain layers kept
+            becomes free during the backward pass.
+    """
+    shape, several = sizes.model, phase.batch > phase.micro_batch
+    dtype = sizes.precision.dtype
+    table = shape.padded_vocab * shape.hidden  # elements of the output embedding
+    gradients, copies = float(sizes.gradients), 0.0
+    earlier = gradients if several else 0.0
+    if config.kernels == "plain" or not compiles(torch.empty(0, dtype=dtype)):
+        cast = 0 if dtype == torch.float32 else 2 * table
+        backward_starts = earlier + activations + 4 * table + cast
+        backward_ends = gradients + 2 * 4 * table  # the embedding's two uses, being added
+    else:
+        if dtype != torch.float32:
+            copies = sizes.weights / 2
+            gradients = gradients if several else gradients / 2
+        output = table * dtype.itemsize  # its gradient
+        backward_starts = earlier + activations + output
+        backward_ends = gradients + pooled + (output if several else 0)
+    tensors = sizes.weights + copies + sizes.moments + max(backward_starts, backward_ends)
+    return sizes.process + tensors + SHAPES_OVERHEAD[dtype]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The cost of a phase, at the requested number of layers.
+
+    Attributes:
+        token_seconds: forward and backward pass, per token, without padding.
+        update_seconds: the optimizer's update.
+        activations: bytes that the forward pass of a full micro-batch keeps for its backward pass.
+        activations_recomputing: the same with ``--recompute``, including the one layer that is
+            being recomputed.
+        layer: bytes of ``activations`` that one layer keeps.
+    """
+
+    token_seconds: float
+    update_seconds: float
+    activations: float
+    activations_recomputing: float
+    layer: float
+
+
+def _depths(shape: ModelConfig) -> tuple[int, ...]:
+    return (shape.layers,) if shape.layers <= _FEW else _DEPTHS
+
+
+def probe(
+    config: PlanConfig,
+    shape: ModelConfig,
+    micro_batch: PretrainingBatch,
+    timed: Sequence[PretrainingBatch],
+    precision: ChosenPrecision,
+) -> Probe:
+    """Measure a phase.
+
+    Args:
+        config: optimizer, kernels, kind of pairs, recomputing.
+        shape: the requested network.
+        micro_batch: one as the run will have it; its memory is measured.
+        timed: smaller micro-batches of the same phase; these are timed.
+        precision: arithmetic of the layers.
+    """
+    depths = _depths(shape)
+    networks = [_Network(config, shape.at_depth(depth), precision) for depth in depths]
+
+    def at_depth(values: Sequence[float]) -> float:
+        """Extrapolate from a value per measured network."""
+        first, last = values[0], values[-1]
+        steps = depths[-1] - depths[0]
+        return first + (last - first) / steps * (shape.layers - depths[0]) if steps else first
+
+    activations, recomputing = (
+        at_depth([network.activations(micro_batch, recompute=recompute) for network in networks])
+        for recompute in (False, True)
+    )
+    # The last layer keeps little, because few positions are computed: divide among the others.
+    layer = (activations - recomputing) / max(1, shape.layers - 1)
+    for batch in timed:  # warm-up
+        for network in networks:
+            network.step(batch)
+    rounds = [
+        [network.step(timed[i % len(timed)]) for network in networks]
+        for i in range(max(_ROUNDS, len(timed)))
+    ]
+    token, update = (
+        at_depth([statistics.median(of[kind] for of in own) for own in zip(*rounds, strict=True)])
+        for kind in (0, 1)
+    )
+    return Probe(token, update, activations, recomputing + layer, layer)
+
+
+class _Network:
+    """A shallow network and its trainer."""
+
+    def __init__(self, config: PlanConfig, shape: ModelConfig, precision: ChosenPrecision):
+        self.config, self.dtype = config, precision.dtype
+        self.model = new_model(config, shape)
+        self.model.shared.fast = config.kernels == "fast"
+        self.model.shared.transposes = precision.transposes
+        self.trainer: Trainer[PretrainingBatch] = Trainer(
+            self.model, config.optimizer, total_steps=1000, seed=0, dtype=self.dtype
+        )
+        self.update_start = 0.0
+        self.trainer.optimizer.register_step_pre_hook(self._note_update_start)
+        self.steps = 0
+
+    def _note_update_start(self, *_: object) -> None:
+        self.update_start = time.perf_counter()
+
+    def step(self, batch: PretrainingBatch) -> tuple[float, float]:
+        """Train on a micro-batch; the seconds of a token and of the update."""
+        self.model.shared.recompute = self.config.recompute
+        start = time.perf_counter()
+        self.trainer.step(self.steps, [batch], step_loss([batch], objective_of(self.config)))
+        end = time.perf_counter()
+        self.steps += 1
+        tokens = int(batch.inputs.bounds[-1])
+        return (self.update_start - start) / tokens, end - self.update_start
+
+    def activations(self, batch: PretrainingBatch, *, recompute: bool) -> float:
+        """Bytes of tensors that a forward pass keeps for the backward pass."""
+        self.model.shared.recompute = recompute
+        weights = {p.untyped_storage().data_ptr() for p in self.model.parameters()}
+        sizes: dict[int, int] = {}
+
+        def count(x: Tensor) -> Tensor:
+            at = x.untyped_storage().data_ptr()
+            if at not in weights:
+                sizes[at] = x.untyped_storage().nbytes()
+            return x.detach()  # itself, it could keep alive the graph that keeps it
+
+        self.model.train()
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
+            loss = step_loss([batch], objective_of(self.config))
+            value, _ = loss(self.model, batch, self.dtype)
+        in_frames = self.model.shared.pool.kept
+        del value
+        return float(sum(sizes.values()) + in_frames)
+
+
+# --------------------------------------------------------------------------------
+# The clock.
+
+
+def _with_clock(
+    config: PlanConfig, forecast: Forecast, texts: Sequence[_SampleText], heldout: int
+) -> Forecast:
+    """Adds steps, tokens, epochs and hours, if the recipe sets the length of the training.
+
+    ``heldout``: sequences of an evaluation.
+    """
+    clock, phases = config.clock, forecast.phases
+    if clock.steps is None and clock.tokens is None and clock.minutes is None:
+        return forecast
+    one = heldout * phases[0].step_seconds / phases[0].batch * _FORWARD
+    seconds = [p.step_seconds for p in phases]
+    if clock.minutes is not None:
+        clock, seconds = reserve_evaluations(clock, seconds, config.evaluate.every, one)
+    step_tokens = [p.batch * p.sequence_tokens for p in phases]
+    steps = total_steps(clock, config.phases, step_tokens=step_tokens, step_seconds=seconds)
+    check_snapshots(Path(config.run), config.snapshots, done=0, total=steps)
+    evaluations = steps // config.evaluate.every if config.evaluate.every else EVALUATIONS
+    counts = phase_steps(config.phases, steps)
+    planned = tuple(
+        replace(
+            phase,
+            steps=count,
+            hours=count * phase.step_seconds / 3600,
+            epochs=count * phase.batch / text.instances if text.instances else None,
+        )
+        for phase, text, count in zip(phases, texts, counts, strict=True)
+    )
+    tokens = [count * p.batch * p.sequence_tokens for p, count in zip(planned, counts, strict=True)]
+    evaluation_hours = evaluations * one / 3600
+    return replace(
+        forecast,
+        phases=planned,
+        steps=steps,
+        tokens=sum(tokens),
+        operations=sum(t * p.operations for t, p in zip(tokens, planned, strict=True)),
+        hours=sum(p.hours or 0 for p in planned) + evaluation_hours,
+        evaluation_hours=evaluation_hours,
+    )
+
+
+# --------------------------------------------------------------------------------
+# What is printed.
+
+
+def tables(forecast: Forecast) -> list[Table | str]:
+    """A heading, the two tables, and notes on what they leave out."""
+    model = forecast.model
+    text = f"sequences of {forecast.corpus}" if forecast.corpus else "no corpus: full sequences"
+    overhead = _bytes(SHAPES_OVERHEAD[DTYPES[forecast.precision.name]])
+    no_clock = "no time estimate: the recipe has no clock; give --clock.steps, .tokens or .minutes"
+    return [
+        f"{model.layers} layers, hidden {model.hidden}, {model.heads} heads, feed-forward "
+        f"{model.intermediate}, vocabulary {model.vocab_size:,}\n"
+        f"{text}; {forecast.precision.reason}; {threads_phrase(forecast.threads)}",
+        _run_table(forecast),
+        _phase_table(forecast),
+        f"peak memory includes tensors, libraries and, a measured value, {overhead} for matrix "
+        "kernels and the allocator",
+        *([no_clock] if forecast.steps is None else []),
+    ]
+
+
+def _run_table(forecast: Forecast) -> Table:
+    """Weights, memory that does not depend on the batch, disk, and the run."""
+    weights = {f"weights: {name}": f"{n:,}" for name, n in forecast.parameters.items()}
+    sections = [
+        {**weights, "weights": f"{sum(forecast.parameters.values()):,}"},
+        {
+            "memory: weights": _bytes(forecast.weights),
+            "memory: gradients": _bytes(forecast.gradients),
+            "memory: the optimizer's moments": _bytes(forecast.moments),
+            "memory: Python and libraries": _bytes(forecast.process),
+        },
+        {
+            "disk: model folder": _bytes(forecast.model_folder),
+            "disk: a checkpoint": _bytes(forecast.checkpoint),
+            "disk: run folder at most": _bytes(forecast.disk),
+        },
+    ]
+    if forecast.steps is not None and forecast.hours is not None:
+        sections.append(
+            {
+                "steps": f"{forecast.steps:,}",
+                "tokens": _count(forecast.tokens or 0),
+                "operations": f"{forecast.operations or 0:.3g}",
+                "time": _time(forecast.hours),
+                "  evaluation on held-out text": _time(forecast.evaluation_hours or 0),
+            }
+        )
+    table = Table(show_header=False)
+    for section in sections:
+        table.add_section()
+        for row in section.items():
+            table.add_row(*row)
+    return table
+
+
+_ROWS: dict[str, Callable[[PhaseForecast], str | None]] = {
+    "sequences per step, per micro-batch": lambda p: f"{p.batch:,}, {p.micro_batch:,}",
+    "tokens per sequence, without padding": lambda p: f"{p.sequence_tokens:.1f}",
+    "operations per token": lambda p: f"{p.operations / 1e6:,.1f} M",
+    "tokens per second": lambda p: f"{p.tokens_per_second:,.0f}",
+    "seconds per step": lambda p: f"{p.step_seconds:.3g}",
+    "activations": lambda p: _bytes(p.activations),
+    "activations, --recompute": lambda p: _bytes(p.activations_recomputing),
+    "peak memory": lambda p: _bytes(p.peak),
+    "peak memory, --recompute": lambda p: _bytes(p.peak_recomputing),
+    "steps": lambda p: None if p.steps is None else f"{p.steps:,}",
+    "passes over the corpus": lambda p: None if p.epochs is None else f"{p.epochs:.2f}",
+    "time": lambda p: None if p.hours is None else _time(p.hours),
+}
+
+
+def _phase_table(forecast: Forecast) -> Table:
+    table = Table("phase", *(f"length {p.length}" for p in forecast.phases))
+    for name, figure in _ROWS.items():
+        cells = [figure(phase) for phase in forecast.phases]
+        if any(cell is not None for cell in cells):
+            table.add_row(name, *(cell or "" for cell in cells))
+    return table
+
+
+def _bytes(size: float) -> str:
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:,.0f} MiB"
+
+
+def _count(value: float) -> str:
+    for unit, name in ((1e9, " billion"), (1e6, " million")):
+        if value >= unit:
+            return f"{value / unit:.3g}{name}"
+    return f"{value:,.0f}"
+
+
+def _time(hours: float) -> str:
+    if hours >= 48:
+        return f"{hours / 24:,.1f} days"
+    return f"{hours:.1f} hours" if hours >= 1.5 else f"{hours * 60:.1f} minutes"

@@ -1,0 +1,226 @@
+"""The heads on an encoder: one entry each, what a model with some of them weighs, and what a family
+or a folder cannot do.
+
+Nothing here computes, so nothing imports torch: folders, tasks and every engine read this registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from bothways.errors import ModelError
+from bothways.families import FAMILIES, HeadForm, ModelConfig, family_of
+
+MASKED_LM, NEXT_SENTENCE, REPLACED = "masked_lm", "next_sentence", "replaced"
+CLASSIFIER, TAGGER, SPAN, CHOICE = "classifier", "tagger", "span", "choice"
+
+_PRETRAIN = "use a folder that `bothways pretrain` wrote"
+_FINETUNE = "fine-tune it first (`bothways finetune`), then use the model folder that it writes"
+
+
+@dataclass(frozen=True)
+class Head:
+    """What all families' forms of a head have in common.
+
+    Attributes:
+        key: keys its new weights, with the seed; never changes, and is no other head's. (A head on
+            choices was one on texts in 0.1, and has its key.)
+        reads: one vector per sequence, single tokens, or masked tokens.
+        outputs: how many; 0: as many as its task has.
+        task: it is a task's: a model has at most one of these.
+        form: of families that have no form of their own; None: these have no such head.
+        title: its name in messages.
+        remedy: what to do where a model lacks it.
+    """
+
+    key: int
+    reads: Literal["sequence", "tokens", "masked"]
+    outputs: int = 0
+    task: bool = False
+    form: HeadForm | None = None
+    title: str = "head"
+    remedy: str = _FINETUNE
+
+
+HEADS: dict[str, Head] = {
+    MASKED_LM: Head(0, "masked", outputs=1, title="masked-LM head", remedy=_PRETRAIN),
+    NEXT_SENTENCE: Head(
+        *(1, "sequence"),
+        outputs=2,
+        title="next-sentence head",
+        remedy=f"{_PRETRAIN} with pairs.kind next or order",
+    ),
+    CLASSIFIER: Head(2, "sequence", task=True, title="head for labels or scores of texts"),
+    TAGGER: Head(3, "tokens", task=True, title="head for tags of words"),
+    SPAN: Head(4, "tokens", outputs=2, task=True, title="head for answers in texts"),
+    CHOICE: Head(2, "sequence", outputs=1, task=True, title="head for choices"),
+    REPLACED: Head(
+        *(6, "tokens"),
+        outputs=1,
+        title="head for replaced tokens",
+        remedy="use the folder of a discriminator",
+    ),
+}
+"""The heads by name, which is the model's attribute and the beginning of its weights' names."""
+POOLER_KEY = 5
+"""Keys the weights of a pooler that a file lacks."""
+ON_LSTM = HeadForm({"output": "output"}, dropout="head")
+"""Of every head of a task on a BiLSTM."""
+LSTM = "lstm"
+"""Begins the names of the weights of a BiLSTM under a task's head."""
+LSTM_WEIGHTS = tuple(
+    f"{LSTM}.layers.0.{kind}_{part}_l0{way}"
+    for kind in ("weight", "bias")
+    for part in ("ih", "hh")
+    for way in ("", "_reverse")
+)
+
+
+def form_of(name: str, config: ModelConfig) -> HeadForm:
+    """How a family computes a head.
+
+    Raises:
+        ModelError: it has no such head.
+    """
+    form = family_of(config).heads.get(name, HEADS[name].form)
+    if form is None:
+        raise ModelError(no_such_head(config.family, name))
+    return form
+
+
+def forms_of(config: ModelConfig) -> Mapping[str, HeadForm]:
+    """All heads that a family has, in the order in which a file's weights are given to them."""
+    own = family_of(config).heads
+    found = {name: own.get(name, head.form) for name, head in HEADS.items()}
+    return {name: form for name, form in found.items() if form is not None}
+
+
+def has_pooler(config: ModelConfig, heads: Collection[str], *, lstm: bool = False) -> bool:
+    """Whether a model with these heads has a pooler, as files of its family do."""
+    if not config.pooler:
+        return False
+    own = [name for name in heads if not (lstm and HEADS[name].task)]
+    pooled = any(form_of(name, config).pooled for name in own)
+    return family_of(config).keeps_pooler or not heads or pooled
+
+
+def task_head(heads: Collection[str]) -> str:
+    """Which of a model's heads is its task's; empty if none is."""
+    return next((name for name in HEADS if name in heads and HEADS[name].task), "")
+
+
+# -------------------------------------------------------------------------------- shapes of weights
+
+
+def weight_shapes(
+    config: ModelConfig, heads: Mapping[str, int], *, lstm: int = 0, pooler: bool
+) -> dict[str, tuple[int, ...]]:
+    """The weights of a model by name, with their shapes in memory.
+
+    Args:
+        config: the encoder's shape.
+        heads: with their numbers of outputs.
+        lstm: units of each direction of a BiLSTM under the task head; 0 for none.
+        pooler: whether the encoder has one.
+    """
+    shapes = {f"encoder.{name}": shape for name, shape in _encoder(config, pooler=pooler).items()}
+    for name, outputs in heads.items():
+        shapes |= {f"{name}.{part}": s for part, s in _head(config, name, outputs, lstm).items()}
+    if lstm:
+        for name in LSTM_WEIGHTS:
+            width = config.hidden if "_ih_" in name else lstm
+            shapes[name] = (4 * lstm, width) if ".weight_" in name else (4 * lstm,)
+    return shapes
+
+
+_Shapes = dict[str, tuple[int, ...]]
+
+
+def _encoder(config: ModelConfig, *, pooler: bool) -> _Shapes:
+    H, E, I = config.hidden, config.embedding_width, config.intermediate  # noqa: E741
+    shapes: _Shapes = {"embeddings.tokens.weight": (config.padded_vocab, E)}
+    for table, rows in (("positions", config.place_rows), ("segments", config.segments)):
+        if rows:
+            shapes[f"embeddings.{table}.weight"] = (rows, E)
+    if config.embedding_norm:
+        shapes |= _norm("embeddings.norm", E, config)
+    if config.projects:
+        shapes |= _linear("embeddings.project", E, H)
+    for number in range(config.distinct_layers):
+        layer = f"layers.{number}"
+        shapes |= _linear(f"{layer}.attention.qkv", H, 3 * H, bias=config.biases)
+        shapes |= _linear(f"{layer}.attention.output", H, H, bias=config.biases)
+        if number or config.norm_at == "post" or config.first_norm:
+            shapes |= _norm(f"{layer}.attention_norm", H, config)
+        width = 2 * I if config.gated else I
+        shapes |= _linear(f"{layer}.expand", H, width, bias=config.biases)
+        shapes |= _linear(f"{layer}.contract", I, H, bias=config.biases)
+        shapes |= _norm(f"{layer}.norm", H, config)
+    if config.final_norm:
+        shapes |= _norm("final_norm", H, config)
+    return shapes | (_linear("pooler", H, H) if pooler and config.pooler else {})
+
+
+def _head(config: ModelConfig, name: str, outputs: int, lstm: int) -> _Shapes:
+    H, biases = config.hidden, config.head_biases
+    if HEADS[name].reads == "masked":
+        E = config.embedding_width
+        bias: _Shapes = {"bias": (config.vocab_size,)} if config.output_bias else {}
+        return bias | _linear("dense", H, E, bias=biases) | _norm("norm", E, config)
+    on_lstm = bool(lstm) and HEADS[name].task
+    form, width = (ON_LSTM, 2 * lstm) if on_lstm else (form_of(name, config), H)
+    dense = _linear("dense", width, width, bias=biases) if form.dense else {}
+    norm = _norm("norm", width, config) if form.norm else {}
+    return dense | norm | _linear("output", width, outputs)
+
+
+def _linear(name: str, inputs: int, outputs: int, *, bias: bool = True) -> _Shapes:
+    shapes: _Shapes = {f"{name}.weight": (outputs, inputs)}
+    return shapes | ({f"{name}.bias": (outputs,)} if bias else {})
+
+
+def _norm(name: str, width: int, config: ModelConfig) -> _Shapes:
+    kinds = ("weight", "bias") if config.norm_biases else ("weight",)
+    return {f"{name}.{kind}": (width,) for kind in kinds}
+
+
+# -------------------------------------------------------------- what a family or a folder cannot do
+# Verbs ask here, so that a table of family, head and message can be made from one place.
+
+
+def no_such_head(family: str, head: str) -> str:
+    """That a family has no such head at all."""
+    others = [f.title for f in FAMILIES.values() if head in f.heads]
+    return (
+        f"{FAMILIES[family].title} has no {HEADS[head].title}; of the families here "
+        f"{', '.join(others) or 'none'} {'has' if len(others) == 1 else 'have'} one. Use such a "
+        "model."
+    )
+
+
+def missing_head(
+    family: str, head: str, present: Collection[str] = (), *, causal: bool = False
+) -> str:
+    """That a model has no such head, and what to do: the family's fault, or the folder's.
+
+    Args:
+        family: of the model.
+        head: the one that is wanted.
+        present: the heads that it has.
+        causal: it reads left to right.
+    """
+    if head not in FAMILIES[family].heads:
+        return no_such_head(family, head)
+    why = f"this model has no {HEADS[head].title}"
+    if head == MASKED_LM and REPLACED in present:
+        return (
+            f"{why}: it is a discriminator, which tells replaced tokens from original ones and "
+            "predicts none; use the folder of its generator."
+        )
+    if head == NEXT_SENTENCE and causal:
+        why += ", because it reads left to right, where the first token sees neither text"
+    if head == REPLACED and MASKED_LM in present:
+        why += ": it is a generator, which predicts tokens"
+    return f"{why}; {HEADS[head].remedy}."

@@ -1,0 +1,147 @@
+"""The one policy for broken input: stop at it, leave it out, or replace its broken characters.
+
+Every reader is given a :class:`Broken`. What a reader cannot take is an error, never a default;
+what is left out or replaced on request is counted here, and said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from bothways.errors import InputError
+
+Action = Literal["stop", "skip", "replace"]
+
+LISTED = 20
+"""How many broken lines are listed; all are counted."""
+_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The longest line or text that is accepted.
+
+    Attributes:
+        mib: in MiB of UTF-8.
+        remedy: ends the message, after the limit.
+    """
+
+    mib: float
+    remedy: str
+
+    @property
+    def bytes(self) -> int:
+        """In bytes of UTF-8."""
+        return int(self.mib * 2**20)
+
+    def error(self, source: str | Path, line: int) -> InputError:
+        """The error for a line that is longer."""
+        return InputError(
+            f"the line is longer than {self.mib:g} MiB{self.remedy}", path=source, line=line
+        )
+
+
+TEXT = Limit(1.0, ", the limit for a text that a model reads. Break it up, or remove it.")
+"""For a line that a model is to label, embed or search for an answer: a novel. Encoding it takes a
+hundred times its size."""
+LIST = Limit(
+    1024.0,
+    ", too long a list to be read at once. Write one object per line, in a .jsonl file.",
+)
+"""For JSON, which may be a single line, and is read into memory whole."""
+
+
+def corpus_line(mib: float) -> Limit:
+    """For a line of a text to learn from."""
+    return Limit(
+        mib,
+        ", so this is most likely not text. Remove the line or the file, or break the line up "
+        "(`bothways vocab`, `vocab extend` and `corpus` accept longer ones with --max_line_mib).",
+    )
+
+
+@dataclass
+class Broken:
+    """What to do with broken input, and what was done, in the order of the text.
+
+    Attributes:
+        action: ``stop`` with an error; ``skip`` the lines and records that cannot be read; or
+            ``replace`` broken characters by U+FFFD, and skip records without a text.
+        remedy: a sentence that ends messages: how to go on without a repair.
+        lines: how many lines, records or rows were repaired or left out.
+        characters: how many characters were replaced by U+FFFD.
+        left_out: how many lines, records or rows were left out.
+        first: [source, line, what was done] of the first ``LISTED``.
+    """
+
+    action: Action = "stop"
+    remedy: str = ""
+    lines: int = 0
+    characters: int = 0
+    left_out: int = 0
+    first: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def leave_out(self, error: InputError) -> None:
+        """Raise the error, or count the line that it is about as left out."""
+        if self.action == "stop":
+            raise self.with_remedy(error)
+        self.left_out += 1
+        self._note(error.path, error.line, f"left out: {error.problem}")
+
+    def replaced(self, source: str | Path, line: int, characters: int) -> None:
+        """Count a line in which characters were replaced."""
+        self.characters += characters
+        self._note(source, line, f"{characters} replaced by U+FFFD")
+
+    def with_remedy(self, error: InputError) -> InputError:
+        """The error, with how to go on."""
+        if self.remedy:
+            error.add(self.remedy)
+        return error
+
+    def add(self, other: Broken) -> None:
+        """Add the counts of the text that follows."""
+        self.lines += other.lines
+        self.characters += other.characters
+        self.left_out += other.left_out
+        self.first = (self.first + other.first)[:LISTED]
+
+    def counts(self) -> dict[str, Any]:
+        """What was done, as plain data."""
+        names = ("lines", "characters", "left_out", "first")
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_counts(cls, data: dict[str, Any]) -> Broken:
+        """The inverse of :meth:`counts`."""
+        first = [(source, line, what) for source, line, what in data["first"]]
+        return cls(**{**data, "first": first})
+
+    def notes(self, name: str) -> list[str]:
+        """A sentence about the lines of a file that were left out, if there are any."""
+        if not self.lines:
+            return []
+        numbers = ", ".join(str(line) for _, line, _ in self.first[:_NAMED])
+        numbers += " ..." if self.lines > _NAMED else ""
+        return [f"{name}: {self.lines:,} broken lines were left out: {numbers}"]
+
+    def _note(self, source: str | Path | None, line: int | None, what: str) -> None:
+        self.lines += 1
+        if len(self.first) < LISTED:
+            # Names of files that are not UTF-8 have surrogates, which no report can hold.
+            shown = str(source).encode("utf-8", "backslashreplace").decode()
+            self.first.append((shown, line or 0, what))
+
+
+REPLACING = (
+    "Repair it, or give --broken replace, which leaves out such records and puts U+FFFD for broken "
+    "characters."
+)
+"""The remedy where ``replace`` can be asked for."""
+
+
+def of_corpus(action: Action) -> Broken:
+    """The policy for text to learn from."""
+    return Broken(action, REPLACING)

@@ -1,0 +1,151 @@
+"""Engines, which compute a model's outputs: the protocol, those that there are, and the choice.
+
+An engine is an entry point of the group :data:`GROUP`. The package's own are listed in
+``entry_points.txt`` beside its modules, which also works from a source tree; another package adds
+one by an entry point of its own, and nothing here names any.
+
+T tokens of a batch, R tokens that a head reads, C outputs of it, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from configparser import ConfigParser
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.batch import Batch
+from bothways.errors import ConfigError
+from bothways.training.options import DeviceName, Precision
+
+GROUP = "bothways.engines"
+AUTO = "auto"
+NONE: Mapping[str, NDArray[np.int64]] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How a model is computed.
+
+    Attributes:
+        name: of an engine; ``auto`` takes the first that is installed.
+        device: where; ``auto`` uses a GPU if the engine finds one.
+        precision: of the layers' arithmetic; ``auto`` takes bf16 where it is faster.
+    """
+
+    name: str = AUTO
+    device: DeviceName = "cpu"
+    precision: Precision = "fp32"
+
+
+class Engine(Protocol):
+    """Computes the outputs of one model, dropout off. Threads may use it at the same time."""
+
+    @property
+    def name(self) -> str:
+        """As registered."""
+
+    @property
+    def precision(self) -> str:
+        """``fp32`` or ``bf16``: the arithmetic of the layers."""
+
+    def compute(
+        self,
+        batch: Batch,
+        heads: Mapping[str, NDArray[np.int64]] = NONE,
+        layers: Sequence[int] = (),
+    ) -> dict[str, NDArray[np.float32]]:
+        """Outputs of heads and hidden states, by name.
+
+        Args:
+            batch: the sequences.
+            heads: the heads wanted -> int64 [R], the flat positions of the tokens read; for a head
+                that reads sequences, the first token of each.
+            layers: the layers wanted; 0 is the embeddings, 1 the first layer.
+
+        Returns:
+            float32 [R, C] under each head's name, one column per piece for masked tokens, before
+            any softmax; float32 [at least T, H] under :func:`layer_name`, of which rows of the
+            batch's tail are meaningless.
+
+        Raises:
+            LengthError, ModelError: sequences that are too long, ids that the model does not have.
+        """
+
+    def working(self) -> AbstractContextManager[None]:
+        """A block in which the process is the engine's, as for a command: its threads and memory
+        are set up for computing, and put back afterwards."""
+
+
+def layer_name(layer: int) -> str:
+    """The name of a layer's states among an engine's outputs."""
+    return f"layer {layer}"
+
+
+def engines() -> dict[str, EntryPoint]:
+    """The engines by name, in the order in which ``auto`` tries them: ours, then others'."""
+    table = ConfigParser(delimiters="=", interpolation=None)
+    table.read_string(files("bothways").joinpath("entry_points.txt").read_text(encoding="utf-8"))
+    own = [EntryPoint(name, value, GROUP) for name, value in table[GROUP].items()]
+    found: dict[str, EntryPoint] = {}
+    for entry in (*own, *entry_points(group=GROUP)):
+        found.setdefault(entry.name, entry)
+    return found
+
+
+def check_engine(name: str) -> None:
+    """Refuse an engine that there is not.
+
+    Raises:
+        ConfigError: naming those that there are.
+    """
+    if name != AUTO and name not in (known := engines()):
+        raise ConfigError(f"engine is {name!r}; there are {AUTO}, {', '.join(known)}.")
+
+
+def open_engine(loaded: Any) -> Engine:
+    """The engine for a model folder, by its options.
+
+    Args:
+        loaded: a :class:`bothways.runtime.folder.LoadedModel`, with which the entry point is
+            called.
+
+    Raises:
+        ConfigError: no such engine, what it needs is not installed, or no such device.
+        ModelError: a network that it does not compute.
+    """
+    name, missing = loaded.options.name, []
+    check_engine(name)
+    for entry in engines().values():
+        if name in (AUTO, entry.name):
+            try:
+                return _opener(entry)(loaded)
+            except _MissingError as error:
+                missing.append(str(error))
+    raise ConfigError("; ".join(missing) + ".")
+
+
+class _MissingError(Exception):
+    """What an engine needs is not installed."""
+
+
+def _opener(entry: EntryPoint) -> Callable[[Any], Engine]:
+    try:
+        opener: Callable[[Any], Engine] = entry.load()
+    except ModuleNotFoundError as error:
+        needed = (error.name or "").partition(".")[0]
+        package = entry.dist.name if entry.dist else "bothways"
+        if not needed or needed == package:
+            raise
+        install = f"'{package}[{','.join(entry.extras)}]'" if entry.extras else needed
+        raise _MissingError(
+            f"the engine {entry.name} needs {needed}, which is not installed: pip install {install}"
+        ) from None
+    return opener

@@ -1,0 +1,468 @@
+"""Model folders in Hugging Face's layout: opened without any engine, their description written.
+
+``config.json``, ``model.safetensors``, ``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json``
+are the files that transformers reads and writes; ``bothways.json`` adds what the model is for
+(task, labels, origin). Folders saved by transformers can be opened too, with or without heads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from bothways.errors import InputError, ModelError
+from bothways.families import LSTM_SUFFIX, config_of, family_of
+from bothways.families.config import ModelConfig
+from bothways.families.family import own_type, write_config
+from bothways.families.heads import (
+    CHOICE,
+    HEADS,
+    SPAN,
+    TAGGER,
+    form_of,
+    has_pooler,
+    task_head,
+    weight_shapes,
+)
+from bothways.io.files import write_json
+from bothways.io.json_files import read_json_file
+from bothways.runtime.engine import Engine, EngineOptions, open_engine
+from bothways.runtime.sentence_modules import read_sentence_modules
+from bothways.runtime.weights import Weights, account_for, name_table, stored_weights
+from bothways.shipped import SHIPPED, model_folder
+from bothways.tokenization.tokenizer import Tokenizer
+
+CONFIG, ABOUT = "config.json", "bothways.json"
+FORMAT = 2
+"""Of bothways.json. In 1, that of 0.1, what is said of the task stands beside the rest; from 2 on
+under ``tasks``, by the head, as there may be several."""
+_OF_TASK = (
+    *("task", "kind", "labels", "pair", "length", "options", "precision", "measured_in", "dev"),
+    *("source", "seed", "setting", "fingerprint"),
+)
+RUN_FILE = "run.json"
+"""The file that makes a folder one of a run."""
+STATE = "training.json"
+"""The file that makes a folder a checkpoint."""
+PROBLEM_TYPES = {
+    "multilabel": "multi_label_classification",
+    "multiregression": "regression",
+}
+"""transformers' names for the kinds of tasks that give a text several labels or scores."""
+_MOST_PADDING = 128  # rows
+_BILSTM = "BiLSTM"  # prefix of an architecture's name
+
+
+@dataclass(eq=False)
+class LoadedModel:
+    """What a model folder holds, but for the network: an engine computes that.
+
+    Attributes:
+        config: the encoder's shape.
+        tokenizer: with the same vocabulary.
+        about: the content of bothways.json, with what it says of the task head beside the rest; for
+            folders made elsewhere it is derived from config.json, with the labels under
+            ``labels``, and from sentence-transformers' files.
+        heads: by name, with their numbers of outputs.
+        lstm: units of each direction of a BiLSTM under the task head; 0 for none.
+        pooler: whether the encoder has one.
+        weights: accounted for; None once the engine has them.
+        fresh: names of weights missing in the file and newly initialised (a pooler, for encoders
+            saved without one).
+        notes: what a user should know about how the folder was read, as sentences.
+        options: which engine computes it, where and how exactly.
+        unused: names of weights in the file that bothways does not use.
+        dtype: of the file's weights, such as ``float32``.
+    """
+
+    config: ModelConfig
+    tokenizer: Tokenizer
+    about: dict[str, Any]
+    heads: dict[str, int]
+    lstm: int = 0
+    pooler: bool = False
+    weights: Weights | None = None
+    fresh: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    options: EngineOptions = field(default_factory=EngineOptions)
+    unused: list[str] = field(default_factory=list)
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        self._lock = RLock()
+
+    @property
+    def engine(self) -> Engine:
+        """What computes the model; opened when it is first asked for.
+
+        Raises:
+            ConfigError: no such engine, or what it needs is not installed, or no such device.
+            ModelError: a network that it does not compute.
+        """
+        with self._lock:  # of two threads that ask first, one opens it
+            return self._engine
+
+    def use(self, engine: Engine) -> None:
+        """Have this engine compute the model."""
+        self._engine = engine
+
+    @cached_property
+    def _engine(self) -> Engine:
+        engine = open_engine(self)
+        self.weights = None  # lets go of the file, which could not be replaced on Windows
+        return engine
+
+    @property
+    def task_head(self) -> str:
+        """Which head is the task's; empty without one."""
+        return task_head(self.heads)
+
+    @property
+    def task_outputs(self) -> int:
+        """Outputs of the task head; 0 without one."""
+        return self.heads.get(self.task_head, 0)
+
+    def differences(self) -> list[str]:
+        """What the model lacks of the file, and has beyond it, as sentences."""
+        told = {
+            "left out, not used here": self.unused,
+            "missing from the source, newly initialised": self.fresh,
+        }
+        return [f"{what}: {', '.join(names)}" for what, names in told.items() if names]
+
+
+def load_model(
+    folder: str | Path,
+    *,
+    vocabulary: str | Path | None = None,
+    options: EngineOptions | None = None,
+) -> LoadedModel:
+    """Open a model folder of bothways or transformers.
+
+    The model has the heads whose weights are in the file. Values of weights are read when its
+    engine is first asked for.
+
+    Args:
+        folder: with config.json and weights; or the name of a shipped model.
+        vocabulary: vocab.txt or tokenizer folder to use if the model folder has none.
+        options: what computes it; an engine chosen automatically, on the CPU in fp32, if not given.
+
+    Raises:
+        ModelError: a file is missing or damaged, the network is none that bothways can compute, a
+            weight of the encoder or of a head is missing, or the vocabulary's size is not the
+            model's.
+    """
+    folder = model_folder(folder)
+    if not (folder / CONFIG).exists():
+        raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
+    values = read_json(folder / CONFIG, "get the folder again from where it came from")
+    config, notes = config_of(values, where=str(folder / CONFIG))
+    path, theirs = stored_weights(folder)
+    weights = account_for(theirs, config, where=str(path), architectures=_architectures(values))
+    unused = weights.unused
+    tokenizer = Tokenizer.from_folder(vocabulary or folder)
+    if tokenizer.template.pair_segments > family_of(config).published.get("segments", 2):
+        # A family without pairs under the tokenizer of one with pairs, such as KLUE's RoBERTa.
+        tokenizer = tokenizer.in_one_segment()
+    if _is_padded(config, tokenizer, folder):
+        rows = f"{tokenizer.vocab_size:,} to {config.vocab_size - 1:,}"
+        notes.append(f"rows {rows} of the embedding are of no piece, and left out")
+        words = family_of(config).tokens
+        unused.append(f"{words}[{tokenizer.vocab_size}:{config.vocab_size}], of no piece")
+        config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
+        weights = dataclasses.replace(weights, config=config)
+    check_sizes(config, tokenizer, str(vocabulary or folder))
+    pooler = _has_pooler(weights)
+    loaded = LoadedModel(
+        *(config, tokenizer, {}, dict(weights.heads), weights.lstm, pooler, weights),
+        fresh=_missing(weights, path, pooler=pooler),
+        notes=notes,
+        options=options or EngineOptions(),
+        unused=unused,
+        dtype=weights.dtype,
+    )
+    if (folder / ABOUT).exists():
+        loaded.about = _read_about(folder, loaded.task_head)
+    else:
+        loaded.about = read_sentence_modules(folder, lowercase=tokenizer.lowercase)
+    if loaded.task_head:
+        theirs_about = _task_from_config(values, loaded)
+        if "kind" in loaded.about:
+            _refuse_other_task(folder, loaded.about, theirs_about)
+        else:  # made elsewhere, perhaps from a pre-trained model of ours
+            loaded.about = {**theirs_about, **loaded.about}
+    _check_direction(folder, loaded)
+    return loaded
+
+
+def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:
+    """Write all files of a model folder but the weights: config.json, bothways.json, tokenizer.
+
+    Args:
+        folder: exists; old files are replaced.
+        loaded: what they describe; of its ``about``, ``labels`` (list of str) and ``kind`` describe
+            the task head's outputs.
+        dtype: of the weights on disk.
+
+    Raises:
+        ModelError: the number of labels is not that of the outputs.
+    """
+    family, config = family_of(loaded.config), loaded.config
+    architecture = family.class_of(loaded.heads, causal=config.left_to_right)
+    values = write_config(family, config, architecture, pad_id=loaded.tokenizer.pad_id, dtype=dtype)
+    head = loaded.task_head
+    if head and not HEADS[head].outputs:
+        tagging = HEADS[head].reads == "tokens"
+        values.update(_label_config(loaded.about, loaded.task_outputs, tagging=tagging))
+    if loaded.lstm:
+        own = own_type(family.model_type, LSTM_SUFFIX)
+        values.update({"model_type": own, "architectures": [_BILSTM + architecture]})
+    write_json(folder / CONFIG, values)
+    about = {**loaded.about, "format": FORMAT, **_differences_elsewhere(loaded)}
+    of_task = {name: about.pop(name) for name in _OF_TASK if name in about and head}
+    tasks = {"tasks": {head: of_task}} if of_task else {}
+    write_json(folder / ABOUT, {"format": FORMAT, **about, **tasks})
+    loaded.tokenizer.save(folder, max_length=config.positions)
+
+
+def _read_about(folder: Path, head: str) -> dict[str, Any]:
+    """The content of bothways.json, with what it says of a task head beside the rest.
+
+    Raises:
+        ModelError: it is missing or damaged, or of a later version.
+    """
+    about = read_json(folder / ABOUT, "without it, the folder loads as one made elsewhere")
+    version, tasks = about.get("format", 1), about.pop("tasks", {})
+    if not isinstance(version, int) or version > FORMAT:
+        raise ModelError(
+            f"{folder / ABOUT} has the format {version!r}; this version of bothways reads up to "
+            f"{FORMAT}. Use the version that wrote it, or a later one."
+        )
+    if not isinstance(tasks, dict) or not all(isinstance(task, dict) for task in tasks.values()):
+        raise ModelError(f"{folder / ABOUT}: tasks is not a map of heads; the file is damaged.")
+    # Of another head if the model was trained again elsewhere, which is refused later.
+    return {**about, **tasks.get(head, next(iter(tasks.values()), {}))}
+
+
+def _architectures(values: dict[str, Any]) -> list[str]:
+    """The classes that config.json names, those of ours without what marks them."""
+    named = values.get("architectures") or []
+    named = named if isinstance(named, list) else []
+    return [name.removeprefix(_BILSTM) for name in named if isinstance(name, str)]
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a JSON object of a model folder.
+
+    Args:
+        path: the file.
+        remedy: ends the error message.
+
+    Raises:
+        ModelError: it is missing or damaged.
+    """
+    try:
+        value = read_json_file(path)
+    except InputError as error:
+        if not path.exists():
+            raise ModelError(f"{path} does not exist; {remedy}.") from None
+        raise ModelError(
+            f"{path} cannot be read ({error.problem.rstrip('.')}); {remedy}."
+        ) from None
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} does not hold a JSON object; {remedy}.")
+    return value
+
+
+def _what_it_is(folder: Path) -> str:
+    """What a folder without config.json is instead of a model folder, and the remedy."""
+    if (folder / RUN_FILE).exists():
+        # Of pre-training, of fine-tuning, of a search.
+        patterns = (f"model/{CONFIG}", f"seed-*/model/{CONFIG}", f"*/seed-*/model/{CONFIG}")
+        models = [path.parent for name in patterns for path in sorted(folder.glob(name))]
+        if models:
+            return f"this is a run folder; a model in it is {models[0]}"
+        return "this is a run folder, and there is no model in it"
+    if (folder / "bert_config.json").exists() or any(folder.glob("*.ckpt*")):
+        return (
+            "the folder seems to hold a checkpoint of TensorFlow, which bothways does not read; "
+            "take a folder of transformers with the same weights"
+        )
+    return (
+        "a model folder holds config.json and model.safetensors; models available by name: "
+        f"{', '.join(SHIPPED)}"
+    )
+
+
+def _has_pooler(weights: Weights) -> bool:
+    """Whether the network has one: the file does, or by its heads and family."""
+    if any(name.startswith("encoder.pooler.") for name in weights):
+        return True
+    if not weights.heads and not family_of(weights.config).keeps_pooler:
+        return False
+    return has_pooler(weights.config, weights.heads, lstm=bool(weights.lstm))
+
+
+def _missing(weights: Weights, path: Path, *, pooler: bool) -> list[str]:
+    """The weights of a pooler that the file lacks, and which are newly initialised.
+
+    Raises:
+        ModelError: others are missing, a head reads the pooler, or a weight has another shape.
+    """
+    config, lstm = weights.config, weights.lstm
+    expected = weight_shapes(config, weights.heads, lstm=lstm, pooler=pooler)
+    names, found = name_table(config, weights.heads, lstm=bool(lstm)), weights.shapes
+    missing = [name for name in expected if name not in found]
+    fatal = [name for name in missing if not name.startswith("encoder.pooler.")]
+    on_encoder = [name for name in weights.heads if not (lstm and HEADS[name].task)]
+    if missing and not fatal and any(form_of(name, config).pooled for name in on_encoder):
+        tagging = family_of(config).class_of([TAGGER])
+        raise ModelError(
+            f"{path} has a head for whole texts, which reads the pooler's output, but no weights "
+            f"of the pooler; the file is incomplete"
+            + (
+                f'. Or the head is one for tokens, and {CONFIG} must say so: "architectures": '
+                f'["{tagging}"].'
+                if task_head(weights.heads)
+                else "."
+            )
+        )
+    if fatal:
+        raise ModelError(
+            f"{path} lacks {len(fatal)} of the weights that config.json calls for, among them "
+            f"{', '.join(names[name][0] for name in fatal[:3])}; the file is incomplete or has "
+            "another architecture."
+        )
+    if other := [name for name in found if name not in expected]:
+        raise ModelError(
+            f"{path} holds {names[other[0]][0]}, which a network as config.json describes it does "
+            "not have; the folder's files do not belong together."
+        )
+    for name, shape in found.items():
+        if expected[name] != shape:
+            raise ModelError(
+                f"{path}: {' + '.join(names[name])} has shape {shape}, config.json "
+                f"calls for {expected[name]}; the folder's files do not belong "
+                "together."
+            )
+    return missing
+
+
+def _is_padded(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -> bool:
+    """Whether the embedding was made larger than the vocabulary, up to a round number of rows; we
+    never do that."""
+    extra = config.vocab_size - tokenizer.vocab_size
+    if (folder / ABOUT).exists():
+        return False
+    return 0 < extra < _MOST_PADDING and config.vocab_size % 8 == 0
+
+
+def check_sizes(config: ModelConfig, tokenizer: Tokenizer, where: str) -> None:
+    """Refuse a vocabulary of another size than the model's.
+
+    Raises:
+        ModelError: naming both.
+    """
+    if tokenizer.vocab_size != config.vocab_size:
+        raise ModelError(
+            f"{where}: the vocabulary has {tokenizer.vocab_size} pieces but the model has "
+            f"{config.vocab_size}; they do not belong together. Put the vocab.txt and "
+            "tokenizer.json the model was trained with into its folder."
+        )
+
+
+def _differences_elsewhere(loaded: LoadedModel) -> dict[str, Any]:
+    """Entries of bothways.json for a model that transformers would compute differently."""
+    if loaded.lstm:
+        return {
+            "lstm": loaded.lstm,
+            "transformers": "has no class for a BiLSTM on top of "
+            f"{family_of(loaded.config).title}: its automatic classes refuse this folder, those "
+            "that are named take the encoder alone",
+        }
+    if _reads_sequences(loaded) and loaded.config.left_to_right:
+        return {
+            "pooled": "last",
+            "transformers": "its classes read the first token, which left to right sees no other, "
+            "where this classifier was trained on the last: they give other outputs",
+        }
+    return {}
+
+
+def _reads_sequences(loaded: LoadedModel) -> bool:
+    """Whether the task head reads one vector per sequence."""
+    return bool(loaded.task_head) and HEADS[loaded.task_head].reads == "sequence"
+
+
+def _check_direction(folder: Path, loaded: LoadedModel) -> None:
+    """Refuse a model that would be computed differently from how it was trained."""
+    causal, about = loaded.config.left_to_right, loaded.about
+    sequences = _reads_sequences(loaded) and not loaded.lstm
+    if causal and sequences and about.get("pooled") != "last":
+        raise ModelError(
+            f"{folder}: {CONFIG} has is_decoder, and {ABOUT} does not say that the classifier was "
+            "trained on the last token, which bothways uses. transformers uses the first token, "
+            "which sees no other left to right. Save the encoder alone "
+            f"({family_of(loaded.config).class_of([])}) and fine-tune that."
+        )
+    if about.get("masking") == "left_to_right" and not causal:
+        raise ModelError(
+            f"{folder}: {ABOUT} says that the model was trained left to right, but {CONFIG} says "
+            "that it is bidirectional. If an early version of bothways wrote it, add "
+            f'"is_decoder": true to {CONFIG}.'
+        )
+
+
+def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict[str, Any]:
+    """The labels as in transformers' config.json, which determines the classes from them."""
+    kind = about.get("kind")
+    if classes == 1 and not tagging and kind not in PROBLEM_TYPES:
+        return {"id2label": {"0": "score"}, "label2id": {"score": 0}, "problem_type": "regression"}
+    labels = about.get("labels") or [f"LABEL_{i}" for i in range(classes)]
+    if len(labels) != classes or len(set(labels)) != classes:
+        raise ModelError(
+            f"the task head has {classes} outputs but the labels are {labels}; give each output "
+            "a distinct label."
+        )
+    config: dict[str, Any] = {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
+    if not tagging:
+        config["problem_type"] = PROBLEM_TYPES.get(str(kind), "single_label_classification")
+    return config
+
+
+def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Refuse a folder of ours whose model was since trained on something else, elsewhere."""
+    labels, expected = about.get("labels") or [], theirs["labels"]
+    if about["kind"] != theirs["kind"] or (labels and expected and list(labels) != expected):
+        raise ModelError(
+            f"{folder}: by {ABOUT} the model is for {about['kind']} with the labels {labels}, by "
+            f"{CONFIG} and the weights for {theirs['kind']} with {expected}. If it was trained "
+            f"again with another library, remove {ABOUT}, which is older."
+        )
+
+
+def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, Any]:
+    """The equivalent of bothways.json for a task head that transformers saved."""
+    names, outputs = values.get("id2label") or {}, loaded.task_outputs
+    labels = [str(names.get(str(i), f"LABEL_{i}")) for i in range(outputs)]
+    if loaded.task_head == SPAN:
+        return {"kind": "spans", "labels": []}
+    if loaded.task_head == TAGGER:
+        return {"kind": "tagging", "labels": labels}
+    if loaded.task_head == CHOICE:
+        return {"kind": "choice", "labels": []}
+    problem = values.get("problem_type")
+    if problem == PROBLEM_TYPES["multilabel"]:
+        return {"kind": "multilabel", "labels": labels}
+    if outputs > 1 and problem == PROBLEM_TYPES["multiregression"]:
+        return {"kind": "multiregression", "labels": labels}
+    if outputs == 1:
+        return {"kind": "regression", "labels": []}
+    return {"kind": "classification", "labels": labels}

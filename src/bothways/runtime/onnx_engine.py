@@ -1,0 +1,152 @@
+"""The engine of onnxruntime: no torch; a processor, fp32.
+
+Graphs are built in memory (:mod:`bothways.runtime.onnx_graph`), one for each set of heads and
+layers that is asked for together.
+
+B sequences, L tokens of the longest, T tokens of the flat batch, R tokens that a head reads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from bothways.batch import Batch
+from bothways.errors import ConfigError, LengthError, ModelError
+from bothways.families.config import ModelConfig
+from bothways.families.heads import HEADS
+from bothways.runtime.engine import NONE, layer_name
+from bothways.runtime.folder import LoadedModel
+from bothways.runtime.onnx_graph import HIDDEN, IDS, MASK, READ, SEGMENTS, Outputs, build_graph
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+
+class OnnxEngine:
+    """Computes a model's outputs with onnxruntime on padded rows.
+
+    Args:
+        loaded: a model folder with its weights.
+        threads: of a computation; 0 is one per core that this process may use.
+    """
+
+    name, precision = "onnxruntime", "fp32"
+
+    def __init__(self, loaded: LoadedModel, *, threads: int = 0):
+        assert loaded.weights is not None, "a folder that was opened without an engine has them"
+        self._loaded, self._threads = loaded, threads or _usable_cores()
+        self._weights = loaded.weights  # which the folder lets go of; graphs are built later
+        self._sessions: dict[Outputs, onnxruntime.InferenceSession] = {}
+        self._lock = Lock()
+
+    @classmethod
+    def open(cls, loaded: LoadedModel) -> OnnxEngine:
+        """The engine of a model folder.
+
+        Raises:
+            ConfigError: a GPU or bf16 is requested, which this engine does not have.
+        """
+        options = loaded.options
+        if options.device == "cuda":
+            raise ConfigError(
+                f"the engine {cls.name} computes on the processor; use --engine torch for a GPU."
+            )
+        if options.precision == "bf16":
+            raise ConfigError(
+                f"the engine {cls.name} computes in fp32, not in bf16; use --engine torch for that."
+            )
+        return cls(loaded)
+
+    def working(self) -> AbstractContextManager[None]:
+        """As :meth:`bothways.runtime.engine.Engine.working`: nothing of the process is changed."""
+        return nullcontext()
+
+    def compute(
+        self, batch: Batch, heads: Mapping[str, Integers] = NONE, layers: Sequence[int] = ()
+    ) -> dict[str, Floats]:
+        """As :meth:`bothways.runtime.engine.Engine.compute`, all in one pass."""
+        _check(batch, self._loaded.config)
+        places_BL = _padded_places(batch)
+        real_BL = places_BL >= 0
+
+        def rows(values: Integers) -> Integers:
+            return np.where(real_BL, values[np.maximum(places_BL, 0)], 0)
+
+        given = {IDS: rows(batch.tokens), MASK: real_BL.astype(np.int64)}
+        if self._loaded.config.segments > 1:
+            given[SEGMENTS] = rows(batch.segments)
+        for head, at in heads.items():
+            if HEADS[head].reads != "sequence":
+                given[f"{READ}{head}"] = _in_rows(at, batch)
+        asked = Outputs(tuple(sorted(heads)), layers=tuple(sorted(set(layers))), chosen=True)
+        session = self._session(asked)
+        names = [one.name for one in session.get_outputs()]
+        found = dict(zip(names, session.run(names, given), strict=True))
+        states = {layer_name(n): found.pop(f"{HIDDEN}.{n}")[real_BL] for n in asked.layers}
+        return {**found, **states}
+
+    def _session(self, asked: Outputs) -> onnxruntime.InferenceSession:
+        with self._lock:  # of two threads that ask first, one builds it
+            if asked not in self._sessions:
+                self._sessions[asked] = self._build(asked)
+            return self._sessions[asked]
+
+    def _build(self, asked: Outputs) -> onnxruntime.InferenceSession:
+        state: dict[str, NDArray[Any]] = dict(self._weights.read())
+        graph = build_graph(self._loaded.config, state, asked, fused=True)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
+        # Threads that wait for work in a loop take the cores from others' work.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        return onnxruntime.InferenceSession(
+            graph.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
+
+def _usable_cores() -> int:
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
+
+
+def _check(batch: Batch, config: ModelConfig) -> None:
+    """Refuse what the model has no rows for.
+
+    Raises:
+        LengthError, ModelError: as :meth:`bothways.runtime.engine.Engine.compute`.
+    """
+    if batch.longest > config.positions:
+        raise LengthError(
+            f"a sequence of {batch.longest} tokens; this encoder has positions for "
+            f"{config.positions}. Truncate it when encoding, or split the text."
+        )
+    for ids, limit, what, remedy in (
+        (batch.tokens, config.vocab_size, "token", "encode with the model's own tokenizer"),
+        (batch.segments, config.segments, "segment", "number the texts of a sequence from 0"),
+    ):
+        if limit and len(wrong := ids[(ids < 0) | (ids >= limit)]):
+            raise ModelError(
+                f"{what} id {wrong[0]} is outside this model's {limit} {what}s; {remedy}."
+            )
+
+
+def _padded_places(batch: Batch) -> Integers:
+    """The flat position at each place of rows as long as the longest, int64 [B, L]; -1: padding."""
+    columns = np.arange(batch.longest)
+    places = batch.bounds[:-1, None] + columns
+    return np.where(columns < batch.lengths[:, None], places, -1)
+
+
+def _in_rows(at: Integers, batch: Batch) -> Integers:
+    """Flat positions, int64 [R] -> places in the padded rows end to end."""
+    sequence = np.searchsorted(batch.bounds, at, side="right") - 1
+    return sequence * batch.longest + at - batch.bounds[sequence]

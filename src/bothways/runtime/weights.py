@@ -1,0 +1,460 @@
+"""The weights of a model folder: which there are, whose they are, and their values when asked.
+
+Each weight of a file is accounted for: used under our name, known to be redundant, or named as
+unused. Names and shapes come from the files' headers; values are read when an engine wants them.
+In memory the three attention projections are one matrix and the vocabulary is padded to a multiple
+of 64; on disk neither is the case.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bothways.errors import InputError, ModelError
+from bothways.families import Family, HeadForm, ModelConfig, family_of
+from bothways.families.family import encoder_names, head_names, heads_of, layer_number, modern_name
+from bothways.families.heads import (
+    CHOICE,
+    CLASSIFIER,
+    HEADS,
+    LSTM,
+    LSTM_WEIGHTS,
+    MASKED_LM,
+    ON_LSTM,
+    forms_of,
+)
+from bothways.io.json_files import read_json_file
+
+Floats = NDArray[np.float32]
+
+WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+_INDEX = ".index.json"  # WEIGHTS + _INDEX says which part holds which weight
+# Constants in files made elsewhere.
+_REDUNDANT = re.compile(r"(^|\.)(position_ids|token_type_ids|(\w+_)?inv_freq)$")
+TABLE = "encoder.embeddings.tokens.weight"
+"""The name of the token table in memory."""
+_BIAS = f"{MASKED_LM}.bias"
+
+
+# ---------------------------------------------------------------------------------- names and heads
+
+
+def name_table(
+    config: ModelConfig, heads: Iterable[str], *, lstm: bool = False
+) -> dict[str, tuple[str, ...]]:
+    """The name of every weight in memory -> its name or names on disk.
+
+    Args:
+        config: the shape.
+        heads: of the model.
+        lstm: whether there is a BiLSTM under the task head.
+    """
+    table = encoder_names(family_of(config), config)
+    forms = _forms(config, lstm=lstm)
+    for name in heads:
+        table |= head_names(forms[name], name)
+    if lstm:
+        table |= {name: (name,) for name in LSTM_WEIGHTS}
+    return table
+
+
+def _forms(config: ModelConfig, *, lstm: bool) -> dict[str, HeadForm]:
+    """The forms of all heads, by the names that they have in files.
+
+    transformers has no class for a BiLSTM under the task head. It and its head have names of our
+    own, so that no class of transformers loads them by mistake.
+    """
+    forms = dict(forms_of(config))
+    for name in [name for name, head in HEADS.items() if lstm and head.task]:
+        own = CLASSIFIER if name == CHOICE else name  # in 0.1 a head on choices was one on texts
+        forms[name] = HeadForm({part: f"{LSTM}.{own}.{part}" for part in ON_LSTM.names})
+    return forms
+
+
+def heads_in(state: Iterable[str]) -> list[str]:
+    """The heads that weights under our names are of."""
+    present = {name.partition(".")[0] for name in state}
+    return [name for name in HEADS if name in present]
+
+
+def has_lstm(names: Iterable[str]) -> bool:
+    """Whether these names of weights, in memory or on disk, include a BiLSTM's."""
+    return any(name in LSTM_WEIGHTS for name in names)
+
+
+def parts_in(shapes: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, int], int]:
+    """The heads that weights under our names and with these shapes are of, with their numbers of
+    outputs; and the units of each direction of a BiLSTM, 0 without one."""
+    heads = {n: HEADS[n].outputs or shapes[f"{n}.output.weight"][0] for n in heads_in(shapes)}
+    widths = [shapes[f"{name}.output.weight"][1] for name in heads if HEADS[name].task]
+    return heads, max(widths, default=0) // 2 if has_lstm(shapes) else 0
+
+
+# --------------------------------------------------------------------------------- a file's weights
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A weight in a file.
+
+    Attributes:
+        data: mapped from the file, of the file's type; bfloat16, which NumPy lacks, as uint16.
+        dtype: the type's name, such as ``float16``.
+    """
+
+    data: NDArray[Any]
+    dtype: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the weight."""
+        return self.data.shape
+
+    def values(self) -> Floats:
+        """A copy in memory, contiguous, in fp32."""
+        if self.dtype == "bfloat16":
+            return (self.data.astype(np.uint32, order="C") << 16).view(np.float32)
+        return np.array(self.data, dtype=np.float32, order="C")
+
+
+def stored_weights(folder: Path) -> tuple[Path, dict[str, Stored]]:
+    """A folder's weights by name, and the file to name in messages: that of the weights, or of
+    parts their index.
+
+    Raises:
+        ModelError: a file is missing or damaged, or holds more than weights.
+    """
+    weights: dict[str, Stored] = {}
+    for file in weight_files(folder):
+        weights |= _map_safetensors(file) if file.suffix == ".safetensors" else _read_bin(file)
+    return _whole_or_index(folder), weights
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that :func:`stored_weights` reads.
+
+    Raises:
+        ModelError: there are none, the index is damaged, or a part is missing.
+    """
+    path = _whole_or_index(folder)
+    if path.suffix != ".json":
+        return [path]
+    names = _listed(path)
+    missing = [name for name in names if not (folder / name).exists()]
+    if missing:
+        raise ModelError(
+            f"{path} lists {missing[0]}, which is not in the folder; copy all {len(names)} parts "
+            "of the weights into it."
+        )
+    return [folder / name for name in names]
+
+
+def _whole_or_index(folder: Path) -> Path:
+    for name in (WEIGHTS, WEIGHTS + _INDEX, OLD_WEIGHTS, OLD_WEIGHTS + _INDEX):
+        if (folder / name).exists():
+            return folder / name
+    raise ModelError(
+        f"{folder} holds neither {WEIGHTS} nor {OLD_WEIGHTS}; a model folder holds the weights "
+        f"in one of these, or in parts with {WEIGHTS}{_INDEX}."
+    )
+
+
+def _listed(index: Path) -> list[str]:
+    """The names of the parts, in order."""
+    kind = Path(index.name.removesuffix(_INDEX)).suffix
+    try:
+        names = sorted(set(read_json_file(index)["weight_map"].values()))
+        # The parts lie next to the index: a path that leads elsewhere is not followed.
+        if wrong := [n for n in names if Path(n).name != n or Path(n).suffix != kind]:
+            raise ValueError(f"{wrong[0]!r} is not the name of a {kind} file")
+    except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(index, error) from None
+    return names
+
+
+# safetensors' names of types -> NumPy's, and the usual name where that differs.
+_DTYPES = {
+    **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"},
+    **{"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1"},
+    **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "?"},
+}
+
+
+def _map_safetensors(path: Path) -> dict[str, Stored]:
+    """The tensors of a file, mapped; its header is read, no value.
+
+    The library opens only paths in UTF-8, and has no bfloat16 without torch.
+    """
+    try:
+        content = np.memmap(path, np.uint8, "r")
+        size = int(content[:8].view("<u8")[0])
+        data = content[8 + size :]
+        if size > len(content) - 8:
+            raise ValueError("the header ends after the file")
+        header = json.loads(content[8 : 8 + size].tobytes())
+        header.pop("__metadata__", None)
+        found, end = {}, 0
+        for name, entry in header.items():
+            begin, stop = entry["data_offsets"]
+            if entry["dtype"] not in _DTYPES:
+                raise ValueError(f"{name} has the type {entry['dtype']}, which is not read here")
+            dtype = np.dtype(_DTYPES[entry["dtype"]])
+            if not 0 <= begin <= stop <= len(data):
+                raise ValueError(f"{name} ends after the file")
+            if stop - begin != dtype.itemsize * math.prod(entry["shape"]):
+                raise ValueError(f"{name} has another size than its shape")
+            values = data[begin:stop].view(dtype).reshape(entry["shape"])
+            kind = "bfloat16" if entry["dtype"] == "BF16" else dtype.name
+            found[name], end = Stored(values, kind), max(end, stop)
+        if end != len(data):
+            raise ValueError("the file ends before or after its weights")
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise _damaged(path, error) from None
+    return found
+
+
+def _read_bin(path: Path) -> dict[str, Stored]:
+    """The tensors of a file that torch has pickled, which it alone can read."""
+    try:
+        import torch
+    except ImportError:
+        raise ModelError(
+            f"{path} can be read with torch only, which is not installed (pip install torch); or "
+            f"save the model as {WEIGHTS} (`bothways convert` where torch is installed)."
+        ) from None
+    try:
+        # weights_only: nothing is unpickled but tensors.
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        # torch's own message recommends unpickling it anyway.
+        raise ModelError(
+            f"{path} is damaged or holds more than plain weights, and loading it could execute "
+            f"arbitrary code; ask whoever made it for a {WEIGHTS}."
+        ) from None
+    except Exception as error:  # of many types: a damaged file is a wrong program for the unpickler
+        raise _damaged(path, error) from None
+    if not (
+        isinstance(content, dict) and all(isinstance(v, torch.Tensor) for v in content.values())
+    ):
+        raise ModelError(
+            f"{path} does not hold a dictionary of weights by name; save only the model's "
+            "state_dict()."
+        )
+    found = {}
+    for name, value in content.items():
+        kind, value = str(value.dtype).removeprefix("torch."), value.detach()
+        try:
+            bits = value.view(torch.uint16) if kind == "bfloat16" else value
+            found[name] = Stored(bits.numpy(), kind)
+        except TypeError:
+            raise ModelError(
+                f"{path}: {name} has the type {kind}, which is not read here; save the model in "
+                "float32."
+            ) from None
+    return found
+
+
+def _damaged(path: Path, error: Exception) -> ModelError:
+    return ModelError(
+        f"{path} is damaged or truncated ({error}); copy it again, or use an earlier checkpoint."
+    )
+
+
+# ---------------------------------------------------------------------------- each is accounted for
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of a file under our names and in our shapes; values are read when asked.
+
+    Attributes:
+        config: the encoder's shape.
+        rows: of the token table in the file; those beyond the shape's vocabulary are left out.
+        parts: of each weight, what it is made of in the file.
+        heads: that the file has, with their numbers of outputs.
+        lstm: units of each direction of a BiLSTM under the task head; 0 without one.
+        unused: names in the file that are not used here.
+        dtype: of the file's weights, such as ``float32``, which it is if they differ.
+    """
+
+    config: ModelConfig
+    rows: int
+    parts: Mapping[str, tuple[Stored, ...]]
+    heads: Mapping[str, int]
+    lstm: int
+    unused: list[str]
+    dtype: str
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of every weight, by our name."""
+        return _shapes(self.parts, self.config, self.rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parts)
+
+    def read(self) -> Iterator[tuple[str, Floats]]:
+        """Every weight by our name, contiguous, in fp32, with padding rows of zeros."""
+        for name, parts in self.parts.items():
+            values = [part.values() for part in parts]
+            value = values[0] if len(values) == 1 else np.concatenate(values)
+            if name == TABLE:
+                extra = self.config.padded_vocab - self.config.vocab_size
+                value = np.pad(value[: self.config.vocab_size], ((0, extra), (0, 0)))
+            elif name == _BIAS:
+                value = value[: self.config.vocab_size]
+            yield name, value
+
+
+def account_for(
+    theirs: Mapping[str, Stored],
+    config: ModelConfig,
+    *,
+    where: str,
+    architectures: Sequence[str] = (),
+) -> Weights:
+    """Which of a file's weights are used, and as what.
+
+    Args:
+        theirs: weights, with or without the family's prefix, possibly with old LayerNorm names.
+        config: the shape they should have.
+        where: the file, for error messages.
+        architectures: the classes that config.json names, which decide between heads of one name.
+
+    Returns:
+        What is used, and the names of what is not. Of two output biases of the masked LM the
+        decoder's is used, as in transformers, and the other is among those names if it differs.
+
+    Raises:
+        ModelError: an output embedding that is not tied, a vocabulary of another size, projections
+            that cannot be stacked, weights of more layers than the shape has, a task head without
+            outputs, or a BiLSTM without a head.
+    """
+    family = family_of(config)
+    bare = {n.removeprefix(f"{family.prefix}.") for n in _flat(encoder_names(family, config))}
+    remaining = {modern_name(family, name, bare): value for name, value in theirs.items()}
+    floating = {value.dtype for value in remaining.values() if "float" in value.dtype}
+    _refuse_untied(remaining, family, where)
+    remaining = {
+        n: v for n, v in remaining.items() if n != family.tied and not _REDUNDANT.search(n)
+    }
+    left_out = _choose_bias(remaining, family)
+    lstm = has_lstm(remaining)
+    classes = [family.classes.get(name, ()) for name in architectures]
+    names_of = name_table(
+        config, heads_of(_forms(config, lstm=lstm), classes, remaining), lstm=lstm
+    )
+    parts: dict[str, tuple[Stored, ...]] = {}
+    for ours, names in names_of.items():
+        if all(name in remaining for name in names):
+            own = {name: remaining.pop(name) for name in names}
+            _check_parts(ours, own, config, where)
+            parts[ours] = tuple(own.values())
+    unused = sorted([*remaining, *left_out])
+    _refuse_other_layers(unused, config, where)
+    shapes = _shapes(parts, config, config.vocab_size)
+    _refuse_odd_heads(shapes, where)
+    heads, units = parts_in(shapes)
+    if lstm and not any(HEADS[head].task for head in heads):
+        raise ModelError(
+            f"{where}: holds a BiLSTM but no head on top of it; it is incomplete. Copy the model "
+            "folder again from where it was made."
+        )
+    dtype = floating.pop() if len(floating) == 1 else "float32"
+    return Weights(config, config.vocab_size, parts, heads, units, unused, dtype)
+
+
+def _flat(table: Mapping[str, tuple[str, ...]]) -> Iterable[str]:
+    return chain.from_iterable(table.values())
+
+
+def _shapes(
+    parts: Mapping[str, tuple[Stored, ...]], config: ModelConfig, rows: int
+) -> dict[str, tuple[int, ...]]:
+    shapes = {}
+    for name, own in parts.items():
+        first = own[0].shape
+        shapes[name] = (len(own) * first[0], *first[1:]) if len(own) > 1 else first
+        if name == TABLE:
+            shapes[name] = (config.padded_vocab, *first[1:])
+        elif name == _BIAS and first == (rows,):
+            shapes[name] = (config.vocab_size,)
+    return shapes
+
+
+def _choose_bias(weights: dict[str, Stored], family: Family) -> list[str]:
+    """Keep one output bias of the masked LM; the name of the other if it differs."""
+    used = weights.pop(family.twin_bias, None)
+    if used is None:
+        return []
+    name = family.heads[MASKED_LM].names["bias"]
+    other, weights[name] = weights.get(name), used
+    return [] if other is None or _equal(other, used) else [name]
+
+
+def _refuse_untied(weights: Mapping[str, Stored], family: Family, where: str) -> None:
+    output, table = weights.get(family.tied), weights.get(f"{family.prefix}.{family.tokens}")
+    if output is not None and table is not None and not _equal(output, table):
+        raise ModelError(
+            f"{where}: the masked-LM output embedding ({family.tied}) differs from the input "
+            "embedding; bothways computes them tied, so the logits would change. Tie them before "
+            "converting."
+        )
+
+
+def _equal(one: Stored, other: Stored) -> bool:
+    """Whether two weights have the same values: the only case in which values are read here."""
+    return one.shape == other.shape and np.array_equal(one.values(), other.values())
+
+
+def _check_parts(ours: str, parts: Mapping[str, Stored], config: ModelConfig, where: str) -> None:
+    shapes = {name: part.shape for name, part in parts.items()}
+    if len(parts) > 1 and (len(set(shapes.values())) > 1 or () in shapes.values()):
+        differing = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ModelError(f"{where}: weights that should have the same shape do not: {differing}.")
+    if ours == TABLE:
+        (shape,) = shapes.values()
+        if len(shape) != 2 or shape[0] != config.vocab_size:
+            raise ModelError(
+                f"{where}: the token embedding has shape {shape} but config.json says "
+                f"vocab_size {config.vocab_size}; the folder's files do not belong together."
+            )
+
+
+def _refuse_other_layers(unused: Iterable[str], config: ModelConfig, where: str) -> None:
+    """Refuse weights of more layers than config.json has: without the last ones the network would
+    compute something else, without an error."""
+    family, count = family_of(config), config.distinct_layers
+    numbers = {name: layer_number(family, name) for name in unused}
+    extra = [name for name, number in numbers.items() if number is not None and number >= count]
+    if extra:
+        raise ModelError(
+            f"{where} holds weights of layers beyond the {count} that config.json calls for, "
+            f"such as {extra[0]}; the folder's files do not belong together."
+        )
+
+
+def _refuse_odd_heads(shapes: Mapping[str, tuple[int, ...]], where: str) -> None:
+    """Refuse a task head whose weight does not tell its outputs and the size of its inputs."""
+    for head in heads_in(shapes):
+        if HEADS[head].reads == "masked":
+            continue
+        shape = shapes.get(f"{head}.output.weight")
+        if shape is None or len(shape) != 2 or not math.prod(shape):
+            word = "task head" if HEADS[head].task else "head"
+            found = "is missing" if shape is None else f"has shape {shape}"
+            raise ModelError(
+                f"{where}: the weight of the {word} ({head}) {found}; its shape should "
+                "be (outputs, hidden size). The file is damaged or incomplete."
+            )

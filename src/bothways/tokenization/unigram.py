@@ -1,0 +1,122 @@
+"""Learning a Unigram vocabulary with the package sentencepiece (Kudo 2018), in ALBERT's form.
+
+The result is a spiece.model that is read like any other: text has its accents stripped and is
+lower-cased, or not, before SentencePiece sees it, which then applies its own NFKC. The number of
+threads is a constant, because the sums of EM, and so the pieces, depend on it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from bothways.errors import ConfigError, InputError
+from bothways.io.files import write_bytes, write_json
+from bothways.tokenization.options import LearningOptions
+from bothways.tokenization.pieces import META_SPACE
+from bothways.tokenization.reading import SETTINGS_FILE, cleaning
+from bothways.tokenization.tokenizer import Tokenizer
+from bothways.tokenization.tokenizer_classes import ALBERT
+
+NORMALIZATION = "nmt_nfkc"
+"""SentencePiece's name for its NFKC, which also makes all white space the same."""
+_THREADS = 4
+_LONGEST_LINE = 2**30  # bytes; by default longer ones than 4,192 are left out in silence
+_TOO_LARGE = re.compile(r"value <= (\d+)")
+_TOO_SMALL = re.compile(r"required_chars\. \d+ vs (\d+)")
+
+
+def learn_unigram(lines: Sequence[str], options: LearningOptions) -> Tokenizer:
+    """Learn a vocabulary; the same lines in the same order give the same bytes on any machine.
+
+    Args:
+        lines: the text; it is held in memory.
+        options: ``size``, ``coverage``, ``byte_fallback``, ``lowercase`` and ``unused``.
+
+    Raises:
+        ConfigError: the size is more than the text gives, or less than its characters need; or
+            the package sentencepiece is missing.
+    """
+    try:
+        import sentencepiece
+    except ImportError:
+        raise ConfigError(
+            "the algorithm unigram needs the package sentencepiece: pip install 'bothways[data]'."
+        ) from None
+    model = io.BytesIO()
+    roles = ALBERT.roles
+    controls = [roles.cls, roles.sep, roles.mask, *(f"[unused{i}]" for i in range(options.unused))]
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_cleaned(lines, lowercase=options.lowercase),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=options.size,
+            character_coverage=options.coverage,
+            byte_fallback=options.byte_fallback,
+            normalization_rule_name=NORMALIZATION,
+            num_threads=_THREADS,
+            max_sentence_length=_LONGEST_LINE,
+            pad_id=0,
+            pad_piece=roles.pad,
+            unk_id=1,
+            unk_piece=roles.unk,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=controls,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise _refusal(str(error), options) from error
+    with tempfile.TemporaryDirectory(prefix="bothways-unigram-") as name:
+        folder = Path(name)
+        write_bytes(folder / ALBERT.files[0], model.getvalue())
+        settings = {"do_lower_case": options.lowercase, "keep_accents": not options.lowercase}
+        write_json(folder / SETTINGS_FILE, settings)
+        return Tokenizer.from_folder(folder)
+
+
+def _cleaned(lines: Iterable[str], *, lowercase: bool) -> Iterator[str]:
+    steps = cleaning(keep_accents=not lowercase, lowercase=lowercase)
+    for line in lines:
+        text = line
+        for step in steps:
+            text = step.normalize_str(text)
+        if text.strip():
+            yield text
+
+
+def _refusal(message: str, options: LearningOptions) -> ConfigError | InputError:
+    """SentencePiece's error as ours."""
+    if found := _TOO_LARGE.search(message):
+        return ConfigError(
+            f"size is {options.size:,}, but this text gives at most {int(found[1]):,} pieces. "
+            f"Choose --size {found[1]} or less, or more text."
+        )
+    if found := _TOO_SMALL.search(message):
+        return ConfigError(
+            f"size is {options.size:,}, but special pieces and the characters of this text need "
+            f"{int(found[1]):,}. Choose --size {found[1]} or more, or a lower --coverage (now "
+            f"{options.coverage:g}), which leaves rare characters out."
+        )
+    return InputError(f"sentencepiece cannot learn from this text: {message.strip()}")
+
+
+def uncovered(tokenizer: Tokenizer, words: dict[str, int]) -> dict[str, int]:
+    """The characters of a text that have no piece, most frequent first, with counts.
+
+    Args:
+        tokenizer: a Unigram one.
+        words: of the text, with counts, normalised.
+    """
+    known = {character for piece in tokenizer.pieces for character in piece} | {META_SPACE}
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        for character in word:
+            if character not in known:
+                counts[character] += count
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,123 @@
+"""The choice of precision, and the number of threads."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from bothways.errors import ConfigError
+from bothways.model import device as precision
+from bothways.model.device import (
+    DTYPES,
+    choose_for_training,
+    choose_precision,
+    set_threads,
+    usable_cores,
+)
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp32"])
+def test_what_is_asked_for_is_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "_time_product", lambda _: pytest.fail("nothing to probe"))
+    choice = choose_precision(name)  # type: ignore[arg-type]
+    assert choice.name == name
+    assert choice.dtype is DTYPES[name]
+    assert choice.reason == f"{name}: requested"
+
+
+@pytest.mark.parametrize(
+    ("speed", "name", "reason"),
+    [
+        (3.0, "bf16", "bf16: matrix products are 3.0 times as fast as in fp32 here"),
+        (1.1, "fp32", "fp32: bf16 matrix products are only 1.1 times as fast here"),
+        (0.2, "fp32", "fp32: bf16 matrix products are only 0.2 times as fast here"),
+    ],
+)
+def test_auto_takes_what_is_faster(
+    speed: float, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {torch.bfloat16: 1.0, torch.float32: speed}
+    monkeypatch.setattr(precision, "_time_product", seconds.__getitem__)
+    choice = choose_precision("auto")
+    assert (choice.name, choice.reason) == (name, reason)
+
+
+def test_the_probe_runs_here() -> None:
+    assert choose_precision("auto").name in DTYPES
+    assert choose_for_training("bf16").transposes in (False, True)
+
+
+@pytest.mark.parametrize(("transposed", "pays"), [(0.5, True), (0.95, False), (2.0, False)])
+def test_gradients_are_transposed_where_that_is_faster(
+    transposed: float, pays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seconds(*actions: Callable[[], object]) -> list[float]:
+        for action in actions:
+            action()
+        return [1.0, transposed]
+
+    monkeypatch.setattr(precision, "_least_seconds", seconds)
+    assert choose_for_training("bf16").transposes is pays
+    assert not choose_for_training("fp32").transposes
+
+
+def test_other_work_does_not_decide_between_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of one's times are disturbed."""
+    times = iter([1.0, 1.1, *[9.0, 1.2] * 13, 1.05, 1.1])
+    monkeypatch.setattr(precision, "_seconds", lambda action: [action(), next(times)][1] / 100)
+    least = precision._least_seconds(lambda: None, lambda: None)
+    assert least == pytest.approx([0.01, 0.011])
+
+
+def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    try:
+        assert set_threads(3) == 3
+        assert torch.get_num_threads() == 3
+        with pytest.raises(ConfigError, match="threads is -1"):
+            set_threads(-1)
+        assert set_threads(0) == len(os.sched_getaffinity(0))
+        assert torch.get_num_threads() == len(os.sched_getaffinity(0))
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        assert (set_threads(0), set_threads(2)) == (1, 2), "a habit, unless more is asked for"
+        for nothing in ("", "x", "0", "2,1"):
+            monkeypatch.setenv("OMP_NUM_THREADS", nothing)
+            assert set_threads(0) == len(os.sched_getaffinity(0))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_cores_where_the_system_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert usable_cores() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert usable_cores() == os.cpu_count()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc's allocator")
+def test_memory_that_is_freed_is_kept() -> None:
+    """Blocks that went back to the system take a page fault for each of their 49,152 pages: nearly
+    every time, as the allocator's own limits move; kept ones only until they have found their
+    places. (Above 32 MiB, older releases return a block whatever is set.)"""
+    code = """\
+import resource, torch
+from bothways.model.device import set_threads
+set_threads(1)
+for _ in range(8):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [torch.empty(24 * 2**20, dtype=torch.uint8) for _ in range(8)]
+    for block in blocks:
+        block[::4096] = 1
+    del block, blocks
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    faults = [int(word) for word in shown.stdout.split()]
+    assert statistics.median(faults[2:]) < 1000, faults

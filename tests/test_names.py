@@ -1,0 +1,39 @@
+"""docs/names.md names every verb, option and public Python name, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bothways
+from bothways.config.fields import option_types
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+    import write_names
+
+    return write_names
+
+
+def test_the_page_is_what_the_code_has(names: Any) -> None:
+    written = names.PAGE.read_text(encoding="utf-8")
+    assert written == names.page(), "run: python scripts/write_names.py"
+
+
+def test_the_page_leaves_nothing_out(names: Any) -> None:
+    page = names.PAGE.read_text(encoding="utf-8")
+    for name, verb in names.verbs().items():
+        assert f"\n### {name}\n" in page
+        for option in option_types(verb.config):
+            shown = option.upper() if option in verb.positional else option
+            assert f"| `{shown}` |" in page, option
+    for name in bothways.__all__:
+        assert f"| `{name}" in page
+    assert "| `fill_mask(" in page
+    assert not [
+        line for line in page.splitlines() if line.startswith("| `") and line.endswith("|  |")
+    ]
