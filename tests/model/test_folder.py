@@ -387,6 +387,15 @@ def test_a_model_trained_again_elsewhere_is_not_taken_for_the_earlier(tmp_path: 
         assert (about["kind"], about["labels"]) == (kind, ["bad", "good"])
 
 
+@pytest.mark.parametrize("kind", ["multilabel", "multiregression"])
+def test_several_may_be_one(kind: str, tmp_path: Path) -> None:
+    about = {"kind": kind, "labels": ["joy"]}
+    save_model(tmp_path / "one", small_bert(classes=1), small_tokenizer(97), about)
+    assert load_model(tmp_path / "one").about == {"format": 2, **about}
+    values = json.loads((tmp_path / "one" / "config.json").read_text())
+    assert values["id2label"] == {"0": "joy"}
+
+
 @pytest.mark.parametrize("pretraining", [True, False])
 def test_rows_up_to_a_round_number_belong_to_no_piece(pretraining: bool, tmp_path: Path) -> None:
     """As embeddings that were made larger for the sake of speed have them."""

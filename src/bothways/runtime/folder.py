@@ -440,6 +440,8 @@ def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict
 def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Refuse a folder of ours whose model was since trained on something else, elsewhere."""
     labels, expected = about.get("labels") or [], theirs["labels"]
+    if about["kind"] == "multiregression" and theirs["kind"] == "regression" and len(labels) == 1:
+        return  # config.json has one name for a score and for several of which there is one
     if about["kind"] != theirs["kind"] or (labels and expected and list(labels) != expected):
         raise ModelError(
             f"{folder}: by {ABOUT} the model is for {about['kind']} with the labels {labels}, by "
