@@ -35,7 +35,7 @@ from bothways.experiments.plan import plan
 from bothways.finetuning.features import tag_by_features
 from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
-from bothways.io.delimited import csv_records
+from bothways.io.delimited import _csv_records as csv_records
 from bothways.model import device
 from bothways.pretraining.pretrain import pretrain
 from bothways.runtime.options import EvaluateConfig, PredictConfig
@@ -225,7 +225,7 @@ def test_csv_files_may_be_left_unread_and_read_in_turns() -> None:
     assert next(iter(one))[1] == ["a", "b"]
     assert csv.field_size_limit() == limit
     assert len(list(two)) == 3
-    assert [values[-1] for _, values in one] == ["c", "e"]
+    assert [values[-1] for _, values, _ in one] == ["c", "e"]
     assert csv.field_size_limit() == limit
 
 
