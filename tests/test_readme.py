@@ -9,6 +9,7 @@ and :data:`CHEAP_PYTHON` replaced in Python, so that training takes seconds inst
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import shlex
@@ -118,6 +119,8 @@ GUIDE_OUTPUTS = [
     "runs/reviews/seed-2/model/bothways.json",
     "runs/reviews/seed-2/test_predictions.tsv",
     "runs/similar/seed-0/metrics.json",
+    "runs/topics/seed-0/dev_predictions.tsv",
+    "runs/moods/seed-0/metrics.json",
     "runs/mrpc/seed-4/dev_predictions.tsv",
     "runs/glue/table.md",
     "runs/glue/submission/RTE.tsv",
@@ -180,7 +183,7 @@ def run(words: list[str]) -> int:
 def sandbox(tmp_path: Path, tiny_text_file: Path) -> Iterator[Path]:
     """The working folder of the documents, with a user's files."""
     folder = tmp_path
-    for name in ("texts", "reviews", "similar", "ner", "squad"):
+    for name in ("texts", "reviews", "similar", "topics", "moods", "ner", "squad"):
         (folder / name).mkdir()
     text = tiny_text_file.read_text()
     (folder / "texts" / "stories.txt").write_text(text)
@@ -205,6 +208,12 @@ def _write_tables(folder: Path, sentences: list[str]) -> None:
             f'{{"first": "{a}", "second": "{b}", "score": {len(b) / 10}}}' for a, b in pairs[chosen]
         ]
         (folder / f"similar/{name}.jsonl").write_text("\n".join(scored) + "\n")
+        topics = [[t for t in ("sold", "the", "was") if t in s.split()] for s in sentences[chosen]]
+        listed = zip(sentences[chosen], topics, strict=True)
+        items = [json.dumps({"sentence": s, "topics": found}) for s, found in listed]
+        (folder / f"topics/{name}.jsonl").write_text("\n".join(items) + "\n")
+        moods = [f"{s}\t{len(s) / 9}\t{s.count('a')}" for s in sentences[chosen]]
+        (folder / f"moods/{name}.tsv").write_text("\n".join(["sentence\tjoy\tfear", *moods]) + "\n")
         paragraphs = [
             {"context": s, "qas": [question(str(i), "Who was it?", (s[:5], 0))]}
             for i, s in enumerate(sentences[chosen])

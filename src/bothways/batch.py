@@ -67,9 +67,9 @@ class TaskBatch:
         inputs: their sequences.
         read_positions: int64 [R]; the flat positions of the tokens read.
         bounds: int64 [N + 1]; item n has the rows ``bounds[n]:bounds[n + 1]``.
-        targets: for each row a class, int64 [R], or a score, float32 [R]; or for each item and
-            output the target row, counted from the item's first row, int64 [N, C]. Empty if there
-            are none.
+        targets: for each row a class, int64 [R], a score, float32 [R], or several scores or
+            labels (1 or 0), float32 [R, C]; or for each item and output the target row, counted
+            from the item's first row, int64 [N, C]. Empty if there are none.
     """
 
     inputs: Batch

@@ -31,6 +31,7 @@ from family_examples import EXAMPLES, VOCABULARY, save_theirs
 from finetuning_examples import MAGIC, pair_scores, word_task, words
 from pretraining_examples import SPECIALS
 from question_examples import question, squad_file
+from several_examples import label_files, score_files
 
 WORKS, REFUSED = "yes", "-"
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"
@@ -93,6 +94,24 @@ def labels(folder: Path, work: Path) -> object:
     found = tuned(folder, work, **files).predict(["w9 w10", "w7"])
     assert set(found.names) == {"with", "without"}
     return found
+
+
+def several_labels(folder: Path, work: Path) -> object:
+    label_files(work, (16, 16, 4))
+    files = {name: str(work / f"{name}.jsonl") for name in ("train", "dev")}
+    found = tuned(folder, work, kind="multilabel", **files).predict(["w9 w10", "w7"])
+    assert found.names == ("blue", "green", "red")
+    assert [set(labels) - set(found.names) for labels in found.labels] == [set(), set()]
+    return found
+
+
+def several_scores(folder: Path, work: Path) -> object:
+    score_files(work, (16, 16))
+    files = {name: str(work / f"{name}.tsv") for name in ("train", "dev")}
+    columns = ("colour", "warmth")
+    model = tuned(folder, work, kind="multiregression", label_columns=columns, **files)
+    assert model.predict(["w9 w10"]).values.shape == (1, 2)
+    return model
 
 
 def scores_of_pairs(folder: Path, work: Path) -> object:
@@ -185,6 +204,8 @@ ROWS: dict[str, tuple[Verb, str, str]] = {
     "`next-sentence`": (next_sentence, "pretrained", "next_sentence"),
     "`embed`": (embed, "encoder", ""),
     "`finetune`, `predict`: labels": (labels, "encoder", "classifier"),
+    "`finetune`, `predict`: several labels": (several_labels, "encoder", "classifier"),
+    "`finetune`, `predict`: several scores": (several_scores, "encoder", "classifier"),
     "`finetune`, `predict`: scores of pairs": (scores_of_pairs, "encoder", "classifier"),
     "`finetune`, `choose`": (choices, "encoder", "choice"),
     "`finetune`, `predict`: tags": (tags, "encoder", "tagger"),

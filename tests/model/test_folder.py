@@ -378,9 +378,22 @@ def test_a_model_trained_again_elsewhere_is_not_taken_for_the_earlier(tmp_path: 
     assert load_model(folder).about == {
         **{"format": 1, "steps": 3, "kind": "classification", "labels": ["bad", "good"]}
     }
-    _change_config(folder, problem_type="regression")
-    with pytest.raises(ModelError, match="'regression' with 2 outputs"):
-        load_model(folder)
+    for problem, kind in (
+        ("regression", "multiregression"),
+        ("multi_label_classification", "multilabel"),
+    ):
+        _change_config(folder, problem_type=problem)
+        about = load_model(folder).about
+        assert (about["kind"], about["labels"]) == (kind, ["bad", "good"])
+
+
+@pytest.mark.parametrize("kind", ["multilabel", "multiregression"])
+def test_several_may_be_one(kind: str, tmp_path: Path) -> None:
+    about = {"kind": kind, "labels": ["joy"]}
+    save_model(tmp_path / "one", small_bert(classes=1), small_tokenizer(97), about)
+    assert load_model(tmp_path / "one").about == {"format": 2, **about}
+    values = json.loads((tmp_path / "one" / "config.json").read_text())
+    assert values["id2label"] == {"0": "joy"}
 
 
 @pytest.mark.parametrize("pretraining", [True, False])

@@ -160,7 +160,7 @@ def test_a_config_comes_back_the_same(shape: tuple[int, ...]) -> None:
         ("model_type", "xlnet"),
         ("pruned_heads", {"0": [1]}),
         ("quantization_config", {"bits": 4}),
-        ("problem_type", "multi_label_classification"),
+        ("problem_type", "ordinal_regression"),
     ],
 )
 def test_keys_that_change_results_are_refused_by_name(key: str, value: Any) -> None:

@@ -56,7 +56,9 @@ def test_heads_and_layers_of_every_family(name: str, tmp_path: Path) -> None:
 def test_every_verb_gives_the_same_answers(tmp_path: Path) -> None:
     kinds: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "classifier": ({"classes": 3}, {"kind": "classification", "labels": ["a", "b", "c"]}),
+        "labels": ({"classes": 3}, {"kind": "multilabel", "labels": ["a", "b", "c"]}),
         "score": ({"classes": 1}, {"kind": "regression"}),
+        "scores": ({"classes": 2}, {"kind": "multiregression", "labels": ["a", "b"]}),
         "lstm": ({"classes": 2, "lstm": 5}, {"kind": "classification", "labels": ["a", "b"]}),
         "tagger": ({"tags": 3}, {"kind": "tagging", "labels": ["B-X", "I-X", "O"]}),
         "span": ({"spans": True}, {"kind": "spans"}),
@@ -68,9 +70,10 @@ def test_every_verb_gives_the_same_answers(tmp_path: Path) -> None:
         save_model(tmp_path / name, small_bert(**heads), TOKENIZER, about)
         one, two = both(tmp_path / name)
         np.testing.assert_allclose(one.embed(texts), two.embed(texts), **CLOSE)
-        if name in ("classifier", "score", "lstm"):
+        if name in ("classifier", "labels", "score", "scores", "lstm"):
             found, expected = one.predict(texts), two.predict(texts)
             assert found.labels == expected.labels
+            assert found.names == expected.names
             np.testing.assert_allclose(found.values, expected.values, **CLOSE)
         elif name == "tagger":
             assert one.tag("w1 w2 w3").tags == two.tag("w1 w2 w3").tags

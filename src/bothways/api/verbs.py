@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -47,8 +48,9 @@ from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
 from bothways.tasks.kinds import task_of
+from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.schemes import OUTSIDE
-from bothways.tasks.task import submission_rows
+from bothways.tasks.task import Task, submission_rows
 
 
 def fill_mask(config: FillMaskConfig) -> list[str]:
@@ -99,7 +101,7 @@ def predict(config: PredictConfig) -> list[str]:
             prediction = model.predict(config.texts, b)
             _note_cut(prediction.cut, len(config.texts), prediction.length)
             _note_windows(prediction.several, len(config.texts), prediction.length)
-            lines = _prediction_lines(prediction)
+            lines = _prediction_lines(prediction, task_of(model.loaded))
     if config.out is None:
         return lines
     write_text(Path(config.out), "\n".join(lines) + "\n")
@@ -155,12 +157,15 @@ def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:
     return lines
 
 
-def _prediction_lines(prediction: Prediction) -> list[str]:
-    """Tab-separated, with a header: the label and a probability per label, or the score."""
+def _prediction_lines(prediction: Prediction, task: Task[Any, Any]) -> list[str]:
+    """Tab-separated, with a header: the label and a probability per label, or the scores."""
     if not prediction.labels:
-        return ["score", *(f"{value:.6g}" for (value,) in prediction.values.tolist())]
+        scores = ["\t".join(f"{value:.6g}" for value in row) for row in prediction.values.tolist()]
+        return ["\t".join(prediction.names), *scores]
     header = "\t".join(["label", *(f"p({name})" for name in prediction.names)])
-    rows = zip(prediction.labels, prediction.values.tolist(), strict=True)
+    labels = prediction.labels
+    shown = map(task.shown, labels) if isinstance(task, MultiLabelTask) else labels
+    rows = zip(shown, prediction.values.tolist(), strict=True)
     return [header, *("\t".join([label, *(f"{p:.6f}" for p in row)]) for label, row in rows)]
 
 
@@ -271,7 +276,15 @@ def evaluate(config: EvaluateConfig) -> list[str]:
             )
     for note in evaluation.notes:
         print_note(note)
-    return [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
+    lines = [f"{name}: {value:.4f}" for name, value in evaluation.scores.items()]
+    if not evaluation.parts:
+        return lines
+    measures = next(iter(evaluation.parts.values()))
+    rows = [
+        [name, *(f"{v:.0f}" if m == "support" else f"{v:.4f}" for m, v in part.items())]
+        for name, part in evaluation.parts.items()
+    ]
+    return [*lines, *("\t".join(row) for row in [["", *measures], *rows])]
 
 
 def convert(config: ConvertConfig) -> str:

@@ -148,7 +148,12 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "tie_word_embeddings": (True,),
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
-    "problem_type": ("single_label_classification", "regression", None),
+    "problem_type": (
+        "single_label_classification",
+        "multi_label_classification",
+        "regression",
+        None,
+    ),
 }
 """Keys of any config.json with the values for which transformers computes what we do."""
 

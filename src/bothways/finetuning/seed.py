@@ -38,6 +38,7 @@ from bothways.runtime.pipeline import write_predictions
 from bothways.tasks.examples import TRAIN_TOKENS, cut_by_tokens
 from bothways.tasks.kinds import has_head_for, task_of
 from bothways.tasks.metrics import Measurement
+from bothways.tasks.options import SEVERAL, SEVERAL_OPTIONS
 from bothways.tasks.task import Task
 from bothways.training.checkpoint import (
     FOREIGN,
@@ -413,6 +414,8 @@ def _about(
         # Paths and the like do not define the task; kind and labels have keys of their own below.
         if item.metadata.get("kind") == "free" or item.name in ("kind", "labels"):
             del options[item.name]
+    for name in {"multilabel", *SEVERAL_OPTIONS} if task.options.kind not in SEVERAL else ():
+        del options[name]
     return {
         "task": task.name,
         "kind": task.options.kind,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, InputError
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig
 from bothways.io.files import sha256
@@ -312,6 +313,8 @@ def recorded_without_effect(task: TaskOptions) -> list[str]:
     names = [f"task.{name}" for name in task.without_effect if name != "windows"]
     if "windows" in task.without_effect:
         names += ["task.windows.stride", "task.windows.pooling"]
+    if task.kind != "multilabel":  # 0.1 had no such kind
+        names += [f"task.multilabel.{name}" for name in to_dict(task.multilabel)]
     return names
 
 

@@ -205,17 +205,23 @@ def json_text(value: Any, name: str, path: Path, number: int) -> str:
     return value
 
 
+def json_list(text: str) -> list[Any] | None:
+    """The values of a JSON list in a column; None if it is none."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, list) else None
+
+
 def json_texts(text: str, name: str, path: Path, line: int) -> list[str]:
     """The texts of a JSON list in a column.
 
     Raises:
         InputError: it is not a list of texts.
     """
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        values = None
-    if isinstance(values, list) and all(isinstance(value, str) for value in values):
+    values = json_list(text)
+    if values is not None and all(isinstance(value, str) for value in values):
         return [json_text(value, name, path, line) for value in values]
     raise InputError(
         f"column {name!r} holds {text[:40]!r}; as the only column of choices it must hold them as "

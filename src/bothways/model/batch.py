@@ -209,7 +209,7 @@ class TaskInputs:
         inputs: the sequences.
         read_positions: int64 [R]; the flat positions of the tokens read.
         bounds: int64 [N + 1], on the CPU; item n has the rows ``bounds[n]:bounds[n + 1]``.
-        targets: int64 or float32 [R], or int64 [N, C].
+        targets: int64 or float32 [R], float32 [R, C], or int64 [N, C].
         selected: ``read_positions`` prepared for the encoder, once the batch is on its device; None
             if every token is read.
     """

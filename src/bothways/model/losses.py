@@ -119,6 +119,22 @@ def class_loss(logits_RC: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return loss, (logits_RC.detach().argmax(-1) == labels).sum()
 
 
+def labels_loss(logits_RC: Tensor, labels_RC: Tensor) -> tuple[Tensor, Tensor]:
+    """Binary cross-entropy of each label: mean over the labels, summed over the rows; and the same
+    of the labels that are right at probability 0.5."""
+    loss = F.binary_cross_entropy_with_logits(logits_RC.float(), labels_RC, reduction="sum")
+    right = (logits_RC.detach() > 0) == (labels_RC > 0.5)
+    return loss / logits_RC.shape[1], right.sum() / logits_RC.shape[1]
+
+
+def scores_loss(logits_RC: Tensor, scores_RC: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared error of several scores: mean over the scores, summed over the rows; and the same of
+    the absolute error."""
+    difference = logits_RC.float() - scores_RC
+    outputs = logits_RC.shape[1]
+    return (difference**2).sum() / outputs, difference.detach().abs().sum() / outputs
+
+
 def regression_loss(logits_R1: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
     """Summed squared error, and the summed absolute error."""
     difference = logits_R1.float().squeeze(-1) - scores

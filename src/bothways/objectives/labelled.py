@@ -13,13 +13,20 @@ import torch
 from torch import Tensor
 
 from bothways.model.batch import TaskInputs
-from bothways.model.losses import class_loss, place_loss, regression_loss
+from bothways.model.losses import (
+    class_loss,
+    labels_loss,
+    place_loss,
+    regression_loss,
+    scores_loss,
+)
 from bothways.model.model import EncoderModel
 from bothways.model.recurrent import FeatureTagger
 from bothways.objectives.objective import Objective, Sums, Term
 from bothways.tasks.task import LossKind
 
 _CLASS = Term("", "class", "majority class")
+_LABELS = Term("", "labels", "most frequent labels")
 _SCORE = Term("", "score", "mean score", measure="abs_error")
 _PLACE = Term("", "place", "most frequent place")
 
@@ -28,8 +35,13 @@ def _classes(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
     return Sums(*class_loss(outputs_RC, batch.targets))
 
 
+def _labels(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
+    return Sums(*labels_loss(outputs_RC, batch.targets))
+
+
 def _scores(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
-    return Sums(*regression_loss(outputs_RC, batch.targets))
+    several = batch.targets.ndim == 2
+    return Sums(*(scores_loss if several else regression_loss)(outputs_RC, batch.targets))
 
 
 def _places(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
@@ -39,6 +51,7 @@ def _places(outputs_RC: Tensor, batch: TaskInputs) -> Sums:
 LOSSES: Mapping[LossKind, tuple[Term, Callable[[Tensor, TaskInputs], Sums]]] = MappingProxyType(
     {
         "class": (_CLASS, _classes),
+        "labels": (_LABELS, _labels),
         "score": (_SCORE, _scores),
         "place": (_PLACE, _places),
     }
@@ -63,7 +76,7 @@ class LabelledExamples(Objective[TaskInputs]):
         return (self._term,)
 
     def counts(self, batch: TaskInputs) -> dict[str, int]:
-        """Rows that are classes or scores, or items of which each has a place."""
+        """Rows that have classes, labels or scores, or items of which each has a place."""
         return {self._term.key: len(batch.targets)}
 
     def sums(self, model: EncoderModel, batch: TaskInputs, dtype: torch.dtype) -> dict[str, Sums]:

@@ -5,9 +5,10 @@ R tokens read, C outputs of the head.
 What is averaged depends on the kind of loss:
 
 * ``class``: the probabilities of each row's classes,
+* ``labels``: the probability of each label,
 * ``place``: for each output, the probabilities of the rows of an item (the tokens of a window, or
   the choices of an example),
-* ``score``: the score itself.
+* ``score``: the score itself, or each of several.
 
 Mean probabilities are converted back to logits. Softmax removes the level of logits (their
 logsumexp), so the mean level of the models is added: windows of one passage then stay comparable,
@@ -23,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import log_expit, logsumexp
 
 from bothways.config.fields import from_dict, to_dict
 from bothways.errors import ModelError
@@ -119,7 +120,9 @@ def combine(kind: LossKind, outputs: Sequence[Outputs], examples: Examples) -> O
     """
     stacked = np.stack([logits.astype(np.float64) for logits in outputs])  # [models, R, C]
     averaged = stacked.mean(0)
-    if kind == "class":
+    if kind == "labels":
+        averaged = _average_labels(stacked)
+    elif kind == "class":
         averaged = _average(stacked, axis=-1)
     elif kind == "place":
         averaged = _average_items(stacked, examples)
@@ -139,6 +142,14 @@ def _average(logits: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     levels = logsumexp(logits, axis=axis, keepdims=True)
     mean = logsumexp(logits - levels, axis=0) - np.log(len(logits))
     logits_of_mean: NDArray[np.float64] = mean + levels.mean(0)
+    return logits_of_mean
+
+
+def _average_labels(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Average logits [models, R, C] as probabilities of labels, each by itself."""
+    with_label = logsumexp(log_expit(logits), axis=0)
+    without = logsumexp(log_expit(-logits), axis=0)
+    logits_of_mean: NDArray[np.float64] = with_label - without
     return logits_of_mean
 
 
@@ -170,6 +181,8 @@ def _pooled(options: Sequence[dict[str, Any]], paths: Sequence[Path]) -> TaskOpt
             return values[0]
         if all(isinstance(value, float) for value in values):
             return float(np.mean(values))
+        if name == "task.multilabel.thresholds" and len({len(value) for value in values}) == 1:
+            return [float(mean) for mean in np.mean(values, axis=0)]
         raise ModelError(
             f"the models of {', '.join(map(str, paths))} differ in {name}: "
             f"{', '.join(map(str, values))}; an ensemble needs models of one task."

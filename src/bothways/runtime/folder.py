@@ -48,6 +48,11 @@ RUN_FILE = "run.json"
 """The file that makes a folder one of a run."""
 STATE = "training.json"
 """The file that makes a folder a checkpoint."""
+PROBLEM_TYPES = {
+    "multilabel": "multi_label_classification",
+    "multiregression": "regression",
+}
+"""transformers' names for the kinds of tasks that give a text several labels or scores."""
 _MOST_PADDING = 128  # rows
 _BILSTM = "BiLSTM"  # prefix of an architecture's name
 
@@ -185,7 +190,7 @@ def load_model(
     else:
         loaded.about = read_sentence_modules(folder, lowercase=tokenizer.lowercase)
     if loaded.task_head:
-        theirs_about = _task_from_config(values, loaded, str(folder / CONFIG))
+        theirs_about = _task_from_config(values, loaded)
         if "kind" in loaded.about:
             _refuse_other_task(folder, loaded.about, theirs_about)
         else:  # made elsewhere, perhaps from a pre-trained model of ours
@@ -414,7 +419,8 @@ def _check_direction(folder: Path, loaded: LoadedModel) -> None:
 
 def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict[str, Any]:
     """The labels as in transformers' config.json, which determines the classes from them."""
-    if classes == 1 and not tagging:
+    kind = about.get("kind")
+    if classes == 1 and not tagging and kind not in PROBLEM_TYPES:
         return {"id2label": {"0": "score"}, "label2id": {"score": 0}, "problem_type": "regression"}
     labels = about.get("labels") or [f"LABEL_{i}" for i in range(classes)]
     if len(labels) != classes or len(set(labels)) != classes:
@@ -427,13 +433,15 @@ def _label_config(about: dict[str, Any], classes: int, *, tagging: bool) -> dict
         "label2id": {label: i for i, label in enumerate(labels)},
     }
     if not tagging:
-        config["problem_type"] = "single_label_classification"
+        config["problem_type"] = PROBLEM_TYPES.get(str(kind), "single_label_classification")
     return config
 
 
 def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Refuse a folder of ours whose model was since trained on something else, elsewhere."""
     labels, expected = about.get("labels") or [], theirs["labels"]
+    if about["kind"] == "multiregression" and theirs["kind"] == "regression" and len(labels) == 1:
+        return  # config.json has one name for a score and for several of which there is one
     if about["kind"] != theirs["kind"] or (labels and expected and list(labels) != expected):
         raise ModelError(
             f"{folder}: by {ABOUT} the model is for {about['kind']} with the labels {labels}, by "
@@ -442,7 +450,7 @@ def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, An
         )
 
 
-def _task_from_config(values: dict[str, Any], loaded: LoadedModel, where: str) -> dict[str, Any]:
+def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, Any]:
     """The equivalent of bothways.json for a task head that transformers saved."""
     names, outputs = values.get("id2label") or {}, loaded.task_outputs
     labels = [str(names.get(str(i), f"LABEL_{i}")) for i in range(outputs)]
@@ -450,14 +458,13 @@ def _task_from_config(values: dict[str, Any], loaded: LoadedModel, where: str) -
         return {"kind": "spans", "labels": []}
     if loaded.task_head == TAGGER:
         return {"kind": "tagging", "labels": labels}
-    if outputs > 1 and values.get("problem_type") == "regression":
-        raise ModelError(
-            f"{where}: problem_type is 'regression' with {outputs} outputs; bothways computes "
-            "regression with one. Save the model with a head of one output, or use it in "
-            "transformers."
-        )
     if loaded.task_head == CHOICE:
         return {"kind": "choice", "labels": []}
+    problem = values.get("problem_type")
+    if problem == PROBLEM_TYPES["multilabel"]:
+        return {"kind": "multilabel", "labels": labels}
+    if outputs > 1 and problem == PROBLEM_TYPES["multiregression"]:
+        return {"kind": "multiregression", "labels": labels}
     if outputs == 1:
         return {"kind": "regression", "labels": []}
     return {"kind": "classification", "labels": labels}

@@ -42,6 +42,7 @@ class OnnxEngine:
 
     def __init__(self, loaded: LoadedModel, *, threads: int = 0):
         assert loaded.weights is not None, "a folder that was opened has weights"
+        # The folder lets go of its weights when it has an engine; graphs are built later.
         self._config, self._weights = loaded.config, loaded.weights
         self._threads = threads or _usable_cores()
         self._sessions: dict[Outputs, onnxruntime.InferenceSession] = {}

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
 from bothways.io import arrays
@@ -31,7 +30,7 @@ from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
 from bothways.tasks.spans import Answer, SpanTask
 from bothways.tasks.task import EncodedFile, Labelled, Outputs, Task
-from bothways.tasks.texts import ClassificationTask, TextTask
+from bothways.tasks.texts import TextTask
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -44,15 +43,16 @@ class Prediction:
     """Predictions for texts or pairs of texts.
 
     Attributes:
-        labels: the most probable label of each text; empty for regression.
-        values: float64 [N, C]; probabilities in the order of ``names``, or scores, [N, 1].
-        names: of the columns of ``values``: the labels, or "score".
+        labels: the most probable label of each text, or a list of its labels where it may have
+            several; empty for scores.
+        values: float64 [N, C]; probabilities in the order of ``names``, or scores.
+        names: of the columns of ``values``: the labels, or of the scores ("score" if there is one).
         cut: how many texts lost tokens to the length limit.
         several: how many texts were read in more than one window.
         length: the length limit, in tokens.
     """
 
-    labels: list[str]
+    labels: list[Any]
     values: NDArray[np.float64]
     names: tuple[str, ...]
     cut: int
@@ -70,7 +70,7 @@ def predict_texts(
     """Predict labels with probabilities, or scores, of texts or pairs of texts.
 
     Args:
-        loaded: a model folder with a classification or regression head.
+        loaded: a model folder with a head for classes, labels or scores of texts.
         a: the (first) texts.
         b: the second texts, for a model fine-tuned on pairs.
         length: longest sequence in tokens. If not given, the length the model was fine-tuned with,
@@ -93,12 +93,8 @@ def predict_texts(
     examples = task.examples(loaded.tokenizer, a, b, length=length)
     outputs = outputs_of(loaded, task, examples)
     logits_NC = task.pooled(examples, outputs).astype(np.float64)
-    counts = {"cut": examples.cut, "several": examples.windowed, "length": length}
-    if not isinstance(task, ClassificationTask):
-        return Prediction([], logits_NC, ("score",), **counts)
-    values = softmax(logits_NC, axis=-1)
-    labels = [task.labels[i] for i in values.argmax(-1)]
-    return Prediction(labels, values, task.labels, **counts)
+    labels, values, names = task.interpret(logits_NC)
+    return Prediction(labels, values, names, examples.cut, examples.windowed, length)
 
 
 def predict_choices(
@@ -197,7 +193,7 @@ def outputs_of(
         progress: called with the sequences done and in all, for an ensemble those of all models.
 
     Returns:
-        float32 [R, C], as :func:`predict_outputs`, but classes in the order of the task's labels.
+        float32 [R, C], as :func:`predict_outputs`, but columns in the order of the task's labels.
 
     Raises:
         ModelError: an output is not finite, or a folder of the ensemble cannot be loaded.
@@ -216,7 +212,7 @@ def outputs_of(
         for n, model in enumerate(members)
     ]
     outputs = of_models[0] if size == 1 else combine(task.loss, of_models, examples)
-    if task.loss != "class":
+    if task.loss == "place" or not task.options.labels:
         return outputs
     labels = task.options.labels
     by_output, _ = match_labels(task_of(loaded).options.labels, labels)

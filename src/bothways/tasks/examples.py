@@ -51,8 +51,8 @@ class Examples:
         owners: int64 [N], not decreasing; the example that each item belongs to. An example has
             several items if it is read in several windows.
         cut: how many examples lost tokens to the length limit.
-        targets: int64 or float32 [R], or int64 [N, C], as in :class:`TaskBatch`; None for
-            unlabelled examples.
+        targets: int64 or float32 [R], float32 [R, C], or int64 [N, C], as in :class:`TaskBatch`;
+            None for unlabelled examples. Those of [R, C] have one row for each item.
         whole: tokens of each example as one sequence without a limit, int64 [examples], if some
             have several items, which overlap.
     """
@@ -155,7 +155,7 @@ class Examples:
     @cached_property
     def trainable(self) -> NDArray[np.int64]:
         """The items to train on: all but those whose answer was not found."""
-        if self.gold.ndim < 2:
+        if self.gold.ndim < 2 or self.gold.dtype.kind == "f":
             return np.arange(len(self))
         return np.flatnonzero((self.gold != IGNORE).all(-1))
 

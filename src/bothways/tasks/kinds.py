@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from bothways.config.fields import from_dict
 from bothways.errors import ConfigError, ModelError
 from bothways.tasks.choice import ChoiceTask
-from bothways.tasks.options import OPTIONS_OF_KINDS, TaskOptions
+from bothways.tasks.multi import MultiLabelTask, MultiRegressionTask
+from bothways.tasks.options import OPTIONS_OF_KINDS, SEVERAL, TaskOptions
 from bothways.tasks.spans import SpanTask
 from bothways.tasks.tagging import TaggingTask
 from bothways.tasks.task import Task
@@ -17,6 +18,8 @@ from bothways.tasks.texts import ClassificationTask, RegressionTask
 KINDS: dict[str, type[Task[Any, Any]]] = {
     "classification": ClassificationTask,
     "regression": RegressionTask,
+    "multilabel": MultiLabelTask,
+    "multiregression": MultiRegressionTask,
     "choice": ChoiceTask,
     "tagging": TaggingTask,
     "spans": SpanTask,
@@ -76,7 +79,7 @@ def stored_options(about: dict[str, Any], kind: str, outputs: int) -> TaskOption
         ModelError: the options are damaged, or of another version.
     """
     labels = about.get("labels")
-    if not labels and kind in ("classification", "tagging"):
+    if not labels and kind in ("classification", "tagging", *SEVERAL):
         labels = [f"LABEL_{i}" for i in range(outputs)]
     try:
         # Earlier versions stored options that have no effect on this kind.

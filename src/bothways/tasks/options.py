@@ -47,6 +47,32 @@ class SpanOptions(Options):
 
 
 # --------------------------------------------------------------------------------
+# Options of several labels per text (task.kind multilabel).
+
+
+@dataclass(frozen=True)
+class MultiLabelOptions(Options):
+    """Several labels per text: from which probability on a label is given."""
+
+    tune: Literal["each", "one", "none"] = "each"
+    """Tune thresholds on dev: each label's for its highest F1, one for all labels for the highest
+    micro F1, or none."""
+    threshold: float = 0.5
+    """Give a label if its probability is this or more, where no threshold is tuned: with tune none,
+    and for labels that no example of dev has."""
+    thresholds: tuple[float, ...] = ()
+    """The thresholds of the labels, in their order. Replaced by the tuned values with tune."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for value in (self.threshold, *self.thresholds):
+            if not 0 <= value <= 1:
+                raise ConfigError(
+                    f"task.multilabel: a threshold is {value:g}; it must be between 0 and 1."
+                )
+
+
+# --------------------------------------------------------------------------------
 # Options of tagging (task.kind tagging): the format of CoNLL files, and tag schemes.
 
 Scheme = Literal["iob1", "iob2", "bioes", "none"]
@@ -102,7 +128,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class WindowOptions(Options):
-    """Windows over long texts (classification and regression with task.long windows)."""
+    """Windows over long texts (classes, labels and scores of texts with task.long windows)."""
 
     stride: int | None = None
     """Window stride in tokens. Default: half of the text tokens that fit into a window."""
@@ -145,10 +171,21 @@ class PublishedOptions:
     """Maximum sequence length in tokens."""
 
 
-OPTIONS_OF_KINDS = {"choice": "choices", "tagging": "tagging", "spans": "spans"}
+OPTIONS_OF_KINDS = {
+    "choice": "choices",
+    "tagging": "tagging",
+    "spans": "spans",
+    "multilabel": "multilabel",
+}
 """The option of a task that only one kind has."""
 COLUMN_OPTIONS = ("text_a", "label", "header", "columns", "broken")
 """The options of a task that tagging and spans do not have."""
+SEVERAL = ("multilabel", "multiregression")
+"""The kinds with several labels or several scores per text."""
+SEVERAL_OPTIONS = ("label_columns", "label_separator")
+"""The options of a task that only these kinds have."""
+TEXT_KINDS = ("classification", "regression", *SEVERAL)
+"""The kinds whose head reads whole texts, which may be read in windows."""
 
 
 @dataclass(frozen=True)
@@ -178,22 +215,40 @@ class TaskOptions(Options):
     with."""
     label: str = "label"
     """Column of the label; of the score for regression; of the correct choice for kind choice."""
+    label_columns: tuple[str, ...] = ()
+    """For kinds multilabel and multiregression: a column for each label (1, true or yes, or 0,
+    false or no) or score, instead of one column (label) with all of them."""
+    label_separator: str = ""
+    """For kinds multilabel and multiregression: what separates the labels or scores in one column,
+    such as | or a comma. Default: they are JSON lists."""
     choices: tuple[str, ...] = ()
     """Columns of the choices, for kind choice; or one column with a JSON list of them."""
-    kind: Literal["classification", "regression", "choice", "tagging", "spans"] = "classification"
-    """What to predict: a class or a score for a text or pair, which of several texts continues the
-    first, a tag per word, or the span of a passage that answers a question."""
+    kind: Literal[
+        "classification",
+        "regression",
+        "multilabel",
+        "multiregression",
+        "choice",
+        "tagging",
+        "spans",
+    ] = "classification"
+    """What to predict: a class or a score for a text or pair, any number of labels or several
+    scores for it, which of several texts continues the first, a tag per word, or the span of a
+    passage that answers a question."""
     labels: tuple[str, ...] = ()
-    """The labels, in order. Default: those of the training file, sorted. For kind choice: how the
-    label column names the choices, if not 0, 1, 2 ..."""
+    """The labels, in order. Default: those of the training file, sorted. With label_columns: names
+    for these columns, in their order. For kind choice: how the label column names the choices, if
+    not 0, 1, 2 ..."""
     metrics: tuple[str, ...] = ()
-    """Metrics, the first being the main one: accuracy, f1, matthews, pearson, spearman; for tagging
-    also precision, recall, f1_macro (the mean over entity types); for spans f1, exact_match,
-    no_answer_precision, no_answer_recall. Default: depends on the kind."""
+    """Metrics, the first being the main one: accuracy, f1, matthews, pearson, spearman; for several
+    labels f1_micro, f1_macro, ap_micro and ap_macro (average precision), subset_accuracy,
+    hamming_loss; for several scores pearson, spearman, r2, mse, mae (means over the scores); for
+    tagging also precision, recall, f1_macro (the mean over entity types); for spans f1,
+    exact_match, no_answer_precision, no_answer_recall. Default: depends on the kind."""
     long: Literal["cut", "windows"] = "cut"
-    """Texts longer than the maximum length, in classification and regression: truncate them, or
-    read them in windows, each a training example of its own. The number of long texts is
-    reported."""
+    """Texts longer than the maximum length, of which classes, labels or scores are predicted:
+    truncate them, or read them in windows, each a training example of its own. The number of long
+    texts is reported."""
     windows: WindowOptions = field(default_factory=WindowOptions)
     """Windows over long texts."""
     header: bool = True
@@ -217,24 +272,57 @@ class TaskOptions(Options):
     """Remarks on the task."""
     tagging: TaggingOptions = field(default_factory=TaggingOptions)
     """CoNLL files (kind tagging)."""
+    multilabel: MultiLabelOptions = field(default_factory=MultiLabelOptions)
+    """Several labels per text (kind multilabel)."""
     spans: SpanOptions = field(default_factory=SpanOptions)
     """Extractive question answering (kind spans)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.long == "windows" and self.kind not in ("classification", "regression"):
+        if self.long == "windows" and self.kind not in TEXT_KINDS:
             raise ConfigError(
-                f"task.long windows is for classification and regression, not for {self.kind}."
+                f"task.long windows is for {', '.join(TEXT_KINDS)}, not for {self.kind}."
             )
         self._refuse_options_of_another_kind()
         if self.submission and self.kind == "tagging":
             raise ConfigError(
                 "task.submission needs one prediction per example; tagging gives many."
             )
+        if self.kind in SEVERAL:
+            self._check_several()
+
+    def _check_several(self) -> None:
+        columns, separator = self.label_columns, self.label_separator
+        if columns and separator:
+            raise ConfigError(
+                "task.label_columns and task.label_separator are given: the labels are in columns "
+                "of their own, or in one column. Leave one of them out."
+            )
+        if columns and self.labels and len(columns) != len(self.labels):
+            raise ConfigError(
+                f"task.labels has {len(self.labels)} names for the {len(columns)} columns of "
+                "task.label_columns; name each column, or leave task.labels out."
+            )
+        if any(c in separator for c in "\t\r\n") or (self.kind == SEVERAL[0] and '"' in separator):
+            raise ConfigError(
+                f"task.label_separator is {separator!r}; tabs, line breaks and quotation marks are "
+                "part of the files' syntax. Choose another, such as | or a comma."
+            )
+        counted, names = self.multilabel.thresholds, self.labels or columns
+        if counted and names and len(counted) != len(names):
+            raise ConfigError(
+                f"task.multilabel.thresholds has {len(counted)} values for {len(names)} labels; "
+                "give one for each, or leave it out."
+            )
 
     def _refuse_options_of_another_kind(self) -> None:
         """Nothing that is given is silently ignored."""
-        unset = {"choices": (), "tagging": TaggingOptions(), "spans": SpanOptions()}
+        unset = {
+            "choices": (),
+            "tagging": TaggingOptions(),
+            "spans": SpanOptions(),
+            "multilabel": MultiLabelOptions(),
+        }
         for kind, name in OPTIONS_OF_KINDS.items():
             if kind != self.kind and getattr(self, name) != unset[name]:
                 raise ConfigError(
@@ -246,7 +334,9 @@ class TaskOptions(Options):
         for name in self.without_effect:
             if getattr(self, name) == default_of(type(self).__dataclass_fields__[name]):
                 continue
-            if name == "windows" and self.kind in ("classification", "regression"):
+            if name in SEVERAL_OPTIONS:
+                why = f"kind {self.kind} has one label per example; set task.kind to multilabel"
+            elif name == "windows" and self.kind in TEXT_KINDS:
                 why = "long texts are cut; add --task.long windows"
             elif name == "windows":
                 why = f"kind {self.kind} has no windows to pool"
@@ -259,6 +349,7 @@ class TaskOptions(Options):
     def without_effect(self) -> tuple[str, ...]:
         """Options that change nothing for this kind of task and its other options."""
         names = COLUMN_OPTIONS if self.kind in ("tagging", "spans") else ()
+        names = names if self.kind in SEVERAL else (*names, *SEVERAL_OPTIONS)
         return names if self.long == "windows" else (*names, "windows")
 
 

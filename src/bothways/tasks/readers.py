@@ -8,16 +8,19 @@ and a column in which every text is empty is refused.
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bothways.errors import InputError
 from bothways.io.broken import Broken
+from bothways.io.json_files import json_list, json_text
 from bothways.io.lines import Layout
 from bothways.io.tables import read_table
 from bothways.tasks.labels import check_spellings
-from bothways.tasks.options import TaskOptions
+from bothways.tasks.options import SEVERAL, TaskOptions
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,10 @@ class Rows:
         lines: the line of each example, from 1.
         a: the (first) text of each.
         b: the second text of each; None if the task has single texts.
-        labels: the label or score of each, as written; None if the file was read without labels.
+        labels: the label or score of each, as written; None if the file was read without labels,
+            or an example may have several.
+        several: the labels or scores of each, where an example may have several; None if not, or
+            if the file was read without labels.
         broken: lines left out because they cannot be read (``broken: skip``).
     """
 
@@ -39,6 +45,7 @@ class Rows:
     b: list[str] | None = None
     labels: list[str] | None = None
     broken: Broken = field(default_factory=Broken)
+    several: list[tuple[str, ...]] | None = None
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -67,27 +74,35 @@ def read_rows(path: str | Path, options: TaskOptions, *, labelled: bool) -> Rows
     names = [options.text_a]
     if options.text_b is not None:
         names.append(options.text_b)
+    texts_read, several = len(names), options.kind in SEVERAL
     if labelled:
-        names.append(options.label)
+        names += options.label_columns or [options.label]
     rows = Rows(
         path,
         b=None if options.text_b is None else [],
-        labels=[] if labelled else None,
+        labels=[] if labelled and not several else None,
+        several=[] if labelled and several else None,
         broken=broken_lines(options, labelled=labelled),
     )
     for number, values in read_table(path, names, layout_of(options), rows.broken):
-        if rows.labels is not None:
-            try:
+        try:
+            if rows.labels is not None:
                 rows.labels.append(clean_label(values[-1], path, number))
-            except InputError as error:
-                rows.broken.leave_out(error)
-                continue
+            if rows.several is not None:
+                rows.several.append(_several(values[texts_read:], options, path, number))
+        except InputError as error:
+            rows.broken.leave_out(error)
+            continue
         rows.lines.append(number)
         rows.a.append(values[0])
         if rows.b is not None:
             rows.b.append(values[1])
-    if rows.labels is not None and options.kind == "classification" and not options.labels:
-        check_spellings(path, zip(rows.lines, rows.labels, strict=True))
+    if not options.labels:
+        if rows.labels is not None and options.kind == "classification":
+            check_spellings(path, zip(rows.lines, rows.labels, strict=True))
+        elif rows.several is not None and options.kind == "multilabel":
+            of_lines = zip(rows.lines, rows.several, strict=True)
+            check_spellings(path, ((line, label) for line, own in of_lines for label in own))
     texts = {options.text_a: rows.a}
     if options.text_b is not None and rows.b is not None:
         texts[options.text_b] = rows.b
@@ -100,8 +115,8 @@ def layout_of(options: TaskOptions) -> Layout:
     return Layout(
         options.header,
         options.columns,
-        labels=frozenset([options.label]),
-        lists=frozenset(options.choices),
+        labels=frozenset([options.label, *options.label_columns]),
+        lists=frozenset([*options.choices, *([options.label] if options.kind in SEVERAL else [])]),
     )
 
 
@@ -132,6 +147,99 @@ def clean_label(text: str, path: Path, number: int) -> str:
             line=number,
         )
     return label
+
+
+_TRUE, _FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
+_SEPARATORS = "|;,#"
+
+
+def _several(
+    values: Sequence[str], options: TaskOptions, path: Path, number: int
+) -> tuple[str, ...]:
+    """The labels or scores of one example, in the order of the file, each label once.
+
+    Args:
+        values: of the task's ``label_columns``, or of its label column alone: labels with a
+            separator between them, or a JSON list. A cell without anything has no labels.
+        options: the task.
+        path: the file.
+        number: the line.
+
+    Raises:
+        InputError: neither of these.
+    """
+    if options.label_columns:
+        if options.kind == "multiregression":
+            return tuple(value.strip() for value in values)
+        names = options.labels or options.label_columns
+        columns = zip(names, options.label_columns, values, strict=True)
+        return tuple(name for name, column, v in columns if _flag(v, column, path, number))
+    cell, separator = values[0].strip(), options.label_separator
+    in_json = path.suffix.lower() in (".json", ".jsonl")
+    if not cell:
+        return ()
+    listed = _json_items(cell, options, path, number) if in_json or not separator else None
+    if listed is not None:
+        items = listed
+    elif separator:
+        items = cell.split(separator if separator.strip() else None)
+    else:
+        guess = next((c for c in _SEPARATORS if c in cell), "|")
+        raise InputError(
+            f"column {options.label!r} holds {cell[:40]!r}, which is not a list; write a JSON list "
+            f'such as ["a", "b"], or say what separates labels: --task.label_separator {guess!r}.',
+            path=path,
+            line=number,
+        )
+    if options.kind == "multiregression":
+        return tuple(item.strip() for item in items)
+    labels = tuple(dict.fromkeys(clean_label(item, path, number) for item in items))
+    for label in labels:
+        if separator and separator in label:
+            raise InputError(
+                f"the label {label!r} holds task.label_separator, {separator!r}, so predictions "
+                "could not be read back; choose another separator, or rename the label.",
+                path=path,
+                line=number,
+            )
+    return labels
+
+
+def _flag(value: str, column: str, path: Path, number: int) -> bool:
+    found = value.strip().lower()
+    if found in _TRUE or found in _FALSE:
+        return found in _TRUE
+    raise InputError(
+        f"column {column!r} holds {value[:40]!r}; a column of task.label_columns holds 1, true or "
+        "yes where an example has the label, and 0, false or no where not.",
+        path=path,
+        line=number,
+    )
+
+
+def _json_items(cell: str, options: TaskOptions, path: Path, number: int) -> list[str] | None:
+    """The labels or scores of a JSON list; None if the cell is none."""
+    values = json_list(cell)
+    if values is None:
+        return None
+    items = []
+    for value in values:
+        if isinstance(value, str):
+            items.append(json_text(value, options.label, path, number))
+        elif isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+            items.append(json.dumps(value))
+        else:
+            what = (
+                "a score is a finite number"
+                if options.kind == SEVERAL[1]
+                else ("a label is a string, a number, true or false")
+            )
+            raise InputError(
+                f"the list in {options.label!r} holds {json.dumps(value)[:40]}; {what}.",
+                path=path,
+                line=number,
+            )
+    return items
 
 
 def check_not_empty(path: Path, columns: Mapping[str, Sequence[str]]) -> None:

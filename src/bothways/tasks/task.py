@@ -27,7 +27,7 @@ from bothways.tasks.report_panels import ExampleScores, Mistake, Panel
 from bothways.tokenization.tokenizer import Tokenizer
 
 Outputs = NDArray[np.float32]
-LossKind = Literal["class", "score", "place"]
+LossKind = Literal["class", "labels", "score", "place"]
 HeadKind = Literal["classes", "tags", "spans", "choices"]
 
 
@@ -62,8 +62,9 @@ class EncodedFile(Generic[R]):
 
 def submission_rows(table: Sequence[Sequence[str]]) -> list[list[str]]:
     """The first two columns of predictions, as evaluation servers take them, from the rows of
-    :meth:`Task.table`."""
-    return [[row[0], row[1]] for row in table]
+    :meth:`Task.table`; of several scores the first, and a column for each."""
+    several = sum(name.startswith("prediction(") for name in table[0])
+    return [list(row[: 1 + max(1, several)]) for row in table]
 
 
 class Task(ABC, Generic[R, P]):
@@ -77,7 +78,8 @@ class Task(ABC, Generic[R, P]):
     """
 
     loss: LossKind
-    """What a row of outputs is trained to predict: a class, a score, or one of the item's rows."""
+    """What a row of outputs is trained to predict: a class, any number of labels, a score or
+    several, or one of the item's rows."""
     head: HeadKind
     """Which head of the model computes the outputs."""
     needs_columns: bool = True
@@ -199,7 +201,7 @@ class Task(ABC, Generic[R, P]):
         options = replace(
             layout,
             kind=self.options.kind,
-            labels=layout.labels or self.options.labels,
+            labels=layout.labels or layout.label_columns or self.options.labels,
             metrics=layout.metrics or self.options.metrics,
         )
         notes = self._match_labels(options.labels)

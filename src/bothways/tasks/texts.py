@@ -38,7 +38,7 @@ _LARGEST_SCORE = float(np.finfo(np.float32).max)
 
 
 class TextTask(Task[Rows, Outputs]):
-    """The base of classification and regression: one row of outputs per text or pair."""
+    """The base of the tasks that give a text or pair one row of outputs."""
 
     head = "classes"
 
@@ -55,7 +55,8 @@ class TextTask(Task[Rows, Outputs]):
 
     def encode(self, tokenizer: Tokenizer, rows: Rows, *, length: int) -> EncodedFile[Rows]:
         """With the longer text of a pair cut first, or cut into windows."""
-        targets = None if rows.labels is None else self.targets(rows)
+        labelled = rows.labels is not None or rows.several is not None
+        targets = self.targets(rows) if labelled else None
         examples = self.examples(tokenizer, rows.a, rows.b, length=length)
         if targets is not None:
             examples = examples.with_targets(targets[examples.owners])
@@ -89,16 +90,27 @@ class TextTask(Task[Rows, Outputs]):
         return (first, (self.options.text_b, rows.b[example]))
 
     def targets(self, rows: Rows) -> NDArray[Any]:
-        """The target of each example, [N]."""
+        """The target of each example, [N], or its targets, [N, C]."""
         raise NotImplementedError
 
     def gold(self, file: EncodedFile[Rows]) -> NDArray[Any]:
-        """The target of each text, [N], however many windows it has."""
+        """The target or targets of each text, [N] or [N, C], however many windows it has."""
         return file.examples.gold[file.examples.first_items]
 
     def pooled(self, examples: Examples, outputs: Outputs) -> Outputs:
         """The outputs for each text, float32 [N, C], from those for all windows."""
         return pool_windows(outputs, examples, self.options.windows)
+
+    def interpret(
+        self, logits_NC: NDArray[np.float64]
+    ) -> tuple[list[Any], NDArray[np.float64], tuple[str, ...]]:
+        """What the outputs for texts mean.
+
+        Returns:
+            The label of each text, or the list of its labels; none for scores. The probabilities or
+            scores, [N, C]. The names of their columns.
+        """
+        raise NotImplementedError
 
     def decode(self, file: EncodedFile[Rows], outputs: Outputs) -> Outputs:
         """The outputs for each text, float32 [N, C]."""
@@ -148,6 +160,13 @@ class ClassificationTask(TextTask):
                     line=line,
                 )
         return np.array([class_of[label] for label in rows.labels], dtype=np.int64)
+
+    def interpret(
+        self, logits_NC: NDArray[np.float64]
+    ) -> tuple[list[Any], NDArray[np.float64], tuple[str, ...]]:
+        """The most probable label of each text, and the probabilities of all."""
+        values = softmax(logits_NC, axis=-1)
+        return [self.labels[i] for i in values.argmax(-1)], values, self.labels
 
     def measure(self, file: EncodedFile[Rows], predictions: Outputs) -> Measurement:
         """Measures the most probable labels."""
@@ -223,7 +242,15 @@ class RegressionTask(TextTask):
         Raises:
             InputError: a score that is not a finite number, with its line.
         """
-        return np.array([_score(rows, i) for i in range(len(rows))], dtype=np.float32)
+        assert rows.labels is not None
+        cells = zip(rows.labels, rows.lines, strict=True)
+        return np.array([read_score(cell, rows.path, n) for cell, n in cells], dtype=np.float32)
+
+    def interpret(
+        self, logits_NC: NDArray[np.float64]
+    ) -> tuple[list[Any], NDArray[np.float64], tuple[str, ...]]:
+        """The scores."""
+        return [], logits_NC, ("score",)
 
     def measure(self, file: EncodedFile[Rows], predictions: Outputs) -> Measurement:
         """Measures the scores, unrounded."""
@@ -276,14 +303,14 @@ def check_columns(options: TaskOptions) -> None:
     Raises:
         ConfigError: two of the task's columns are the same.
     """
-    columns = [options.text_a, options.label]
+    columns = [options.text_a, *(options.label_columns or [options.label])]
     if options.text_b is not None:
         columns.insert(1, options.text_b)
     for name, count in Counter(columns).items():
         if count > 1:
             raise ConfigError(
-                f"task: column {name!r} is named for {count} of text_a, text_b and label; each "
-                "needs its own."
+                f"task: column {name!r} is named for {count} of text_a, text_b and label (or "
+                "label_columns); each needs its own."
             )
 
 
@@ -313,24 +340,27 @@ def _find_labels(train: Rows) -> tuple[str, ...]:
     return labels
 
 
-def _score(rows: Rows, i: int) -> float:
-    assert rows.labels is not None
-    text = rows.labels[i]
+def read_score(text: str, path: Path, line: int, name: str = "score") -> float:
+    """A score in a file.
+
+    Raises:
+        InputError: it is not a finite number, or too large for training; it is called ``name``.
+    """
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
         raise InputError(
-            f"the score {text!r} is not a finite number (write 3.5, not 3,5).",
-            path=rows.path,
-            line=rows.lines[i],
+            f"the {name} {text!r} is not a finite number (write 3.5, not 3,5).",
+            path=path,
+            line=line,
         )
     if abs(value) > _LARGEST_SCORE:
         raise InputError(
-            f"the score {text!r} is too large; training computes with scores up to "
+            f"the {name} {text!r} is too large; training computes with scores up to "
             f"{_LARGEST_SCORE:.3g}. Divide all scores by the same number.",
-            path=rows.path,
-            line=rows.lines[i],
+            path=path,
+            line=line,
         )
     return value

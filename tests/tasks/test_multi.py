@@ -1,0 +1,288 @@
+"""Several labels and several scores per text: what files may hold, thresholds, measures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as oracle
+
+from bothways.errors import ConfigError, InputError
+from bothways.tasks.examples import Examples
+from bothways.tasks.metrics import measure_labels, measure_several_scores
+from bothways.tasks.multi import MultiLabelTask, MultiRegressionTask, best_threshold
+from bothways.tasks.options import MultiLabelOptions, TaskOptions
+from bothways.tasks.readers import Rows, read_rows
+from bothways.tasks.task import EncodedFile
+
+LABELS = TaskOptions(kind="multilabel")
+SCORES = TaskOptions(kind="multiregression")
+
+
+def read(folder: Path, name: str, content: str, options: TaskOptions) -> Rows:
+    (folder / name).write_text(content, encoding="utf-8")
+    return read_rows(folder / name, options, labelled=True)
+
+
+def labels_in(folder: Path, name: str, content: str, **options: Any) -> list[tuple[str, ...]]:
+    found = read(folder, name, content, replace(LABELS, **options)).several
+    assert found is not None
+    return found
+
+
+def several(*sets: tuple[str, ...]) -> Rows:
+    count = len(sets)
+    path, lines = Path("x.tsv"), list(range(2, count + 2))
+    return Rows(path, lines, ["text"] * count, several=list(sets))
+
+
+def encoded(task: Any, *sets: tuple[str, ...]) -> EncodedFile[Rows]:
+    rows, count = several(*sets), len(sets)
+    tokens, segments = np.zeros(count, np.int32), np.zeros(count, np.int8)
+    examples = Examples.of_sequences(tokens, segments, np.arange(count + 1))
+    return EncodedFile(rows, examples.with_targets(task.targets(rows)))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("a.jsonl", '{"sentence": "x", "label": ["a", "b"]}\n{"sentence": "y", "label": []}', {}),
+        ("a.json", '[{"sentence": "x", "label": ["a", "b"]}, {"sentence": "y", "label": []}]', {}),
+        ("a.tsv", 'sentence\tlabel\nx\t["a", "b"]\ny\t', {}),
+        ("a.csv", 'sentence,label\nx,"[""a"", ""b""]"\ny,[]', {}),
+        ("a.tsv", "sentence\tlabel\nx\ta|b\ny\t", {"label_separator": "|"}),
+        ("a.csv", 'sentence,label\nx,"a, b, a"\ny,', {"label_separator": ","}),
+        ("a.csv", "sentence,label\nx,a  b\ny,", {"label_separator": " "}),
+        ("a.jsonl", '{"sentence": "x", "label": "a;b"}\n{"sentence": "y", "label": ""}',
+         {"label_separator": ";"}),
+        ("a.jsonl", '{"sentence": "x", "label": ["a", "b"]}\n{"sentence": "y", "label": []}',
+         {"label_separator": ";"}),
+        ("a.tsv", "sentence\ta\tb\tc\nx\t1\tyes\t0\ny\t0\tNo\tfalse",
+         {"label_columns": tuple("abc")}),
+        ("a.jsonl", '{"sentence": "x", "a": true, "b": 1, "c": 0.0}\n'
+         '{"sentence": "y", "a": false, "b": "no", "c": 0}', {"label_columns": tuple("abc")}),
+        ("a.tsv", "x\t1\t1\ny\t0\t0",
+         {"label_columns": ("1", "2"), "labels": ("a", "b"), "header": False, "text_a": "0"}),
+    ],
+)  # fmt: skip
+def test_labels_as_lists_joined_and_in_columns(
+    name: str, content: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    assert labels_in(tmp_path, name, content, **options) == [("a", "b"), ()]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("a.tsv", "sentence\tlabel\nx\ta|b", {},
+         r"a\.tsv:2: column 'label' holds 'a\|b', which is not a list.*label_separator '\|'"),
+        ("a.jsonl", '{"sentence": "x", "label": "a"}', {}, r"a\.jsonl:1: .*which is not a list"),
+        ("a.jsonl", '{"sentence": "x", "label": null}', {}, "is null"),
+        ("a.jsonl", '{"sentence": "x", "label": {"a": 1}}', {}, "a label is a string"),
+        ("a.jsonl", '{"sentence": "x", "label": [["a"]]}', {}, r"a\.jsonl:1: the list in 'label'"),
+        ("a.jsonl", '{"sentence": "x", "label": [null]}', {}, r"the list in 'label' holds null"),
+        ("a.jsonl", '{"sentence": "x", "label": [NaN]}', {}, r"the list in 'label' holds NaN"),
+        ("a.jsonl", '{"sentence": "x", "label": [""]}', {}, r"a\.jsonl:1: the label is empty"),
+        ("a.tsv", "sentence\tlabel\nx\ta||b", {"label_separator": "|"}, "the label is empty"),
+        ("a.jsonl", '{"sentence": "x", "label": ["a|b"]}', {"label_separator": "|"},
+         "the label 'a|b' holds task.label_separator"),
+        ("a.tsv", "sentence\ta\nx\tmaybe", {"label_columns": ("a",)},
+         r"a\.tsv:2: column 'a' holds 'maybe'; .*0, false or no"),
+        ("a.tsv", "sentence\ta\nx\t", {"label_columns": ("a",)}, r"a\.tsv:2: column 'a' holds ''"),
+        ("a.tsv", "sentence\ta\nx\t1", {"label_columns": ("b",)}, "lacks the column 'b'"),
+    ],
+)  # fmt: skip
+def test_what_is_no_list_of_labels(
+    name: str, content: str, options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        labels_in(tmp_path, name, content, **options)
+
+
+def test_labels_that_differ_in_spelling_only(tmp_path: Path) -> None:
+    content = "sentence\tlabel\nx\ta|b\ny\tA"
+    with pytest.raises(InputError, match=r"a\.tsv:3: the labels 'A' here and 'a' on line 2"):
+        labels_in(tmp_path, "a.tsv", content, label_separator="|")
+    named = labels_in(tmp_path, "a.tsv", content, label_separator="|", labels=("a", "A", "b"))
+    assert named == [("a", "b"), ("A",)]
+
+
+def test_broken_lines_are_skipped_if_asked(tmp_path: Path) -> None:
+    options = replace(LABELS, label_columns=("a",), broken="skip")
+    rows = read(tmp_path, "a.tsv", "sentence\ta\nx\t1\ny\t?\nz\t0", options)
+    assert (rows.a, rows.several) == (["x", "z"], [("a",), ()])
+    assert [line for _, line, _ in rows.broken.first] == [3]
+
+
+NAMES = st.text(
+    st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp")), min_size=1, max_size=8
+).map(str.strip)
+SETS = st.lists(st.lists(NAMES.filter(bool), max_size=4, unique=True), min_size=1, max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SETS, st.sampled_from(["", "|", ", ", ";", "#"]))
+def test_what_is_written_is_read_back(
+    tmp_path_factory: pytest.TempPathFactory, sets: list[list[str]], separator: str
+) -> None:
+    folder = tmp_path_factory.mktemp("sets")
+    if separator:
+        drop = str.maketrans(dict.fromkeys(separator, "_"))
+        sets = [list(dict.fromkeys(n.translate(drop) for n in names)) for names in sets]
+    options = replace(LABELS, label_separator=separator)
+    names = tuple({name for found in sets for name in found}) or ("a",)
+    task = MultiLabelTask(replace(options, labels=names))
+    lines = [f"x\t{task.shown(found)}" for found in sets]
+    content = "\n".join(["sentence\tlabel", *lines]) + "\n"
+    assert read(folder, "a.tsv", content, task.options).several == [tuple(s) for s in sets]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label_columns": ("a",), "label_separator": "|"}, "label_columns and task.label_sep"),
+        ({"label_columns": ("a",), "labels": ("a", "b")}, "2 names for the 1 columns"),
+        ({"label_separator": "\t"}, "label_separator is"),
+        ({"labels": ("a",), "multilabel": MultiLabelOptions(thresholds=(0.1, 0.2))}, "2 values"),
+        ({"kind": "classification", "label_separator": "|"}, "set task.kind to multilabel"),
+        ({"kind": "multiregression", "multilabel": MultiLabelOptions(tune="one")}, "for kind mult"),
+    ],
+)
+def test_options_that_contradict_each_other(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TaskOptions(**{"kind": "multilabel", **options})
+    with pytest.raises(ConfigError, match="must be between 0 and 1"):
+        MultiLabelOptions(threshold=1.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "sets", "message"),
+    [
+        ({}, [(), ()], "no example has a label"),
+        ({"labels": ("a", "a")}, [("a",)], "'a' twice"),
+        ({"labels": ("a|b",), "label_separator": "|"}, [("a",)], "holds task.label_separator"),
+        ({"metrics": ("hamming_loss",)}, [("a",)], "lowest is best"),
+        ({"metrics": ("accuracy",)}, [("a",)], "not a metric for multilabel"),
+        ({}, [("a", "b", "c", "d")], "4 different labels for 1 examples"),
+    ],
+)
+def test_what_makes_no_task(
+    options: dict[str, Any], sets: list[tuple[str, ...]], message: str
+) -> None:
+    with pytest.raises((ConfigError, InputError), match=message):
+        MultiLabelTask.define(replace(LABELS, **options), several(*sets))
+
+
+def test_an_unknown_label_is_named_with_its_line() -> None:
+    task = MultiLabelTask.define(LABELS, several(("b",), ("a", "b")))
+    assert task.labels == ("a", "b")
+    assert task.targets(several(("b", "a"), ())).tolist() == [[1, 1], [0, 0]]
+    with pytest.raises(InputError, match=r"x\.tsv:3: unknown label 'c'; the labels are 'a', 'b'"):
+        task.targets(several(("a",), ("c",)))
+    with pytest.raises(InputError, match=r"--task.label_separator '\|'"):
+        task.targets(several(("a|b",)))
+
+
+def test_scores_of_several_columns_and_lists(tmp_path: Path) -> None:
+    columns = replace(SCORES, label_columns=("p", "q"))
+    rows = read(tmp_path, "a.tsv", "sentence\tp\tq\nx\t1.5\t-2\ny\t0\t-100", columns)
+    task = MultiRegressionTask.define(columns, rows)
+    assert task.options.labels == ("p", "q")
+    assert task.targets(rows).tolist() == [[1.5, -2], [0, -100]]
+    # -100 is a score, not a target to be ignored.
+    examples = Examples.of_sequences(np.zeros(2, np.int32), np.zeros(2, np.int8), np.arange(3))
+    assert examples.with_targets(task.targets(rows)).trainable.tolist() == [0, 1]
+    content = '{"sentence": "x", "label": [1.5, -2]}\n{"sentence": "y", "label": [1]}'
+    rows = read(tmp_path, "a.jsonl", content, SCORES)
+    task = MultiRegressionTask.define(SCORES, rows)
+    assert task.options.labels == ("label_0", "label_1")
+    with pytest.raises(InputError, match=r"a\.jsonl:2: has 1 scores; the task has 2"):
+        task.targets(rows)
+    with pytest.raises(InputError, match=r"a\.jsonl:1: the list in 'label' holds NaN.*finite"):
+        read(tmp_path, "a.jsonl", '{"sentence": "x", "label": [NaN, 1]}', SCORES)
+    rows = read(tmp_path, "a.tsv", "sentence\tp\tq\nx\tnan\t-2", columns)
+    with pytest.raises(InputError, match=r"a\.tsv:2: the score 'p' 'nan' is not a finite number"):
+        MultiRegressionTask.define(columns, rows).targets(rows)
+
+
+def test_the_threshold_has_the_highest_f1_of_all() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        count = int(rng.integers(1, 12))
+        probabilities = rng.integers(0, 6, count) / 5
+        gold = rng.random(count) < 0.5
+        found = best_threshold(probabilities, gold, 0.5)
+        if not gold.any():
+            assert found == 0.5
+            continue
+        reached = oracle.f1_score(gold, probabilities >= found, zero_division=0)
+        for other in np.linspace(0, 1, 21):
+            assert reached >= oracle.f1_score(gold, probabilities >= other, zero_division=0)
+
+
+def test_tuning_each_one_or_none() -> None:
+    task = MultiLabelTask.define(LABELS, several(("a",), ("b",)))
+    dev = encoded(task, ("a",), ("a",), ("b",), ())
+    logits = np.array([[-1, -3], [-2, -4], [-3, -2.5], [-4, -5]], dtype=np.float32)
+    tuned = task.tuned(dev, logits)
+    assert tuned.measure(dev, logits).scores["f1_macro"] == 1
+    assert len(set(tuned.options.multilabel.thresholds)) == 2
+    none = MultiLabelTask(replace(task.options, multilabel=MultiLabelOptions(tune="none")))
+    assert none.tuned(dev, logits) is none
+    assert none.measure(dev, logits).scores["f1_micro"] == 0
+    one = MultiLabelTask(replace(task.options, multilabel=MultiLabelOptions(tune="one")))
+    assert len(set(one.tuned(dev, logits).options.multilabel.thresholds)) == 1
+    # A file with the labels in another order has the thresholds in that order.
+    other, _ = tuned.for_file(replace(LABELS, labels=("b", "a")), learned=True)
+    assert other.options.multilabel.thresholds == tuned.options.multilabel.thresholds[::-1]
+
+
+def test_measures_are_those_of_scikit_learn() -> None:
+    rng = np.random.default_rng(1)
+    gold, p = rng.random((50, 4)) < 0.3, np.round(rng.random((50, 4)), 2)
+    gold[:, 3] = False
+    given_, names = p >= 0.5, ("a", "b", "c", "d")
+    all_metrics = MultiLabelTask.define(LABELS, several(("a",), ("b",))).metrics
+    measured = measure_labels(all_metrics, p, given_, gold.astype(np.float32), names)
+    expected = {
+        "f1_micro": oracle.f1_score(gold, given_, average="micro"),
+        "f1_macro": oracle.f1_score(gold, given_, average="macro", zero_division=0),
+        "ap_micro": oracle.average_precision_score(gold, p, average="micro"),
+        "ap_macro": sum(oracle.average_precision_score(gold[:, i], p[:, i]) for i in range(3)) / 4,
+        "subset_accuracy": oracle.accuracy_score(gold, given_),
+        "hamming_loss": oracle.hamming_loss(gold, given_),
+    }
+    assert measured.scores == pytest.approx(expected, abs=1e-12)
+    by_label = oracle.precision_recall_fscore_support(gold, given_, average=None, zero_division=0)
+    for i, name in enumerate(names):
+        part = measured.parts[name]
+        found = [part[m] for m in ("precision", "recall", "f1", "support")]
+        assert found == pytest.approx([values[i] for values in by_label])
+    assert "'d'" in measured.notes[0]
+    # One label alone is measured as a label, not as a class.
+    one = measure_labels(all_metrics, p[:, :1], given_[:, :1], gold[:, :1], names[:1])
+    assert one.scores["f1_micro"] == pytest.approx(oracle.f1_score(gold[:, 0], given_[:, 0]))
+    ours, theirs = rng.normal(size=(30, 2)), rng.normal(size=(30, 2))
+    names = ("p", "q")
+    found = measure_several_scores(("pearson", "r2", "mse", "mae"), ours, theirs, names)
+    assert found.scores["r2"] == pytest.approx(oracle.r2_score(theirs, ours))
+    assert found.scores["mse"] == pytest.approx(oracle.mean_squared_error(theirs, ours))
+    assert found.scores["mae"] == pytest.approx(oracle.mean_absolute_error(theirs, ours))
+    correlation = np.corrcoef(ours[:, 1], theirs[:, 1])[0, 1]
+    assert found.parts["q"]["pearson"] == pytest.approx(correlation)
+    assert json.loads(json.dumps(found.record())) == found.record()
+
+
+def test_baselines_are_constant() -> None:
+    task = MultiLabelTask.define(LABELS, several(("a",), ("a", "b"), ("a",), ("c",)))
+    train = encoded(task, ("a",), ("a", "b"), ("a",), ("c",))
+    found = task.baseline(train, encoded(task, ("a",), ("b",)))
+    assert found.parts["a"]["recall"] == 1
+    assert found.parts["b"]["recall"] == found.parts["c"]["recall"] == 0
+    assert found.collapsed
