@@ -233,6 +233,8 @@ def test_csv_files_may_be_left_unread_and_read_in_turns() -> None:
 
 
 def test_memory_is_kept_until_the_last_call_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if "MALLOC" in name or name == "GLIBC_TUNABLES"]:
+        monkeypatch.delenv(name)
     calls: list[tuple[Any, ...]] = []
 
     def libc(*call: Any) -> int:
