@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
 
 from bothways.model.batch import Inputs, collate
 from bothways.model.model import EncoderModel
 from bothways.runtime.folder import LoadedModel, load_model
+from model_examples import randomise as perturb
 from model_examples import small_tokenizer
 
 VOCABULARY, POSITIONS = 97, 44
@@ -110,20 +110,6 @@ EXAMPLES: dict[str, Example] = {
         0,
     ),
 }
-
-
-def perturb(module: nn.Module, seed: int = 0) -> None:
-    """Values of order one everywhere, biases and norms too, so that no swap stays hidden."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            if parameter.ndim == 2:
-                parameter.copy_(noise / math.sqrt(parameter.shape[1]))
-            elif "norm" in name.lower() and name.endswith("weight"):
-                parameter.copy_(1 + 0.3 * noise)
-            else:
-                parameter.copy_(0.3 * noise)
 
 
 def rows(

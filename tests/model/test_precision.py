@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from bothways.errors import ConfigError
+from bothways.io.processes import usable_cores
 from bothways.model import device as precision
 from bothways.model.device import (
     DTYPES,
     choose_for_training,
     choose_precision,
     set_threads,
-    usable_cores,
 )
 
 

@@ -123,7 +123,7 @@ def test_chosen_tokens_are_those_of_all(name: str, fused: bool) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 @torch.no_grad()
 def test_a_text_does_not_depend_on_its_batch(name: str, fused: bool) -> None:
-    """To the bit: alone, padded, and beside others."""
+    """Up to rounding: alone, padded, and beside others."""
     model = small_model(EXAMPLES[name], "classifier")
     found = session(model, Outputs(("classifier",), hidden=True), fused=fused)
     _, batch = batch_of(EXAMPLES[name])

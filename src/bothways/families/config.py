@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, LengthError, ModelError
 
 # --------------------------------------------------------------------------------
 # The size of a new encoder.
@@ -233,6 +233,44 @@ class ModelConfig:
     def _linear(inputs: int, outputs: int, bias: bool = True) -> int:
         return inputs * outputs + (outputs if bias else 0)
 
+    def refuse_outside(
+        self, longest: int, tokens: tuple[int, int], segments: tuple[int, int]
+    ) -> None:
+        """Refuse sequences that the tables have no rows for.
+
+        Args:
+            longest: tokens of the longest sequence.
+            tokens: the lowest and the highest id.
+            segments: the lowest and the highest segment; ignored where the shape has none.
+
+        Raises:
+            LengthError: a sequence is longer than the positions.
+            ModelError: an id is outside the vocabulary, or a segment outside the segments.
+        """
+        self.refuse_longer(longest)
+        if (wrong := _outside(tokens, self.vocab_size)) is not None:
+            raise ModelError(
+                f"token id {wrong} is outside this model's vocabulary of {self.vocab_size} pieces; "
+                "encode the text with the tokenizer in the model's own folder."
+            )
+        if self.segments and (wrong := _outside(segments, self.segments)) is not None:
+            raise ModelError(
+                f"segment id {wrong} is outside this model's {self.segments} segments; number the "
+                "texts of a sequence from 0."
+            )
+
+    def refuse_longer(self, longest: int) -> None:
+        """Refuse a sequence of more tokens than there are positions.
+
+        Raises:
+            LengthError: naming both.
+        """
+        if longest > self.positions:
+            raise LengthError(
+                f"a sequence of {longest} tokens; this encoder has positions for "
+                f"{self.positions}. Truncate it when encoding, or split the text."
+            )
+
     def recorded(self) -> dict[str, Any]:
         """The fields by name, for digests: the axes that 0.1 did not have only where they differ
         from their defaults, so that a shape which it had is recorded as it did."""
@@ -241,3 +279,9 @@ class ModelConfig:
             for number, item in enumerate(fields(self))
             if number < _FIRST_AXES or getattr(self, item.name) != item.default
         }
+
+
+def _outside(ends: tuple[int, int], limit: int) -> int | None:
+    """The lowest or highest id if it is negative or not below ``limit``."""
+    lowest, highest = ends
+    return lowest if lowest < 0 else highest if highest >= limit else None

@@ -1,4 +1,4 @@
-"""Processes that must not outlive the one that started them, however that ended."""
+"""Processes: the cores that one may use, and that none outlives the one that started it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 _LOOK_EVERY = 1.0  # seconds
+
+
+def usable_cores() -> int:
+    """The cores that this process may use; all of the machine's where the system cannot tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def exit_with(parent: int) -> None:

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 
 from bothways.errors import ConfigError
 from bothways.families.config import ModelConfig
+from bothways.io.processes import usable_cores
 from bothways.model.kernels.compiled import (
     compiled_threads,
     compiles,
@@ -395,13 +396,6 @@ def set_threads(threads: int, *, processes: int = 1) -> int:
     torch.set_num_threads(number)
     _ALLOCATOR.keep_freed_memory()
     return number
-
-
-def usable_cores() -> int:
-    """The cores that this process may use; all of the machine's where the system cannot tell."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def threads_phrase(number: int) -> str:

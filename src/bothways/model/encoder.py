@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from bothways.errors import LengthError, ModelError
+from bothways.errors import LengthError
 from bothways.families.config import ModelConfig
 from bothways.model.batch import Inputs, SelectedPositions, flat_inputs
 from bothways.model.kernels.varlen import VarlenLayout, why_not_varlen
@@ -241,31 +241,17 @@ class Encoder(nn.Module):
         return torch.where(real, real.cumsum(1) - 1, -1)
 
     def _check(self, inputs: Inputs) -> None:
-        if inputs.longest > self.config.positions:
-            raise LengthError(
-                f"a sequence of {inputs.longest} tokens; this encoder has positions for "
-                f"{self.config.positions}. Truncate it when encoding, or split the text."
-            )
         if inputs.tokens.device.type != "cpu":
-            return  # reading ids back would synchronise; batches are checked where they are made
-        if (wrong := _outside(inputs.tokens, self.config.vocab_size)) is not None:
-            raise ModelError(
-                f"token id {wrong} is outside this model's vocabulary of "
-                f"{self.config.vocab_size} pieces; encode the text with the tokenizer in the "
-                "model's own folder."
-            )
-        segments = self.config.segments
-        if segments and (wrong := _outside(inputs.segments, segments)) is not None:
-            raise ModelError(
-                f"segment id {wrong} is outside this model's {self.config.segments} segments; "
-                "number the texts of a sequence from 0."
-            )
+            # Reading ids back would synchronise; batches are checked where they are made.
+            self.config.refuse_longer(inputs.longest)
+            return
+        self.config.refuse_outside(inputs.longest, _ends(inputs.tokens), _ends(inputs.segments))
 
 
-def _outside(ids: Tensor, limit: int) -> int | None:
-    """An id that is negative or not below ``limit``, if there is one."""
-    lowest, highest = (int(end) for end in ids.aminmax())
-    return lowest if lowest < 0 else highest if highest >= limit else None
+def _ends(ids: Tensor) -> tuple[int, int]:
+    """The lowest and the highest id."""
+    lowest, highest = ids.aminmax()
+    return int(lowest), int(highest)
 
 
 def init_weights(

@@ -8,7 +8,6 @@ B sequences, L tokens of the longest, T tokens of the flat batch, R tokens that 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
@@ -19,9 +18,9 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from bothways.batch import Batch
-from bothways.errors import ConfigError, LengthError, ModelError
-from bothways.families.config import ModelConfig
+from bothways.errors import ConfigError
 from bothways.families.heads import HEADS
+from bothways.io.processes import usable_cores
 from bothways.runtime.engine import NONE, layer_name
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.onnx_graph import HIDDEN, IDS, MASK, READ, SEGMENTS, Outputs, build_graph
@@ -44,7 +43,7 @@ class OnnxEngine:
         assert loaded.weights is not None, "a folder that was opened has weights"
         # The folder lets go of its weights when it has an engine; graphs are built later.
         self._config, self._weights = loaded.config, loaded.weights
-        self._threads = threads or _usable_cores()
+        self._threads = threads or usable_cores()
         self._sessions: dict[Outputs, onnxruntime.InferenceSession] = {}
         self._lock = Lock()
 
@@ -58,11 +57,11 @@ class OnnxEngine:
         options = loaded.options
         if options.device == "cuda":
             raise ConfigError(
-                f"the engine {cls.name} computes on the processor; use --engine torch for a GPU."
+                f"the engine {cls.name} computes on the processor alone; choose another for a GPU."
             )
         if options.precision == "bf16":
             raise ConfigError(
-                f"the engine {cls.name} computes in fp32, not in bf16; use --engine torch for that."
+                f"the engine {cls.name} computes in fp32 alone; choose another for bf16."
             )
         return cls(loaded)
 
@@ -74,7 +73,7 @@ class OnnxEngine:
         self, batch: Batch, heads: Mapping[str, Integers] = NONE, layers: Sequence[int] = ()
     ) -> dict[str, Floats]:
         """As :meth:`bothways.runtime.engine.Engine.compute`, all in one pass."""
-        _check(batch, self._config)
+        self._config.refuse_outside(batch.longest, _ends(batch.tokens), _ends(batch.segments))
         places_BL = _padded_places(batch)
         real_BL = places_BL >= 0
 
@@ -112,32 +111,9 @@ class OnnxEngine:
         )
 
 
-def _usable_cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this system
-        return os.cpu_count() or 1
-
-
-def _check(batch: Batch, config: ModelConfig) -> None:
-    """Refuse what the model has no rows for.
-
-    Raises:
-        LengthError, ModelError: as :meth:`bothways.runtime.engine.Engine.compute`.
-    """
-    if batch.longest > config.positions:
-        raise LengthError(
-            f"a sequence of {batch.longest} tokens; this encoder has positions for "
-            f"{config.positions}. Truncate it when encoding, or split the text."
-        )
-    for ids, limit, what, remedy in (
-        (batch.tokens, config.vocab_size, "token", "encode with the model's own tokenizer"),
-        (batch.segments, config.segments, "segment", "number the texts of a sequence from 0"),
-    ):
-        if limit and len(wrong := ids[(ids < 0) | (ids >= limit)]):
-            raise ModelError(
-                f"{what} id {wrong[0]} is outside this model's {limit} {what}s; {remedy}."
-            )
+def _ends(ids: Integers) -> tuple[int, int]:
+    """The lowest and the highest id."""
+    return int(ids.min()), int(ids.max())
 
 
 def _padded_places(batch: Batch) -> Integers:

@@ -30,7 +30,8 @@ from bothways.experiments.options import ReproduceConfig
 from bothways.experiments.reproduce.grid import RUNS
 from bothways.experiments.reproduce.steps import Step
 from bothways.io.files import write_json
-from bothways.model.device import choose_device, usable_cores
+from bothways.io.processes import usable_cores
+from bothways.model.device import choose_device
 from bothways.runtime.folder import RUN_FILE
 from bothways.training.runfolder import versions
 
