@@ -16,7 +16,6 @@ import time
 from typing import Any
 
 import torch
-from compare_revisions import interval
 from torch import Tensor
 
 from bothways.batch import IGNORE
@@ -30,6 +29,7 @@ from bothways.model.model import EncoderModel
 from bothways.objectives.masked import MaskedLM
 from bothways.training.options import OptimizerOptions
 from bothways.training.trainer import Trainer, step_loss
+from compare_revisions import interval
 
 Steps = list[list[PretrainingBatch]]
 

@@ -31,8 +31,9 @@ def worker(options: argparse.Namespace) -> None:
     except ImportError:  # where 0.1 has them
         from bothways.bench.cases import shape_and_batches
         from bothways.bench.contenders import make_step
-        from bothways.config import BenchTrainConfig
         from bothways.training.runtime import set_threads
+
+        from bothways.config import BenchTrainConfig
 
     set_threads(options.threads)
     config, batches = shape_and_batches(
