@@ -12,7 +12,7 @@ from bothways.families.family import Family, HeadForm
 _CHOICE = "RoFormerForMultipleChoice"
 
 
-def read(values: Mapping[str, Any], named: dict[str, Any], where: str) -> None:
+def read(values: Mapping[str, Any], _: dict[str, Any], where: str) -> None:
     """What transformers' head on choices reads: by default a row's last place, even of padding."""
     kind = values.get("summary_type", "last")
     if _CHOICE in (values.get("architectures") or []) and kind != "first":

@@ -352,8 +352,9 @@ def account_for(
 
     Raises:
         ModelError: an output embedding that is not tied, another table of positions than is
-            computed here, a vocabulary of another size, projections that cannot be stacked, weights of more layers than the shape has, a task head without
-            outputs, or a BiLSTM without a head.
+            computed here, a vocabulary of another size, projections that cannot be stacked, weights
+            of more layers than the shape has, a task head without outputs, or a BiLSTM without a
+            head.
     """
     family = family_of(config)
     bare = {n.removeprefix(f"{family.prefix}.") for n in _flat(encoder_names(family, config))}
