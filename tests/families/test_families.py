@@ -29,6 +29,7 @@ from bothways.families.heads import (
     HEADS,
     POOLER_KEY,
     Head,
+    forms_of,
     has_pooler,
     missing_head,
     weight_shapes,
@@ -507,7 +508,7 @@ def test_every_head_of_a_family_can_be_made_and_others_are_refused(family: str) 
     made = EXAMPLES[family].config().to_dict()
     config, _ = config_of(made, where="file")
     for head in HEADS:
-        if head in FAMILIES[family].heads:
+        if head in FAMILIES[family].heads or HEADS[head].form is not None:
             assert set(EncoderModel(config, heads={head: HEADS[head].outputs or 3}).heads) == {head}
             continue
         with pytest.raises(ModelError, match=f"{FAMILIES[family].title} has no .*Use such a model"):
@@ -519,6 +520,7 @@ def test_refusals_name_what_is_missing() -> None:
     assert "discriminator" in missing_head("electra", "masked_lm", ["replaced"])
     assert "is a generator" in missing_head("electra", "replaced", ["masked_lm"])
     assert "`bothways pretrain`" in missing_head("bert", "masked_lm")
+    assert "this model has no head for ordered classes" in missing_head("bert", "ordinal")
 
 
 def test_verbs_refuse_by_family_and_head(tmp_path: Path) -> None:
@@ -677,7 +679,7 @@ def test_weights_and_shapes_are_known_without_the_network(name: str, lstm: int) 
     config = _config(name)
     odd = replace(config, norm_at="pre", final_norm=True, embedding=24, window=3, global_every=2)
     for shape in (config, odd):
-        for head in [head for head in HEADS if head in FAMILIES[shape.family].heads]:
+        for head in forms_of(shape):
             heads = {head: HEADS[head].outputs or 3}
             state = EncoderModel(shape, heads=heads, lstm=lstm).state_dict()
             expected = weight_shapes(
@@ -707,7 +709,7 @@ def test_keys_of_heads_are_their_own() -> None:
     assert len(set(keys)) == len(keys)
     assert {name: head.key for name, head in HEADS.items()} == {
         **{"masked_lm": 0, "next_sentence": 1, "classifier": 2, "tagger": 3, "span": 4},
-        **{"choice": 2, "replaced": 6},
+        **{"choice": 2, "replaced": 6, "ordinal": 7},
     }
     assert POOLER_KEY == 5
 
