@@ -211,6 +211,8 @@ def outputs_of(
         )
         for n, model in enumerate(members)
     ]
+    if size > 1:
+        of_models = [task.averaged(examples, outputs) for outputs in of_models]
     outputs = of_models[0] if size == 1 else combine(task.loss, of_models, examples)
     if task.loss == "place" or not task.options.labels:
         return outputs

@@ -109,4 +109,4 @@ def has_head_for(loaded: HasTask, task: Task[Any, Any]) -> bool:
         return False
     stored = task_of(loaded)
     same_labels = task.loss == "place" or stored.options.labels == task.options.labels
-    return same_labels and stored.outputs == task.outputs
+    return same_labels and (stored.outputs, stored.head) == (task.outputs, task.head)
