@@ -19,11 +19,12 @@ from scipy.special import log_softmax, logit
 
 from bothways.errors import ConfigError
 from bothways.finetuning.setup import FinetuningData, label_weights
-from bothways.model.batch import TaskInputs
-from bothways.model.engine import evaluating, fast_kernels
+from bothways.io import arrays
+from bothways.model.engine import TorchEngine, evaluating, fast_kernels
 from bothways.model.heads import OutputHead
 from bothways.model.model import EncoderModel
 from bothways.objectives.labelled import item_means
+from bothways.runtime.engine import layer_name
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 
 Features = NDArray[np.float64]
@@ -85,22 +86,23 @@ def head_inputs(model: EncoderModel, examples: Examples, *, averaged: bool) -> F
         examples: encoded for the task.
         averaged: of each item the mean over the tokens that are read; if not, each token's.
     """
-    head = model.task_head
+    head, last = model.task_head, model.config.layers
     assert isinstance(head, OutputHead)
     rows = len(examples) if averaged else len(examples.read_positions)
     found = np.zeros((rows, head.output.in_features))
-    with fast_kernels(model), evaluating(model), torch.inference_mode():
+    engine = TorchEngine(model)
+    with fast_kernels(model), evaluating(model), torch.no_grad():
         for indices in length_batches(examples.lengths, PREDICT_TOKENS):
-            batch = TaskInputs.of(examples.batch(indices, max_positions=model.config.positions))
-            batch = batch.to(model.device) if model.device.type != "cpu" else batch
-            x_RH = model.task_vectors(batch.inputs, batch.read_positions, selected=batch.selected)
+            batch = examples.batch(indices, max_positions=model.config.positions)
+            states = engine.compute(batch.inputs, layers=(last,))[layer_name(last)]
+            x_RH = torch.from_numpy(states[batch.read_positions]).to(model.device)
             x_RH = head.transformed(x_RH)
             if averaged:
-                found[indices] = item_means(x_RH.float(), batch.bounds).cpu().numpy()
+                found[indices] = item_means(x_RH, batch.bounds).cpu().numpy()
                 continue
-            for n, start, end in zip(indices, batch.bounds[:-1], batch.bounds[1:], strict=True):
-                at = slice(examples.output_bounds[n], examples.output_bounds[n + 1])
-                found[at] = x_RH[start:end].float().cpu().numpy()
+            by_item = arrays.split(x_RH.cpu().numpy(), batch.bounds)
+            for n, vectors in zip(indices, by_item, strict=True):
+                found[examples.output_bounds[n] : examples.output_bounds[n + 1]] = vectors
     return found
 
 

@@ -237,7 +237,7 @@ class FinetuneResult:
         if chosen := [s for s in self.seeds if s.epoch is not None]:
             names = ", ".join(f"{s.name} epoch {s.epoch}" for s in chosen)
             lines.append(
-                f"kept, the best {self.metrics[0]} on dev, so that its scores are optimistic: {names}"
+                f"kept for the best {self.metrics[0]} on dev, whose score is optimistic: {names}"
             )
         if self.collapsed:
             names = ", ".join(s.name for s in self.collapsed)

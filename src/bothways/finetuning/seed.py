@@ -233,7 +233,7 @@ class SeedTraining(EpochPlan[TaskInputs]):
 
 _AVERAGED = (
     "its classes for tokens compute this head; the outputs for a text are the means of those for "
-    "all of its tokens, [CLS] and [SEP] included"
+    "all of its tokens, special ones included"
 )
 SCORES = "metrics.json"
 MEASURED_IN = "fp32"

@@ -254,8 +254,7 @@ class FinetuningData:
     def notes(self) -> tuple[str, ...]:
         """What was cut or empty in each file, and what they have in common, as sentences."""
         files = (self.train, self.dev, *self.extra.files.values())
-        notes = dict.fromkeys(note for file in files for note in file.notes)
-        return (*notes, *self.overlaps)
+        return (*(note for file in files for note in file.notes), *self.overlaps)
 
 
 def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
@@ -289,7 +288,7 @@ def load_data(config: FinetuneConfig, loaded: LoadedModel) -> FinetuningData:
     return FinetuningData(
         task,
         encoded,
-        _named_notes(encode(dev), "dev" if "dev" in parts else ""),
+        _named_notes(encode(dev), "dev" if "dev" in parts else "", repeats=not options.dev),
         extra,
         split=f"held out of {Path(options.train).name}: {'; '.join(counts)}" if several else "",
         parts={name: task.places(part) for name, part in parts.items()} if several else {},
@@ -376,8 +375,10 @@ def _encoded_train(
     return replace(encoded, notes=(*encoded.notes, *unknown))
 
 
-def _named_notes(file: EncodedFile[Any], part: str) -> EncodedFile[Any]:
-    """The notes of a part of a file say which part."""
+def _named_notes(file: EncodedFile[Any], part: str, *, repeats: bool) -> EncodedFile[Any]:
+    """The notes of a part of a file say which part; those of the file once more are left out."""
+    if repeats:
+        return replace(file, notes=())
     if not part:
         return file
     name = file.rows.path.name
