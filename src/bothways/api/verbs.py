@@ -47,7 +47,7 @@ from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
-from bothways.tasks.kinds import task_of
+from bothways.tasks.kinds import other_kind, task_of
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.schemes import OUTSIDE
 from bothways.tasks.task import Task, submission_rows
@@ -86,6 +86,14 @@ def choose(config: ChooseConfig) -> list[str]:
         print_note("the context or a choice was cut to the length the model was fine-tuned with")
     order = np.argsort(-probabilities, kind="stable")
     return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
+
+
+def tag(config: PredictConfig) -> list[str]:
+    """Lines for `bothways tag`: those of `predict`, of a model that tags words."""
+    loaded = load_ensemble([config.model, *config.ensemble])
+    if not _tags(loaded):
+        raise other_kind(task_of(loaded), "a model fine-tuned on tags of words (--kind ner)")
+    return predict(config)
 
 
 def predict(config: PredictConfig) -> list[str]:

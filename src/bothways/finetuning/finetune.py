@@ -601,7 +601,8 @@ def _announcement(
             f", in {config.repeats} divisions" if config.repeats > 1 else ""
         )
     if config.freeze:
-        yield "the encoder is frozen: a linear head is fitted on the mean of its token vectors"
+        read = "token vectors" if config.task.kind == "tagging" else "the mean of its token vectors"
+        yield f"the encoder is frozen: a linear head is fitted on {read}"
     rare = most_lopsided(data.task, data.train)
     if rare is not None and not config.class_weights:
         yield _lopsided(*rare, data)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from bothways.config.fields import Options, alternative, free, numerics, refuse_several, require
@@ -147,6 +148,16 @@ class RunSeeds:
 @dataclass(frozen=True)
 class FinetuneConfig(TrainingOptions):
     """Fine-tune an encoder on a task (Devlin et al. 2019, section 4)."""
+
+    short_names = MappingProxyType(
+        {
+            **{name: f"task.{name}" for name in ("train", "dev", "test", "kind", "group", "label")},
+            **{name: f"task.{name}" for name in ("labels", "names", "tune", "threshold")},
+            "text": "task.text_a",
+            "text_b": "task.text_b",
+            "lr": "optimizer.lr",
+        }
+    )
 
     task: TaskOptions = field(default_factory=TaskOptions)
     """Data and what to predict."""

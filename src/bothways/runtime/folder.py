@@ -43,7 +43,7 @@ FORMAT = 2
 under ``tasks``, by the head, as there may be several."""
 _OF_TASK = (
     *("task", "kind", "labels", "pair", "length", "options", "precision", "measured_in", "dev"),
-    *("source", "seed", "setting", "fingerprint"),
+    *("source", "seed", "setting", "epoch", "fingerprint"),
 )
 RUN_FILE = "run.json"
 """The file that makes a folder one of a run."""

@@ -338,6 +338,9 @@ class TaskOptions(Options):
     """Extractive question answering (kind spans)."""
 
     def __post_init__(self) -> None:
+        for name in ("dev", "test"):
+            if isinstance(value := getattr(self, name), float):
+                object.__setattr__(self, name, f"{value:g}")
         super().__post_init__()
         object.__setattr__(self, "kind", KIND_NAMES.get(self.kind, self.kind))
         if self.long == "windows" and self.kind not in TEXT_KINDS:

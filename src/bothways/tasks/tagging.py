@@ -297,7 +297,8 @@ class TaggingTask(Task[Sentences, Tags]):
     def strata(self, rows: Sentences) -> list[tuple[str, ...]]:
         """The types of the entities in each sentence, or its tags."""
         sentences = rows.tags or []
-        return [tuple({parse_tag(tag)[1] or tag for tag in tags}) for tags in sentences]
+        marked = [{parse_tag(tag)[1] or tag for tag in tags} - {OUTSIDE} for tags in sentences]
+        return [tuple(types or {OUTSIDE}) for types in marked]
 
     def groups(self, rows: Sentences) -> list[Hashable]:
         """By document, if the file has some; equal sentences stay together otherwise."""
