@@ -50,7 +50,6 @@ class Purpose(StrEnum):
     DEMO = "demo data"
     GENERATOR = "initial generator"
     REPLACED = "proposed token"
-    PARTS = "parts of the examples"
 
 
 def bits(seed: int, purpose: Purpose, *counters: ArrayLike) -> Words:

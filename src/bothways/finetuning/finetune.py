@@ -8,9 +8,9 @@ A run folder holds ``run.json``, ``report.json``, ``report.html`` and ``seed-N/`
 folder, scores (``metrics.json``, ``metrics.jsonl``) and predictions. Running the same command again
 keeps finished seeds, whose models measure and predict files that were added or changed since; an
 interrupted seed continues from its checkpoint, or starts again if it had none yet, with the same
-result. The model saved is that of the last epoch: within a seed nothing is
-selected on dev except the threshold of "no answer", for questions that may have none. A search
-has such a run folder for each of its settings.
+result. The model saved is that of the last epoch, or with ``keep: best`` of the best one on dev;
+thresholds are tuned there, too. A share of the training file may be held out as dev or test, or
+each part be dev once (folds). A search has such a run folder for each of its settings.
 """
 
 from __future__ import annotations

@@ -153,8 +153,8 @@ class FinetuneConfig(TrainingOptions):
         {
             **{name: f"task.{name}" for name in ("train", "dev", "test", "kind", "group", "label")},
             **{name: f"task.{name}" for name in ("labels", "names", "tune", "threshold")},
+            **{name: f"task.{name}" for name in ("text_b", "label_columns", "label_separator")},
             "text": "task.text_a",
-            "text_b": "task.text_b",
             "lr": "optimizer.lr",
         }
     )

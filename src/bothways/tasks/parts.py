@@ -23,6 +23,8 @@ from bothways.tasks.task import Labelled
 
 R = TypeVar("R", bound=Labelled)
 _SHOWN = 6
+# Counters of the draws, which no epoch of training has.
+_OF_PARTS, _OF_EXAMPLES = 2**32 - 1, 2**32 - 2
 
 
 def divide(
@@ -54,7 +56,7 @@ def divide(
     counts = [Counter(label for n in group for label in set(strata[n])) for group in of_group]
     rarest = [min(((totals[label], label) for label in c), default=(0, "")) for c in counts]
     # Large groups are hard to place, so they come early.
-    order = permutation(len(of_group), seed, Purpose.PARTS, number).tolist()
+    order = permutation(len(of_group), seed, Purpose.SHUFFLE, _OF_PARTS, number).tolist()
     order.sort(key=lambda g: (not counts[g], rarest[g], -len(of_group[g])))
     lacks = [{label: share * count for label, count in totals.items()} for share in shares]
     room = [share * len(groups) for share in shares]
@@ -77,7 +79,7 @@ def first_examples(
 ) -> NDArray[np.int64]:
     """So many of the examples, in their order, with the same mix of labels; those of a larger
     number include those of a smaller one."""
-    order = permutation(len(strata), seed, Purpose.PARTS, 2**32 - 1)
+    order = permutation(len(strata), seed, Purpose.SHUFFLE, _OF_EXAMPLES)
     kinds = ["\n".join(sorted(labels)) for labels in strata]
     sizes, seen = Counter(kinds), Counter[str]()
     place = np.zeros(len(strata))
