@@ -54,6 +54,7 @@ DOCUMENTS = [
     "docs/decisions.md",
     "docs/internals.md",
     "docs/differences.md",
+    "docs/labels.md",
     "docs/tasks.md",
     *GUIDE,
     "benchmarks/README.md",

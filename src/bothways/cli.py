@@ -487,6 +487,13 @@ VERBS: dict[str, Verb | VerbGroup] = {
         ("model", "texts"),
         reads_texts=True,
     ),
+    "tag": Verb(
+        "find entities, or tag words, with a fine-tuned model",
+        PredictConfig,
+        Call("api.verbs", "tag"),
+        ("model", "texts"),
+        reads_texts=True,
+    ),
     "choose": Verb(
         "predict which of several texts continues another",
         ChooseConfig,

@@ -14,7 +14,7 @@ import pytest
 
 from bothways.api.model import Model, load
 from bothways.batch import collate
-from bothways.errors import ConfigError, LengthError, ModelError
+from bothways.errors import ConfigError, InputError, LengthError, ModelError
 from bothways.families import config_of
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
@@ -80,6 +80,13 @@ def test_every_verb_gives_the_same_answers(tmp_path: Path) -> None:
         elif name == "span":
             found, expected = (m.answer("w1 w2", "w3 w4 w5", top=2) for m in (one, two))
             assert [a.text for a in found] == [a.text for a in expected]
+            several = one.answer(["w1 w2", "w7"], "w3 w4 w5", top=2)
+            assert [a.text for a in several[0]] == [a.text for a in found]
+            assert several == one.answer(["w1 w2", "w7"], ["w3 w4 w5"] * 2, top=2)
+            with pytest.raises(InputError, match="2 questions and 1 texts"):
+                one.answer(["w1", "w2"], ["w3"])
+            with pytest.raises(ModelError, match=r"kind 'spans'.*`bothways answer`.*model\.answer"):
+                one.predict(["w1"])
         elif name == "choice":
             found, expected = (m.choose("w1", ["w2", "w3 w4"]) for m in (one, two))
             np.testing.assert_allclose(found, expected, **CLOSE)

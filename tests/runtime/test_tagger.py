@@ -154,6 +154,8 @@ def test_predicting_a_file_from_the_command_line(
     assert cli.main(["predict", model, "w1 w50 w62", "", "w3 w50"]) == 0
     rows = [line.split("\t")[:2] for line in capsys.readouterr().out.splitlines()]
     assert rows == [["text", "type"], ["0", "X"], ["2", "X"]]
+    assert cli.main(["tag", model, "w1 w50 w62", "", "w3 w50"]) == 0
+    assert [line.split("\t")[:2] for line in capsys.readouterr().out.splitlines()] == rows
     (tmp_path / "in.conll").write_text("w1\nw50\nw62\n\nw3\n")
     words = ["predict", model, "--file", str(tmp_path / "in.conll"), "--out", str(out)]
     assert cli.main(words) == 0
@@ -186,6 +188,14 @@ def test_texts_tagged_together_are_tagged_as_alone(trained: Path) -> None:
     assert tag_texts(model.loaded, ["", " "]) == [None, None]
     with pytest.raises(InputError, match="no word to tag"):
         model.tag(" ")
+    several = model.tag([texts[0], texts[3]])
+    assert isinstance(several, list)
+    assert [found.tags for found in several] == [model.tag(t).tags for t in (texts[0], texts[3])]
+    sentences = model.tag([["w1", "w50"], ["w62"]])
+    assert isinstance(sentences, list)
+    assert [found.words for found in sentences] == [("w1", "w50"), ("w62",)]
+    with pytest.raises(InputError, match="text 2 of 2 has no word"):
+        model.tag(["w1 w50", " "])
 
 
 def test_entities_of_a_text_with_their_characters(
@@ -271,7 +281,9 @@ def test_tags_need_a_head_for_tags(tmp_path: Path) -> None:
     save_model(
         tmp_path / "other", model, TOKENIZER, {"kind": "classification", "labels": ["a", "b"]}
     )
-    with pytest.raises(ModelError, match="'classification'; tags need"):
+    with pytest.raises(
+        ModelError, match=r"'classification', .* needs a model fine-tuned on tags of words"
+    ):
         load(tmp_path / "other").tag("w1")
 
 

@@ -177,10 +177,12 @@ def test_choose_refuses(loaded: LoadedModel) -> None:
         Model(loaded).choose("w1", ["w2"])
     with pytest.raises(InputError, match="'w2 w3' is a single text; give a list of texts"):
         Model(loaded).choose("w1", "w2 w3")
-    with pytest.raises(ModelError, match=r"of the kind 'choice'.*a file of its format"):
+    with pytest.raises(ModelError, match=r"kind 'choice'.*`bothways choose`.*a file of its format"):
         Model(loaded).predict(["w1"], ["w2"])
     other = as_loaded(small_bert(classes=2), TOKENIZER, {"kind": "classification"})
-    with pytest.raises(ModelError, match="'classification', not choice"):
+    with pytest.raises(
+        ModelError, match=r"'classification', .* needs a model fine-tuned on choices"
+    ):
         Model(other).choose("w1", ["w2", "w3"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,12 @@ from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine
 from bothways.runtime.ensemble import load_ensemble
-from bothways.runtime.entities import Tagged, tag_text
+from bothways.runtime.entities import Tagged, tag_text, tag_texts
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import (
     Prediction,
     answer_question,
+    answer_questions,
     check_segments,
     choose_length,
     predict_choices,
@@ -90,6 +91,11 @@ def load(
 def _check_finite(logits: NDArray[np.float32]) -> None:
     if not np.isfinite(logits).all():
         raise NonFiniteError("the model's output is not finite; its weights are damaged.")
+
+
+def _are_several(texts: Sequence[str] | Sequence[Sequence[str]]) -> bool:
+    """Whether these are texts or sentences, and not the words of one."""
+    return any(not isinstance(t, str) or len(t.split()) > 1 for t in texts)
 
 
 class Model:
@@ -234,32 +240,73 @@ class Model:
         (probabilities,), _ = predict_choices(self.loaded, [context], [choices])
         return [float(p) for p in probabilities]
 
-    def tag(self, text: str | Sequence[str]) -> Tagged:
-        """Tags and entities of a text, or of a sentence given as words.
+    @overload
+    def tag(self, text: str) -> Tagged: ...
+
+    @overload
+    def tag(self, text: Sequence[str] | Sequence[Sequence[str]]) -> Tagged | list[Tagged]: ...
+
+    def tag(self, text: str | Sequence[str] | Sequence[Sequence[str]]) -> Tagged | list[Tagged]:
+        """Tags and entities of a text, of a sentence given as words, or of several.
+
+        Args:
+            text: a text; or several, of which at least one has white space in it; or a sentence's
+                words, which have none; or several sentences as lists of words.
+
+        Returns:
+            Of several texts or sentences a list, in their order.
 
         Raises:
             ModelError: the model was not fine-tuned on tagging.
             InputError: a text without words.
         """
-        return tag_text(self.loaded, text)
+        if isinstance(text, str) or not _are_several(text):
+            return tag_text(self.loaded, cast("str | Sequence[str]", text))
+        found = tag_texts(self.loaded, text)
+        tagged = [one for one in found if one is not None]
+        if len(tagged) < len(found):
+            raise InputError(f"text {found.index(None) + 1} of {len(found)} has no word to tag.")
+        return tagged
 
-    def answer(self, question: str, context: str, *, top: int = 1) -> list[Answer]:
-        """Answers to a question: spans of a text of any length, with probabilities.
+    @overload
+    def answer(  # type: ignore[overload-overlap]
+        self, question: str, context: str, *, top: int = 1
+    ) -> list[Answer]: ...
+
+    @overload
+    def answer(
+        self, question: Sequence[str], context: str | Sequence[str], *, top: int = 1
+    ) -> list[list[Answer]]: ...
+
+    def answer(
+        self, question: str | Sequence[str], context: str | Sequence[str], *, top: int = 1
+    ) -> list[Answer] | list[list[Answer]]:
+        """Answers to a question, or to several: spans of a text of any length, with probabilities.
 
         Args:
             question: the question; 64 tokens of it are read (the task's ``spans.query_length``).
-            context: the text; ``context[answer.start:answer.end] == answer.text``.
+                Or a list of questions.
+            context: the text; ``context[answer.start:answer.end] == answer.text``. For several
+                questions one text, or one for each.
             top: maximum number of answers.
 
         Returns:
-            The answers, best first. An empty text means that there is no answer; it is never given
-            by a folder that does not say whether questions may have none, such as one of
-            transformers.
+            The answers, best first; of several questions a list of them for each. An empty text
+            means that there is no answer; it is never given by a folder that does not say whether
+            questions may have none, such as one of transformers.
 
         Raises:
             ModelError: the model was not fine-tuned on questions.
+            InputError: not one text for each question.
         """
-        return answer_question(self.loaded, question, context)[:top]
+        if isinstance(question, str):
+            if not isinstance(context, str):
+                raise InputError(
+                    "one question and a list of texts; give a list of questions, one for each."
+                )
+            return answer_question(self.loaded, question, context)[:top]
+        contexts = [context] * len(question) if isinstance(context, str) else context
+        return [found[:top] for found in answer_questions(self.loaded, question, contexts)]
 
     def embed(
         self,

@@ -47,7 +47,7 @@ from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
-from bothways.tasks.kinds import task_of
+from bothways.tasks.kinds import other_kind, task_of
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.schemes import OUTSIDE
 from bothways.tasks.task import Task, submission_rows
@@ -88,13 +88,21 @@ def choose(config: ChooseConfig) -> list[str]:
     return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
 
 
+def tag(config: PredictConfig) -> list[str]:
+    """Lines for `bothways tag`: those of `predict`, of a model that tags words."""
+    loaded = load_ensemble([config.model, *config.ensemble])
+    if not _tags(loaded):
+        raise other_kind(task_of(loaded), "a model fine-tuned on tags of words (--kind ner)")
+    return predict(config)
+
+
 def predict(config: PredictConfig) -> list[str]:
     """Lines for `bothways predict`; with ``out`` the predictions are written there instead."""
     _refuse_to_overwrite(config.out, config.file, config.task)
     with _open(config) as model:
         if config.file is not None:
             return _predict_file(model.loaded, config)
-        if TAGGER in model.loaded.heads and config.text_b is None:
+        if _tags(model.loaded) and config.text_b is None:
             lines = _tag_lines(model, config.texts)
         else:
             b = None if config.text_b is None else [config.text_b] * len(config.texts)
@@ -111,7 +119,7 @@ def predict(config: PredictConfig) -> list[str]:
 def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
     """The lines of a file's predictions, in the task's format; or the file they were written to."""
     columns = None if config.task is None else task_recipe(config.task).task
-    if config.submission and TAGGER in loaded.heads:
+    if config.submission and _tags(loaded):
         raise ConfigError("--submission needs one prediction per example; tagging gives many.")
     if config.out is not None and not config.submission:
         for path in task_of(loaded).output_files(Path(config.out)):
@@ -133,6 +141,11 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
             return lines
         write_text(Path(config.out), "\n".join(lines) + "\n")
     return [f"{len(split.rows)} predictions: {config.out}"]
+
+
+def _tags(loaded: LoadedModel) -> bool:
+    """Whether the task is one of tags."""
+    return TAGGER in loaded.heads and task_of(loaded).options.kind == "tagging"
 
 
 def _tag_lines(model: Model, texts: Sequence[str]) -> list[str]:

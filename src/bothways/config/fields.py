@@ -45,9 +45,11 @@ class Options:
 
     Attributes:
         recipes_by_name: whether the recipes that come with the package are of this class.
+        short_names: further names of options on the command line, with the option that each is.
     """
 
     recipes_by_name: ClassVar[bool] = False
+    short_names: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
 
     def __post_init__(self) -> None:
         kind: Any = type(self)

@@ -316,6 +316,7 @@ class _Parser(argparse.ArgumentParser):
         )
         self.cls, self.positional, self.recipes = cls, positional, recipes or {}
         self.types = option_types(cls)
+        self.short: Mapping[str, str] = getattr(cls, "short_names", {})
         recipe = "RECIPE.yaml | NAME" if self.recipes else "RECIPE.yaml"
         places = [] if positional else [f"[{recipe}]"]
         groups: dict[str, Any] = {"": self.add_argument_group("options")}
@@ -330,7 +331,9 @@ class _Parser(argparse.ArgumentParser):
             if name not in positional:
                 count = "+" if kind.is_list else None
                 look = kind.metavar
-                add(f"--{name}", action="append", dest=name, nargs=count, metavar=look, help=text)
+                names = [f"--{short}" for short, full in self.short.items() if full == name]
+                names.append(f"--{name}")
+                add(*names, action="append", dest=name, nargs=count, metavar=look, help=text)
             elif explain:
                 add(name, metavar=name.upper(), help=text)
                 place = name.upper() + " ..." * kind.is_list
@@ -383,7 +386,7 @@ class _Parser(argparse.ArgumentParser):
         while words:
             word = words.popleft()
             name, equals, value = word.removeprefix("--").partition("=")
-            name = name.replace("-", "_")
+            name = self.short.get(name := name.replace("-", "_"), name)
             if not word.startswith("--") or name not in known:
                 yield word
                 continue
@@ -435,6 +438,7 @@ class _Parser(argparse.ArgumentParser):
             places = " ".join(place.upper() for place in self.positional)
             hint = f"it is given by its place: {self.prog} {places}."
         else:
-            close = nearest(name, [known for known in self.types if known not in self.positional])
+            known = [*self.short, *(other for other in self.types if other not in self.positional)]
+            close = nearest(name, known)
             hint = f"did you mean '--{close}'?" if close else f"see '{self.prog} --help'."
         raise UsageError(f"unknown option {word!r}; {hint}")

@@ -27,6 +27,9 @@ class SeedResult:
         further: scores on the files of ``task.measure``, by the file's name without its ending.
         order: separate seed of the data order, if there is one.
         head: separate seed of the new weights, if there is one.
+        fold: the part of the training file that is its dev, from 1, if there are folds.
+        epoch: that whose model is kept, if it was chosen on dev.
+        baseline: scores of a constant prediction on its dev, if that is a fold.
     """
 
     seed: int
@@ -36,11 +39,14 @@ class SeedResult:
     further: dict[str, Measurement] = field(default_factory=dict)
     order: int | None = None
     head: int | None = None
+    fold: int | None = None
+    epoch: int | None = None
+    baseline: dict[str, float] | None = None
 
     @property
     def run_seeds(self) -> RunSeeds:
         """The seeds of this run."""
-        return RunSeeds(self.seed, self.order, self.head)
+        return RunSeeds(self.seed, self.order, self.head, self.fold)
 
     @property
     def name(self) -> str:
@@ -54,10 +60,11 @@ class SeedResult:
 
     def record(self) -> dict[str, Any]:
         """As JSON-able data."""
-        separate_seeds = {"order": self.order, "head": self.head}
+        names = ("order", "head", "fold", "epoch", "baseline")
+        some = {name: getattr(self, name) for name in names}
         return {
             "seed": self.seed,
-            **{name: seed for name, seed in separate_seeds.items() if seed is not None},
+            **{name: value for name, value in some.items() if value is not None},
             **self.measurement.record(),
             "seconds": self.seconds,
             "further": {name: scores.record() for name, scores in self.further.items()},
@@ -79,6 +86,9 @@ class SeedResult:
             {str(k): Measurement.from_record(v) for k, v in further.items()},
             order=record.get("order"),
             head=record.get("head"),
+            fold=record.get("fold"),
+            epoch=record.get("epoch"),
+            baseline=record.get("baseline"),
         )
 
 
@@ -97,6 +107,9 @@ class FinetuneResult:
         notes: what was cut or empty.
         setting: learning rate, batch, epochs, bias correction.
         search: the search that chose this setting, if there was one.
+        folds: into how many parts the training file was divided, each of which was dev once; 0: it
+            was not.
+        advice: what to try where a run collapsed, or the rarest class is lost.
     """
 
     run: Path
@@ -108,6 +121,8 @@ class FinetuneResult:
     notes: tuple[str, ...] = ()
     setting: Mapping[str, Any] = field(default_factory=dict)
     search: SearchResult | None = field(default=None, compare=False)
+    folds: int = 0
+    advice: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -144,7 +159,11 @@ class FinetuneResult:
         """The seeds that did not collapse, but score no higher than a constant prediction."""
         metric = self.metrics[0]
         healthy = [s for s in self.seeds if not s.measurement.collapsed]
-        return tuple(s for s in healthy if s.measurement.scores[metric] <= self.baseline[metric])
+        return tuple(
+            s
+            for s in healthy
+            if s.measurement.scores[metric] <= (s.baseline or self.baseline)[metric]
+        )
 
     def mean(self, metric: str | None = None) -> float:
         """Mean over the seeds, of the main metric if none is named."""
@@ -161,15 +180,16 @@ class FinetuneResult:
         Returns:
             For each source with two or more values: their number, and the sample standard deviation
             of their means over everything else. ``seed`` stands for dropout, and for a source
-            without a seed of its own.
+            without a seed of its own; ``division`` for repeated divisions into folds.
         """
         spread: dict[str, dict[str, float]] = {}
-        if all(s.order is None and s.head is None for s in self.seeds):
+        if all(s.order is None and s.head is None and s.fold is None for s in self.seeds):
             return spread
-        for source in ("seed", "order", "head"):
+        for source in ("seed", "order", "head", "division"):
             groups: dict[int | None, list[float]] = defaultdict(list)
             for run, score in zip(self.seeds, self.scores[self.metrics[0]], strict=True):
-                groups[getattr(run, source)].append(score)
+                division = None if run.fold is None else (run.fold - 1) // self.folds
+                groups[division if source == "division" else getattr(run, source)].append(score)
             if len(groups) > 1:
                 means = [statistics.fmean(scores) for scores in groups.values()]
                 spread[source] = {"values": len(groups), "std": statistics.stdev(means)}
@@ -195,8 +215,9 @@ class FinetuneResult:
         if 0 < len(healthy) < len(self.seeds):
             means = [statistics.fmean(scores[m] for scores in healthy) for m in self.metrics]
             rows.append([f"mean of the {len(healthy)} not collapsed", *_shown(means)])
-        best = [self.best.measurement.scores[m] for m in self.metrics]
-        rows.append([f"best ({self.best.name})", *_shown(best)])
+        if not self.folds:  # folds are measured on different examples
+            best = [self.best.measurement.scores[m] for m in self.metrics]
+            rows.append([f"best ({self.best.name})", *_shown(best)])
         baseline = [self.baseline[m] for m in self.metrics]
         rows.append(["baseline: constant prediction", *_shown(baseline)])
         chosen = self.seeds.index(self.best)
@@ -206,20 +227,27 @@ class FinetuneResult:
             if len(self.seeds) > 1:
                 rows.append([f"{file}: standard deviation", *_shown([_std(v) for v in by_metric])])
                 best = [values[chosen] for values in by_metric]
-                rows.append([f"{file}: {self.best.name}, the best on dev", *_shown(best)])
+                if not self.folds:
+                    rows.append([f"{file}: {self.best.name}, the best on dev", *_shown(best)])
         return [[*row, ""] for row in rows]
 
     def lines(self) -> list[str]:
         """The lines below the table: collapsed seeds, sources of variation, notes."""
         lines = []
+        if chosen := [s for s in self.seeds if s.epoch is not None]:
+            names = ", ".join(f"{s.name} epoch {s.epoch}" for s in chosen)
+            lines.append(
+                f"kept for the best {self.metrics[0]} on dev, whose score is optimistic: {names}"
+            )
         if self.collapsed:
             names = ", ".join(s.name for s in self.collapsed)
             lines.append(f"collapsed, {len(self.collapsed)} of {len(self.seeds)}: {names}")
         if self.at_baseline:
             names = ", ".join(s.name for s in self.at_baseline)
             lines.append(f"{self.metrics[0]} no higher than a constant prediction's: {names}")
+        lines += self.advice
         for source, spread in self.spread().items():
-            plural = {"seed": "seeds", "order": "data orders", "head": "new heads"}[source]
+            plural = _SOURCES[source]
             lines.append(
                 f"standard deviation of {self.metrics[0]} between the means of "
                 f"{spread['values']:.0f} {plural}: {spread['std']:.4f}"
@@ -237,6 +265,8 @@ class FinetuneResult:
         """Scores by seed with mean, deviation, best and baseline, as text; after a search, the
         table of its settings first."""
         title = f"{self.task}: {self.dev_examples:,} dev examples"
+        if self.folds:
+            title = f"{self.task}: {self.dev_examples:,} examples in {self.folds} folds"
         table = table_text(self.cells(), title, self.summary())
         text = "\n".join([table, *self.lines(), f"saved in {self.run}"])
         return text if self.search is None else f"{self.search.table()}\n\n{text}"
@@ -266,7 +296,17 @@ class FinetuneResult:
             "models": [s.model.relative_to(self.run).as_posix() for s in self.seeds],
             "baseline": self.baseline,
             "notes": list(self.notes),
+            **({"folds": self.folds} if self.folds else {}),
+            **({"advice": list(self.advice)} if self.advice else {}),
         }
+
+
+_SOURCES = {
+    "seed": "seeds",
+    "order": "data orders",
+    "head": "new heads",
+    "division": "divisions into folds",
+}
 
 
 @dataclass(frozen=True)

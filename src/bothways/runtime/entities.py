@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import InputError
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import choose_length, outputs_of
-from bothways.tasks.kinds import task_of
+from bothways.tasks.kinds import other_kind, task_of
 from bothways.tasks.schemes import entity_spans
 from bothways.tasks.sentences import Sentences
 from bothways.tasks.tagging import TaggingTask, encoded_sentences
@@ -117,10 +117,7 @@ def tag_texts(
     """
     task = task_of(loaded)
     if not isinstance(task, TaggingTask):
-        raise ModelError(
-            f"this model's task is of the kind {task.options.kind!r}; tags need a folder that was "
-            "fine-tuned with --task.kind tagging."
-        )
+        raise other_kind(task, "a model fine-tuned on tags of words (--kind ner)")
     if isinstance(texts, str):
         raise InputError("tag_texts takes a list of texts; a single one goes to tag_text.")
     length = choose_length(loaded, length)

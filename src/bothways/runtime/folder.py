@@ -33,6 +33,7 @@ from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.sentence_modules import read_sentence_modules
 from bothways.runtime.weights import Weights, account_for, name_table, stored_weights
 from bothways.shipped import SHIPPED, model_folder
+from bothways.tasks.options import TEXT_KINDS
 from bothways.tokenization.tokenizer import Tokenizer
 
 CONFIG, ABOUT = "config.json", "bothways.json"
@@ -41,7 +42,7 @@ FORMAT = 2
 under ``tasks``, by the head, as there may be several."""
 _OF_TASK = (
     *("task", "kind", "labels", "pair", "length", "options", "precision", "measured_in", "dev"),
-    *("source", "seed", "setting", "fingerprint"),
+    *("source", "seed", "setting", "epoch", "fingerprint"),
 )
 RUN_FILE = "run.json"
 """The file that makes a folder one of a run."""
@@ -441,6 +442,9 @@ def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, An
     labels, expected = about.get("labels") or [], theirs["labels"]
     if about["kind"] == "multiregression" and theirs["kind"] == "regression" and len(labels) == 1:
         return  # config.json has one name for a score and for several of which there is one
+    reads = (about.get("options") or {}).get("reads")
+    if reads == "tokens" and theirs["kind"] == "tagging" and about["kind"] in TEXT_KINDS:
+        return  # a head of tokens, whose outputs are averaged
     if about["kind"] != theirs["kind"] or (labels and expected and list(labels) != expected):
         raise ModelError(
             f"{folder}: by {ABOUT} the model is for {about['kind']} with the labels {labels}, by "

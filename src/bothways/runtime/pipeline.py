@@ -24,7 +24,7 @@ from bothways.runtime.ensemble import Ensemble, combine
 from bothways.runtime.folder import LoadedModel
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
-from bothways.tasks.kinds import task_of
+from bothways.tasks.kinds import other_kind, task_of
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
 from bothways.tasks.options import TaskOptions
@@ -84,10 +84,7 @@ def predict_texts(
     """
     task = task_of(loaded)
     if not isinstance(task, TextTask):
-        raise ModelError(
-            f"this model's task is of the kind {task.options.kind!r}, which does not predict "
-            "single texts or pairs; give a file of its format (`bothways predict --file`)."
-        )
+        raise other_kind(task, "labels or scores of texts")
     check_pairs(loaded, pair=b is not None)
     length = choose_length(loaded, length)
     examples = task.examples(loaded.tokenizer, a, b, length=length)
@@ -123,10 +120,7 @@ def predict_choices(
     """
     task = task_of(loaded)
     if not isinstance(task, ChoiceTask):
-        raise ModelError(
-            f"this model's task is of the kind {task.options.kind!r}, not choice; use `bothways "
-            "predict`, or a model fine-tuned with --task.kind choice."
-        )
+        raise other_kind(task, "a model fine-tuned on choices (--kind choice)")
     check_texts(contexts)
     for number, options in enumerate(choices, start=1):
         check_texts(options)
@@ -140,40 +134,59 @@ def predict_choices(
 
 
 def answer_question(
+    loaded: LoadedModel, question: str, passage: str, *, length: int | None = None
+) -> list[Answer]:
+    """The answers to one question, as :func:`answer_questions`."""
+    (answers,) = answer_questions(loaded, [question], [passage], length=length)
+    return answers
+
+
+def answer_questions(
     loaded: LoadedModel,
-    question: str,
-    passage: str,
+    questions: Sequence[str],
+    passages: Sequence[str],
     *,
     length: int | None = None,
-) -> list[Answer]:
-    """Find answers to a question in a passage of any length, best first, with probabilities.
+) -> list[list[Answer]]:
+    """Find answers to questions in passages of any length, best first, with probabilities.
 
     If the model was fine-tuned on questions that may have no answer, "no answer" (an empty text) is
     among them; it comes first if and only if it passes the folder's threshold.
 
     Args:
         loaded: a model folder with a span head.
-        question: the question.
-        passage: the text to search; read in windows if it is long.
+        questions: the questions.
+        passages: the text to search for each; read in windows if it is long.
         length: as for :func:`predict_texts`.
 
     Raises:
         ModelError: the model has another head or none, or its output is not finite.
-        InputError: something that is not a text.
-        LengthError: ``length`` is beyond the encoder's positions, or leaves the passage no room.
+        InputError: something that is not a text, or another number of passages.
+        LengthError: ``length`` is beyond the encoder's positions, or leaves a passage no room.
     """
     task = task_of(loaded)
     if not isinstance(task, SpanTask):
-        raise ModelError(
-            f"this model's task is of the kind {task.options.kind!r}; answers need a model that "
-            "was fine-tuned on questions (task.kind spans)."
-        )
+        raise other_kind(task, "a model fine-tuned on questions (--kind qa)")
     check_segments(loaded, pair=True)
-    rows = Questions(Path("question"), [passage], ["1"], [question], [0])
+    check_texts(questions)
+    check_texts(passages)
+    if len(passages) != len(questions):
+        raise InputError(
+            f"{len(questions)} questions and {len(passages)} texts; give one text for each "
+            "question, or a single one for all."
+        )
+    if not questions:
+        return []
+    places = {text: n for n, text in enumerate(dict.fromkeys(passages))}
+    ids = [str(n + 1) for n in range(len(questions))]
+    passage_of = [places[text] for text in passages]
+    rows = Questions(Path("question"), [*places], ids, [*questions], passage_of)
     file = task.encode(loaded.tokenizer, rows, length=choose_length(loaded, length))
     predictions = task.decode(file, outputs_of(loaded, task, file.examples))
-    (final,) = task.final_answers(predictions)
-    return sorted(predictions[0].answers, key=lambda answer: answer.text != final)
+    return [
+        sorted(found.answers, key=lambda answer, final=final: answer.text != final)  # type: ignore[misc]
+        for found, final in zip(predictions, task.final_answers(predictions), strict=True)
+    ]
 
 
 def outputs_of(
@@ -211,6 +224,8 @@ def outputs_of(
         )
         for n, model in enumerate(members)
     ]
+    if size > 1:
+        of_models = [task.averaged(examples, outputs) for outputs in of_models]
     outputs = of_models[0] if size == 1 else combine(task.loss, of_models, examples)
     if task.loss == "place" or not task.options.labels:
         return outputs

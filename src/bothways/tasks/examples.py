@@ -51,8 +51,8 @@ class Examples:
         owners: int64 [N], not decreasing; the example that each item belongs to. An example has
             several items if it is read in several windows.
         cut: how many examples lost tokens to the length limit.
-        targets: int64 or float32 [R], float32 [R, C], or int64 [N, C], as in :class:`TaskBatch`;
-            None for unlabelled examples. Those of [R, C] have one row for each item.
+        targets: int64 or float32 [R] or [N], float32 [N, C], or int64 [N, C], as in
+            :class:`TaskBatch`; None for unlabelled examples.
         whole: tokens of each example as one sequence without a limit, int64 [examples], if some
             have several items, which overlap.
     """
@@ -144,13 +144,18 @@ class Examples:
         at = self.read_positions[rows] + np.repeat(shift, counts)
         targets = np.zeros(0)
         if self.targets is not None:
-            targets = self.targets[indices if self.targets.ndim == 2 else rows]
+            targets = self.targets[indices if self._targets_of_items else rows]
         return TaskBatch(
             self.inputs(indices, max_positions=max_positions),
             at,
             arrays.bounds(counts),
             targets,
         )
+
+    @property
+    def _targets_of_items(self) -> bool:
+        """Whether items have targets, and not each of the tokens that are read of them."""
+        return self.gold.ndim == 2 or len(self.gold) != len(self.read_positions)
 
     @cached_property
     def trainable(self) -> NDArray[np.int64]:
@@ -161,7 +166,7 @@ class Examples:
 
     def count_targets(self, indices: NDArray[np.int64]) -> int:
         """How many targets these items have; a step's loss is divided by this number."""
-        if self.gold.ndim == 2:
+        if self._targets_of_items:
             return len(indices)
         return int((self.output_bounds[indices + 1] - self.output_bounds[indices]).sum())
 

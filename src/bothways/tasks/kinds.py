@@ -27,6 +27,27 @@ KINDS: dict[str, type[Task[Any, Any]]] = {
 }
 
 
+VERBS = {"choice": "choose", "tagging": "tag", "spans": "answer"}
+"""Which verb, and which method of a model, predicts single examples of a kind; of others predict
+does."""
+
+
+def other_kind(task: Task[Any, Any], wanted: str) -> ModelError:
+    """That a model's task is not what a verb is for, and which verb it is for.
+
+    Args:
+        task: the model's.
+        wanted: what the verb needs, such as ``a model of questions``.
+    """
+    kind = task.options.kind
+    verb = VERBS.get(kind, "predict")
+    return ModelError(
+        f"this model's task is of the kind {kind!r}, and this needs {wanted}. For {kind}, use "
+        f"`bothways {verb}`, or in Python model.{verb}; a file of its format takes `bothways "
+        "predict --file`."
+    )
+
+
 class HasTask(Protocol):
     """What is known of a model folder's task."""
 
@@ -117,4 +138,4 @@ def has_head_for(loaded: HasTask, task: Task[Any, Any]) -> bool:
         return False
     stored = task_of(loaded)
     same_labels = task.loss == "place" or stored.options.labels == task.options.labels
-    return same_labels and stored.outputs == task.outputs
+    return same_labels and (stored.outputs, stored.head) == (task.outputs, task.head)

@@ -10,7 +10,7 @@ L length of the longest answer in tokens.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import punctuation
@@ -130,6 +130,22 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
                 "each once."
             )
         return cls(replace(options, metrics=metrics, spans=spans))
+
+    def strata(self, rows: Questions) -> list[tuple[str, ...]]:
+        """Whether each has an answer."""
+        return [("answer" if found else "no answer",) for found in rows.answers or []]
+
+    def groups(self, rows: Questions) -> list[Hashable]:
+        """By passage, so that no passage is trained and measured on."""
+        return [rows.passages[number] for number in rows.passage_of]
+
+    def contents(self, rows: Questions) -> list[Hashable]:
+        """The question with its passage."""
+        return [*zip(self.groups(rows), rows.texts, strict=True)]
+
+    def places(self, rows: Questions) -> list[str]:
+        """The ids."""
+        return rows.ids
 
     def encode(self, tokenizer: Tokenizer, rows: Questions, *, length: int) -> PassageFile:
         """In overlapping windows of the passage."""

@@ -10,7 +10,7 @@ W words of a sentence, K of them read, C outputs of the head.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, groupby
@@ -294,6 +294,24 @@ class TaggingTask(Task[Sentences, Tags]):
     def outputs(self) -> int:
         """One for each tag."""
         return len(self.labels)
+
+    def strata(self, rows: Sentences) -> list[tuple[str, ...]]:
+        """The types of the entities in each sentence, or its tags."""
+        sentences = rows.tags or []
+        marked = [{parse_tag(tag)[1] or tag for tag in tags} - {OUTSIDE} for tags in sentences]
+        return [tuple(types or {OUTSIDE}) for types in marked]
+
+    def groups(self, rows: Sentences) -> list[Hashable]:
+        """By document, if the file has some; equal sentences stay together otherwise."""
+        return [*rows.documents] if rows.has_documents else self.contents(rows)
+
+    def contents(self, rows: Sentences) -> list[Hashable]:
+        """The words."""
+        return [tuple(words) for words in rows.words]
+
+    def places(self, rows: Sentences) -> list[str]:
+        """The lines of the first words."""
+        return [str(lines[0]) for lines in rows.lines]
 
     @property
     def learned_scheme(self) -> Scheme:

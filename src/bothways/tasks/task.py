@@ -10,7 +10,7 @@ R tokens that the head reads, over all items, C outputs of the head.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Literal, Protocol, Self, TypeVar
@@ -216,6 +216,26 @@ class Task(ABC, Generic[R, P]):
     def _with_learned(self, options: TaskOptions) -> tuple[TaskOptions, tuple[str, ...]]:
         """Options for a file with what was decided in fine-tuning; and notes."""
         return replace(options, long=self.options.long, windows=self.options.windows), ()
+
+    def strata(self, rows: R) -> list[tuple[str, ...]]:
+        """The labels of each example, of which parts of a file shall have the same mix."""
+        return [() for _ in range(len(rows))]
+
+    def groups(self, rows: R) -> list[Hashable]:
+        """What keeps examples together where some are held out: their texts, if nothing else."""
+        return self.contents(rows)
+
+    @abstractmethod
+    def contents(self, rows: R) -> list[Hashable]:
+        """What of each example the model is given; equal examples have it in common."""
+
+    @abstractmethod
+    def places(self, rows: R) -> list[str]:
+        """Where each example is in its file: its line, or its id."""
+
+    def averaged(self, examples: Examples, outputs: Outputs) -> Outputs:  # noqa: ARG002
+        """The outputs that an ensemble averages, of those for the tokens read."""
+        return outputs
 
     def hints(self, tokenizer: Tokenizer, train: R) -> list[str]:  # noqa: ARG002
         """What in a training file does not suit the model, as sentences."""
