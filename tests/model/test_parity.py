@@ -272,7 +272,7 @@ def test_the_automatic_classes_find_ours(tmp_path: Path) -> None:
     assert theirs.config.id2label == dict(enumerate(labels))
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "m")
     text = "w3 w7 unknown w1"
-    assert tokenizer(text)["input_ids"] == small_tokenizer(97).encode(text).tokens
+    assert tokenizer(text)["input_ids"] == small_tokenizer(97).encode(text).ids
     assert tokenizer.model_max_length == POSITIONS
 
 

@@ -47,7 +47,7 @@ def model(folder: Path) -> Model:
 def their_states(folder: Path, model: Model, text: str) -> np.ndarray:
     """transformers' hidden states [layers + 1, tokens, H] of one text."""
     theirs = transformers.BertModel.from_pretrained(folder).eval()
-    ids = torch.tensor([model.tokenizer.encode(text).tokens])
+    ids = torch.tensor([model.tokenizer.encode(text).ids])
     return torch.cat(theirs(ids, output_hidden_states=True).hidden_states).numpy()
 
 

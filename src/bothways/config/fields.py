@@ -38,8 +38,8 @@ def _cached(function: F) -> F:
 
 @dataclass(frozen=True)
 class Options:
-    """Base of the option classes: a value that is not of its field's type, or not among its choices,
-    is refused, from Python as on the command line.
+    """Base of the option classes: a value that is not of its field's type, or not among its
+    choices, is refused, from Python as on the command line.
 
     What people write in Python is taken where it can only mean one thing: a path for a name, a
     single name or a list for a tuple, a dictionary for a group of options, numbers of NumPy.

@@ -450,7 +450,7 @@ class TaggerTraining(EpochPlan[FeatureBatch]):
             DiskError: records or predictions cannot be written.
         """
         if problem := self.checkpoint.reject():
-            print(f"{self.name}: {problem}; training starts again from the beginning", flush=True)
+            line_printer()(f"{self.name}: {problem}; training starts again from the beginning")
         place = Place(self.folder, self.checkpoint, self.name)
         fit(self.model, TaggedFeatures(), self.batches, self, place)
         layer_sum = self.model.sum
