@@ -338,7 +338,7 @@ def test_guide_runs_as_written(sandbox: Path, capfd: pytest.CaptureFixture[str])
     assert len(Path("predictions.tsv").read_text().splitlines()) == 9
     # All this would pass on an empty vocabulary too; this one must know its words.
     tokenizer = Tokenizer.from_folder(sandbox / "vocabulary")
-    assert tokenizer.unk_id not in tokenizer.encode("The baker painted a small boat.").tokens
+    assert tokenizer.unk_id not in tokenizer.encode("The baker painted a small boat.").ids
 
 
 # ------------------------------------------------------------------------------- files and recipes

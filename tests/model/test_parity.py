@@ -438,7 +438,7 @@ def test_minilm_has_the_hidden_states_of_transformers(minilm: Path) -> None:
     assert loaded.config.parameters() == 22_713_216
     theirs = transformers.BertModel.from_pretrained(minilm).eval()
     encodings = loaded.tokenizer.encode_batch(SENTENCES, SENTENCES[::-1])
-    tokens, segments = [e.tokens for e in encodings], [e.segments for e in encodings]
+    tokens, segments = [e.ids for e in encodings], [e.segments for e in encodings]
     their_ids = transformers.AutoTokenizer.from_pretrained(minilm)(SENTENCES, SENTENCES[::-1])
     assert tokens == their_ids["input_ids"]
     assert segments == their_ids["token_type_ids"]
@@ -464,7 +464,7 @@ def test_minilm_has_the_embeddings_of_sentence_transformers(minilm: Path) -> Non
     loaded = load_model(minilm)
     encodings = loaded.tokenizer.encode_batch(SENTENCES, max_length=theirs.max_seq_length)
     inputs = collate(
-        [e.tokens for e in encodings], [e.segments for e in encodings], max_positions=512
+        [e.ids for e in encodings], [e.segments for e in encodings], max_positions=512
     )
     x_TH = network_of(loaded).encoder(inputs)[: int(inputs.bounds[-1])]
     means = torch.stack([part.mean(0) for part in x_TH.split(inputs.lengths.tolist())])

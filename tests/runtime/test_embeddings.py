@@ -286,7 +286,7 @@ def test_vectors_that_are_not_finite_are_refused(folder: Path, pooling: Any) -> 
     loaded = load(folder).loaded
     with torch.no_grad():
         network_of(loaded).encoder.embeddings.tokens.weight[
-            loaded.tokenizer.encode("w7").tokens[1]
+            loaded.tokenizer.encode("w7").ids[1]
         ] = torch.nan
     sound = embed_texts(loaded, ["w1", LONG.replace("w7 ", "")], pooling=pooling)
     assert sound.long == 1

@@ -90,7 +90,7 @@ def test_many_pairs_at_once(template: Template, pairs: list[tuple[list[int], lis
     for number, pair in enumerate(pairs):
         here = slice(*found.bounds[number : number + 2])
         tokens, segments = template.wrap(*pair)
-        assert found.ids[here].tolist() == tokens.tolist()
+        assert found.tokens[here].tolist() == tokens.tolist()
         assert found.segments[here].tolist() == segments.tolist()
         places = template.span_places([*map(len, pair)], pairs=True)
         assert [i for place in places for i in tokens[place]] == tokens.tolist()
@@ -111,7 +111,7 @@ def test_documents_packed_into_texts(template: Template, documents: list[list[li
         for span in sequence[1:]:
             text += [*border, *span]
         here = slice(*found.bounds[number : number + 2])
-        assert found.ids[here].tolist() == template.wrap(text)[0].tolist()
+        assert found.tokens[here].tolist() == template.wrap(text)[0].tolist()
         places = template.span_places([*map(len, sequence)])
         assert places[-1].stop == here.stop - here.start
 

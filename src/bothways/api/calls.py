@@ -387,7 +387,8 @@ def finetune(
             contents: list[Any] = []
         else:
             given = {"model": _folder_of(model, "model"), "run": run, "seeds": _seeds(seeds)}
-            config, files = _with_task(task, {**given, **_plain_names(options)}, columns)
+            config, files = _with_task(task, {**given, **_plain_names(options)})
+            config = _with_columns(config, columns, files.get("train", train))
             config, contents = _with_data(
                 config, files, {"train": train, "dev": dev, "test": test}, text, label
             )
@@ -416,28 +417,33 @@ def _plain_names(options: Mapping[str, Any]) -> dict[str, Any]:
             "minutes: a fine-tuning is as long as its epochs; give epochs (checkpoint={'minutes': "
             "...} is how often its state is saved)."
         )
+    weights = options.get("class_weights")
+    if isinstance(weights, Mapping):
+        named = tuple(f"{label}={weight:g}" for label, weight in weights.items())
+        return {**options, "class_weights": named}
     return dict(options)
 
 
-def _with_task(
-    task: Any, given: Mapping[str, Any], columns: Mapping[str, str | None]
-) -> tuple[FinetuneConfig, dict[str, Any]]:
+def _with_task(task: Any, given: Mapping[str, Any]) -> tuple[FinetuneConfig, dict[str, Any]]:
     """The options, with those of a task; and files of the task that are given as data."""
-    recipe = None
-    values: dict[str, Any] = {}
-    files: dict[str, Any] = {}
+    if task is None:
+        return _options(FinetuneConfig, None, given), {}
     if isinstance(task, TaskOptions):
-        values = {"task": task}
-    elif isinstance(task, Mapping):
-        files = {n: task[n] for n in ("train", "dev", "test") if n in task}
-        values = {"task": {n: v for n, v in task.items() if n not in files}}
-    elif task is not None:
-        recipe = recipe_of(task)
-    named = {f"task.{name}": value for name, value in columns.items() if value is not None}
-    if isinstance(task, TaskOptions):
-        named = {n.removeprefix("task."): v for n, v in named.items()}
-        return _options(FinetuneConfig, None, {**given, "task": changed(task, named)}), files
-    return _options(FinetuneConfig, None, {**given, **values, **named}, recipe), files
+        return _options(FinetuneConfig, None, {**given, "task": task}), {}
+    if isinstance(task, Mapping):
+        files = {name: task[name] for name in ("train", "dev", "test") if name in task}
+        rest = {name: value for name, value in task.items() if name not in files}
+        return _options(FinetuneConfig, None, {**given, "task": rest}), files
+    return _options(FinetuneConfig, None, given, recipe_of(task)), {}
+
+
+def _with_columns(
+    config: FinetuneConfig, columns: Mapping[str, str | None], train: Any
+) -> FinetuneConfig:
+    """The options with the names of columns; those of words and tags are of data in memory only."""
+    named = {name: value for name, value in columns.items() if value is not None}
+    without = config.task.kind in (rows.TAGS, rows.SPANS) and not rows.is_path(train)
+    return config if without else replace(config, task=changed(config.task, named))
 
 
 _Content = tuple[str, str, str]
@@ -454,8 +460,8 @@ def _with_data(
     """The options with the files that are given by name; and the contents of those that are not."""
     task, contents = config.task, list[_Content]()
     for name, value in {**files, **{n: d for n, d in data.items() if d is not None}}.items():
-        if rows.is_path(value) or isinstance(value, float):
-            task = changed(task, {name: value if isinstance(value, float) else str(value)})
+        if rows.is_path(value) or isinstance(value, int | float):
+            task = changed(task, {name: str(value)})  # a number is a share of train
             continue
         task, content = _in_memory(task, name, value, text, label)
         contents.append(content)

@@ -109,6 +109,16 @@ class Model:
         self.loaded = loaded
         self.folder = folder
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        """The same model: nothing of it changes in use."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as the path of its folder."""
+        if self.folder is None:
+            raise ModelError("this model is in no folder; save it first (model.save).")
+        return load, (self.folder.resolve(),)
+
     def __repr__(self) -> str:
         return "\n".join(f"{name}: {value}" for name, value in self._description())
 

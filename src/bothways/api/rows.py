@@ -52,7 +52,7 @@ def columns_of(data: Any, name: str, text: str = "text", label: str = "label") -
         columns = {text: listed(data[0], name), label: listed(data[1], name)}
     elif isinstance(data, Mapping):
         columns = {str(key): listed(values, f"{name}[{key!r}]") for key, values in data.items()}
-    elif (names := _names(data)) is not None:
+    elif (names := names_of(data)) is not None:
         columns = {str(key): listed(data[key], f"{name}[{key!r}]") for key in names}
         for key, classes in _class_names(data, names).items():
             columns[key] = [_named(value, classes) for value in columns[key]]
@@ -67,7 +67,7 @@ def columns_of(data: Any, name: str, text: str = "text", label: str = "label") -
     return columns
 
 
-def _names(data: Any) -> list[Any] | None:
+def names_of(data: Any) -> list[Any] | None:
     """The names of the columns of a frame, a table or a data set; None if it is none."""
     for attribute in ("column_names", "columns"):
         names = getattr(data, attribute, None)
