@@ -4,12 +4,16 @@ From text files to a pre-trained model::
 
     import bothways as bw
 
-    bw.build_vocabulary(bw.VocabularyConfig(files=("texts",), size=16_384, out="vocabulary"))
-    bw.build_corpus(bw.CorpusConfig(files=("texts",), tokenizer="vocabulary", out="corpus"))
-    folders = {"corpus": "corpus", "run": "runs/tiny"}
-    run = bw.pretrain(bw.load_recipe(bw.PretrainConfig, "tiny", folders))
+    tokenizer = bw.learn_vocabulary("texts", size=16_384)
+    corpus = bw.build_corpus("texts", tokenizer)
+    run = bw.pretrain(corpus, "tiny", minutes=5)
     model = bw.load(run.model)
     print(model.fill_mask("Paris is the [MASK] of France.")[0][0].text)
+
+Labelled data come from files or from memory (a data frame, lists)::
+
+    result = bw.finetune(run, train=frame, dev=dev_frame, text="review", label="stars", epochs=3)
+    result.model.predict(["A fine story."])
 
 The public names are imported on first use, so that ``import bothways`` stays fast.
 """
@@ -18,23 +22,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bothways.api.calls import bench as bench
     from bothways.api.calls import build_corpus as build_corpus
     from bothways.api.calls import build_vocabulary as build_vocabulary
     from bothways.api.calls import convert as convert
-    from bothways.api.calls import demo as demo
     from bothways.api.calls import extend_vocabulary as extend_vocabulary
     from bothways.api.calls import features as features
     from bothways.api.calls import finetune as finetune
     from bothways.api.calls import glue as glue
     from bothways.api.calls import learn_vocabulary as learn_vocabulary
-    from bothways.api.calls import plan as plan
+    from bothways.api.calls import list_recipes as list_recipes
+    from bothways.api.calls import list_tasks as list_tasks
     from bothways.api.calls import pretrain as pretrain
-    from bothways.api.calls import recipes as recipes
-    from bothways.api.calls import reproduce as reproduce
     from bothways.api.calls import score as score
     from bothways.api.calls import split as split
-    from bothways.api.calls import tasks as tasks
     from bothways.api.corpus import Corpus as Corpus
     from bothways.api.doctor import diagnose as diagnose
     from bothways.api.lesson import new_model as new_model
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from bothways.config.parsing import load_recipe as load_recipe
     from bothways.corpus.options import CorpusConfig as CorpusConfig
     from bothways.errors import BothwaysError as BothwaysError
+    from bothways.experiments.calls import bench as bench
+    from bothways.experiments.calls import demo as demo
+    from bothways.experiments.calls import plan as plan
+    from bothways.experiments.calls import reproduce as reproduce
     from bothways.finetuning.options import FinetuneConfig as FinetuneConfig
     from bothways.finetuning.options import SearchOptions as SearchOptions
     from bothways.pretraining.options import PretrainConfig as PretrainConfig
@@ -64,11 +68,11 @@ _MODULES = {
     "Corpus": "api.corpus",
     "Model": "api.model",
     "Tokenizer": "tokenization.tokenizer",
-    "bench": "api.calls",
+    "bench": "experiments.calls",
     "build_corpus": "api.calls",
     "build_vocabulary": "api.calls",
     "convert": "api.calls",
-    "demo": "api.calls",
+    "demo": "experiments.calls",
     "diagnose": "api.doctor",
     "extend_vocabulary": "api.calls",
     "features": "api.calls",
@@ -78,15 +82,15 @@ _MODULES = {
     "load": "api.model",
     "load_recipe": "config.parsing",
     "new_model": "api.lesson",
-    "plan": "api.calls",
+    "plan": "experiments.calls",
     "pretrain": "api.calls",
     "pretraining_step": "api.lesson",
-    "recipes": "api.calls",
-    "reproduce": "api.calls",
+    "list_recipes": "api.calls",
+    "reproduce": "experiments.calls",
     "score": "api.calls",
     "split": "api.calls",
     "task_recipe": "tasks.catalogue",
-    "tasks": "api.calls",
+    "list_tasks": "api.calls",
 }
 __all__ = list(_MODULES)
 

@@ -463,9 +463,7 @@ def test_minilm_has_the_embeddings_of_sentence_transformers(minilm: Path) -> Non
     expected = theirs.encode(SENTENCES, convert_to_tensor=True)
     loaded = load_model(minilm)
     encodings = loaded.tokenizer.encode_batch(SENTENCES, max_length=theirs.max_seq_length)
-    inputs = collate(
-        [e.ids for e in encodings], [e.segments for e in encodings], max_positions=512
-    )
+    inputs = collate([e.ids for e in encodings], [e.segments for e in encodings], max_positions=512)
     x_TH = network_of(loaded).encoder(inputs)[: int(inputs.bounds[-1])]
     means = torch.stack([part.mean(0) for part in x_TH.split(inputs.lengths.tolist())])
     ours = torch.nn.functional.normalize(means)

@@ -95,9 +95,7 @@ def test_a_batch_holds_the_encodings_and_nothing_between_them() -> None:
     assert batch.inputs.bounds.tolist() == np.cumsum([0, *(len(r.ids) for r in rows)]).tolist()
     total = batch.inputs.bounds[-1]
     assert batch.inputs.tokens[:total].tolist() == [t for r in rows for t in r.ids]
-    assert batch.inputs.positions[:total].tolist() == [
-        i for r in rows for i in range(len(r.ids))
-    ]
+    assert batch.inputs.positions[:total].tolist() == [i for r in rows for i in range(len(r.ids))]
     assert batch.targets.tolist() == (indices % 3).tolist()
 
 

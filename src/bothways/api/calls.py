@@ -26,12 +26,7 @@ from bothways.config.fields import changed, digest, recipe_fields, to_dict
 from bothways.config.parsing import options_from
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import ConfigError, InputError, RunError
-from bothways.experiments.options import (
-    BenchTrainConfig,
-    DemoConfig,
-    PlanConfig,
-    ReproduceConfig,
-)
+from bothways.experiments.options import PlanConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
 from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import sha256
@@ -51,7 +46,6 @@ from bothways.tokenization.options import ExtendConfig, LearningOptions, Vocabul
 from bothways.tokenization.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bothways.experiments.plan import Forecast
     from bothways.finetuning.features import FeaturesResult
     from bothways.finetuning.glue import GlueResult
     from bothways.pretraining.pretrain import PretrainResult
@@ -77,7 +71,7 @@ _SHORT: dict[type[Any], dict[str, str]] = {
 _SHORT[PlanConfig] = _SHORT[PretrainConfig]
 
 
-def _options(
+def call_options(
     cls: type[T], config: Any, given: Mapping[str, Any], recipe: str | Path | None = None
 ) -> T:
     """The options of a call: a config as it is, or what is given by keyword.
@@ -129,7 +123,7 @@ def build_vocabulary(
     from bothways.tokenization.build import build_vocabulary as build
 
     named = None if isinstance(files, VocabularyConfig) else files
-    config = _options(VocabularyConfig, files, {"files": named, "out": out, **options})
+    config = call_options(VocabularyConfig, files, {"files": named, "out": out, **options})
     with shown(verbose):
         if progress is not None:
             return build(config, progress=progress)
@@ -200,7 +194,7 @@ def extend_vocabulary(
     """
     with shown(verbose), _texts_in_file(words, "words") as path:
         given = {"source": _folder_of(source, "source"), "out": out, "words": path, **options}
-        config = _options(ExtendConfig, None, given)
+        config = call_options(ExtendConfig, None, given)
         from bothways.model.growth import extend
 
         return extend(config)
@@ -235,7 +229,9 @@ def build_corpus(
 
     with shown(verbose), tempfile.TemporaryDirectory() as temporary:
         if isinstance(files, CorpusConfig):
-            config = _options(CorpusConfig, files, {"tokenizer": tokenizer, "out": out, **options})
+            config = call_options(
+                CorpusConfig, files, {"tokenizer": tokenizer, "out": out, **options}
+            )
         else:
             if files is None or tokenizer is None:
                 raise ConfigError(f"{'files' if files is None else 'tokenizer'} not given.")
@@ -252,7 +248,7 @@ def build_corpus(
             else:
                 folder = model_folder(_folder_of(tokenizer, "tokenizer"))
             given = {"files": paths, "tokenizer": folder, "out": out or "", **options}
-            config = _options(CorpusConfig, None, given)
+            config = call_options(CorpusConfig, None, given)
             if out is None:
                 config = replace(config, out=_chosen_corpus(config, paths))
         with progress_of("encoding", in_bytes=True) as progress:
@@ -313,7 +309,7 @@ def pretrain(
             recipe = "tiny" if short else "mini"
             with shown(verbose):
                 line_printer()(f"recipe {recipe} (others: recipe=NAME)")
-    config = _options(PretrainConfig, corpus, {"run": run, **given}, recipe)
+    config = call_options(PretrainConfig, corpus, {"run": run, **given}, recipe)
     if config.start is not None:
         config = replace(config, start=_folder_of(config.start, "start"))
     with shown(verbose):
@@ -382,7 +378,7 @@ def finetune(
                 "seeds": seeds,
                 **columns,
             }
-            config = _options(FinetuneConfig, model, {**own, **options})
+            config = call_options(FinetuneConfig, model, {**own, **options})
             config = config if run is None else replace(config, run=str(run))
             contents: list[Any] = []
         else:
@@ -427,14 +423,14 @@ def _plain_names(options: Mapping[str, Any]) -> dict[str, Any]:
 def _with_task(task: Any, given: Mapping[str, Any]) -> tuple[FinetuneConfig, dict[str, Any]]:
     """The options, with those of a task; and files of the task that are given as data."""
     if task is None:
-        return _options(FinetuneConfig, None, given), {}
+        return call_options(FinetuneConfig, None, given), {}
     if isinstance(task, TaskOptions):
-        return _options(FinetuneConfig, None, {**given, "task": task}), {}
+        return call_options(FinetuneConfig, None, {**given, "task": task}), {}
     if isinstance(task, Mapping):
         files = {name: task[name] for name in ("train", "dev", "test") if name in task}
         rest = {name: value for name, value in task.items() if name not in files}
-        return _options(FinetuneConfig, None, {**given, "task": rest}), files
-    return _options(FinetuneConfig, None, given, recipe_of(task)), {}
+        return call_options(FinetuneConfig, None, {**given, "task": rest}), files
+    return call_options(FinetuneConfig, None, given, recipe_of(task)), {}
 
 
 def _with_columns(
@@ -556,31 +552,6 @@ def _task_files(config: FinetuneConfig) -> list[Any]:
 # ---------------------------------------------------------------------------------- other verbs
 
 
-def plan(
-    recipe: Any = None, *, corpus: Any = None, verbose: bool = True, **options: Any
-) -> Forecast:
-    """Estimate the memory, disk and hours of a pre-training, without training.
-
-    Args:
-        recipe: as for :func:`pretrain`; or a :class:`bothways.experiments.options.PlanConfig`.
-        corpus: a :class:`Corpus` or its folder; without one, sequences are assumed to be full.
-        verbose: whether notes are shown.
-        **options: those of `bothways plan`, by name.
-
-    Returns:
-        The estimates; printed or shown in a notebook they are tables.
-
-    Raises:
-        BothwaysError: as pre-training would.
-    """
-    from bothways.experiments.plan import plan as forecast
-
-    named = None if isinstance(recipe, PlanConfig) else recipe
-    given = {"corpus": None if corpus is None else store_of(corpus), **options}
-    with shown(verbose):
-        return forecast(_options(PlanConfig, recipe, given, named))
-
-
 def features(
     model: Any = DEFAULT, *, task: Any = None, verbose: bool = True, **options: Any
 ) -> FeaturesResult:
@@ -598,10 +569,10 @@ def features(
     from bothways.finetuning.features import tag_by_features
 
     if isinstance(model, FeaturesConfig):
-        config = _options(FeaturesConfig, model, {"task": task, **options})
+        config = call_options(FeaturesConfig, model, {"task": task, **options})
     else:
         given = {"model": _folder_of(model, "model"), "task": task, **options}
-        config = _options(FeaturesConfig, None, given)
+        config = call_options(FeaturesConfig, None, given)
     with shown(verbose):
         return tag_by_features(config)
 
@@ -626,7 +597,7 @@ def glue(data: Any = None, run: Any = None, *, verbose: bool = True, **options: 
         given["model"] = _folder_of(given["model"], "model")
     given["seeds"] = _seeds(given.get("seeds"))
     with shown(verbose):
-        return all_tasks(_options(GlueConfig, data, given))
+        return all_tasks(call_options(GlueConfig, data, given))
 
 
 def split(file: str | Path, out: str | Path, **options: Any) -> list[str]:
@@ -645,10 +616,10 @@ def split(file: str | Path, out: str | Path, **options: Any) -> list[str]:
     """
     from bothways.tasks.split import split as divide
 
-    return divide(_options(SplitConfig, None, {"file": file, "out": out, **options}))
+    return divide(call_options(SplitConfig, None, {"file": file, "out": out, **options}))
 
 
-def tasks(name: str | None = None) -> Listing:
+def list_tasks(name: str | None = None) -> Listing:
     """The declared tasks as a table, or the declaration of one.
 
     Raises:
@@ -659,7 +630,7 @@ def tasks(name: str | None = None) -> Listing:
     return Listing(show_tasks(name))
 
 
-def recipes() -> Listing:
+def list_recipes() -> Listing:
     """The recipes of pre-training that come with bothways."""
     from bothways.config.recipes import list_of_recipes, shipped_recipes
 
@@ -687,7 +658,7 @@ def score(predictions: str | Path, data: str | Path, **options: Any) -> dict[str
     from bothways.tasks.answers import score_file
 
     given = {"predictions": predictions, "data": data, **options}
-    config = _options(ScoreConfig, None, given)
+    config = call_options(ScoreConfig, None, given)
     scores, notes = score_file(
         Path(config.predictions), Path(config.data), convention=config.convention, odds=config.odds
     )
@@ -711,56 +682,11 @@ def convert(source: Any, out: str | Path, **options: Any) -> Model:
     from bothways.api.verbs import convert as write
 
     write(
-        _options(
+        call_options(
             ConvertConfig, None, {"source": _folder_of(source, "source"), "out": out, **options}
         )
     )
     return load(out)
-
-
-def reproduce(name: str, **options: Any) -> Listing:
-    """Reproduce a table of the paper, next to the published figures.
-
-    Args:
-        name: of the table or comparison: ``table5``, ``masks`` ...
-        **options: those of `bothways reproduce`, by name.
-
-    Returns:
-        The table in Markdown.
-
-    Raises:
-        BothwaysError: see :func:`bothways.experiments.reproduce.run.reproduce`.
-    """
-    from bothways.experiments.reproduce.run import reproduce as compute
-
-    return Listing(compute(_options(ReproduceConfig, None, {"name": name, **options})))
-
-
-def bench(**options: Any) -> list[Any]:
-    """Time a pre-training step against that of transformers.
-
-    Args:
-        **options: those of `bothways bench train`, by name.
-    """
-    from bothways.experiments.bench import bench_train
-
-    return list(bench_train(_options(BenchTrainConfig, None, options)))
-
-
-def demo(out: str | Path | None = None, minutes: float | None = None, **options: Any) -> Listing:
-    """Go from raw text to a fine-tuned BERT on this machine, in minutes.
-
-    Args:
-        out: folder to write everything to.
-        minutes: how long it takes, about.
-        **options: those of `bothways demo`: ``seeds``, ``seed``.
-
-    Returns:
-        The report.
-    """
-    from bothways.experiments.demo import demo as show
-
-    return Listing(show(_options(DemoConfig, None, {"out": out, "minutes": minutes, **options})))
 
 
 # --------------------------------------------------------------------------- what arguments may be

@@ -215,7 +215,7 @@ def _gradients(
         )
     modes = {module: module.training for module in network.modules()}
     frozen = {p: p.requires_grad for p in network.parameters()}
-    with borrowed_process(), torch.enable_grad(), torch.inference_mode(mode=False):
+    with borrowed_process(), torch.enable_grad():
         network.train(dropout)
         try:
             for parameter in network.parameters():

@@ -140,6 +140,11 @@ def styled(text: str, style: str) -> str:
     return f'<span style="{style}">{shown}</span>' if style else shown
 
 
+def preformatted(text: str) -> str:
+    """Text with a fixed width of its letters, such as a table."""
+    return f'<pre style="overflow-x:auto">{escape(text)}</pre>'
+
+
 def shorten(text: str, limit: int) -> str:
     """The text, or only its start and end if it has more characters than ``limit``."""
     if len(text) <= limit:
