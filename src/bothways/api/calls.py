@@ -309,9 +309,9 @@ def pretrain(
             recipe = "tiny" if short else "mini"
             with shown(verbose):
                 line_printer()(f"recipe {recipe} (others: recipe=NAME)")
+        if given.get("start") is not None:
+            given["start"] = _folder_of(given["start"], "start")
     config = call_options(PretrainConfig, corpus, {"run": run, **given}, recipe)
-    if config.start is not None:
-        config = replace(config, start=_folder_of(config.start, "start"))
     with shown(verbose):
         if not config.run:
             inputs = [_contents([config.corpus]), _contents([config.start or ""])]
@@ -456,7 +456,7 @@ def _with_data(
     """The options with the files that are given by name; and the contents of those that are not."""
     task, contents = config.task, list[_Content]()
     for name, value in {**files, **{n: d for n, d in data.items() if d is not None}}.items():
-        if rows.is_path(value) or isinstance(value, int | float):
+        if rows.is_path(value) or (isinstance(value, float) and name != "train"):
             task = changed(task, {name: str(value)})  # a number is a share of train
             continue
         task, content = _in_memory(task, name, value, text, label)
