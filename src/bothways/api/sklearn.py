@@ -84,8 +84,9 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         dev: share of the examples to hold out and measure on, such as 0.1; for options that choose
             by a score, such as ``options={"keep": "best"}``. Default: all are trained on.
         seed: of the order of the data, the new head and dropout.
-        device, precision, threads: as for `bothways finetune`. With ``n_jobs``, give one thread to
-            each process.
+        device, precision, threads: as for `bothways finetune`, but in fp32 unless another is given:
+            what ``auto`` chooses by a measurement may differ from one fit to the next. With
+            ``n_jobs``, give one thread to each process.
         options: further options of :func:`bothways.finetune`, by name.
         verbose: show lines and a bar.
 
@@ -107,7 +108,7 @@ class _Finetuned(BaseEstimator):  # type: ignore[misc]
         dev: float | None = None,
         seed: int = 0,
         device: str = "auto",
-        precision: str = "auto",
+        precision: str = "fp32",
         threads: int = 0,
         options: Mapping[str, Any] | None = None,
         verbose: bool = False,
@@ -248,7 +249,7 @@ class TextClassifier(ClassifierMixin, _Finetuned):  # type: ignore[misc]
         dev: float | None = None,
         seed: int = 0,
         device: str = "auto",
-        precision: str = "auto",
+        precision: str = "fp32",
         threads: int = 0,
         options: Mapping[str, Any] | None = None,
         verbose: bool = False,
