@@ -147,14 +147,15 @@ def python_lines() -> Iterator[str]:
         shown = f"{name}{_parameters(value)}" if inspect.isfunction(value) else name
         options = f" The options of `{configs[value]}`." if value in configs else ""
         yield f"| `{_cell(shown)}` | {_cell(_sentence(inspect.getdoc(value)))}{options} |"
-    yield "\n`bw.sklearn` has estimators for scikit-learn, with its methods (`fit`, `predict` ...):\n"
+    yield "\n`bw.sklearn` has estimators for scikit-learn, with its methods:\n"
     yield "| name | |"
     yield "|---|---|"
-    for name, cls in vars(bothways.sklearn).items():
-        if inspect.isclass(cls) and cls.__module__ == bothways.sklearn.__name__:
-            if issubclass(cls, BaseEstimator) and not name.startswith("_"):
-                shown = f"{name}{_parameters(cls.__init__)}"
-                yield f"| `{_cell(shown)}` | {_cell(_sentence(inspect.getdoc(cls)))} |"
+    own = bothways.sklearn
+    for name, cls in vars(own).items():
+        is_own = inspect.isclass(cls) and cls.__module__ == own.__name__
+        if is_own and issubclass(cls, BaseEstimator) and not name.startswith("_"):
+            shown = f"{name}{_parameters(cls.__init__)}"
+            yield f"| `{_cell(shown)}` | {_cell(_sentence(inspect.getdoc(cls)))} |"
     functions = [value for value in names.values() if inspect.isfunction(value)]
     classes = [value for value in names.values() if inspect.isclass(value)]
     for cls in _objects(functions, classes):
