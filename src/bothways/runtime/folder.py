@@ -19,9 +19,8 @@ from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig
 from bothways.families.family import own_type, write_config
 from bothways.families.heads import (
-    CHOICE,
+    CLASSIFIER,
     HEADS,
-    SPAN,
     TAGGER,
     form_of,
     has_pooler,
@@ -189,7 +188,7 @@ def load_model(
         loaded.about = _read_about(folder, loaded.task_head)
     else:
         loaded.about = read_sentence_modules(folder, lowercase=tokenizer.lowercase)
-    if loaded.task_head:
+    if loaded.task_head and HEADS[loaded.task_head].kind:
         theirs_about = _task_from_config(values, loaded)
         if "kind" in loaded.about:
             _refuse_other_task(folder, loaded.about, theirs_about)
@@ -215,7 +214,7 @@ def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:
     architecture = family.class_of(loaded.heads, causal=config.left_to_right)
     values = write_config(family, config, architecture, pad_id=loaded.tokenizer.pad_id, dtype=dtype)
     head = loaded.task_head
-    if head and not HEADS[head].outputs:
+    if head and HEADS[head].kind and not HEADS[head].outputs:
         tagging = HEADS[head].reads == "tokens"
         values.update(_label_config(loaded.about, loaded.task_outputs, tagging=tagging))
     if loaded.lstm:
@@ -454,12 +453,9 @@ def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, 
     """The equivalent of bothways.json for a task head that transformers saved."""
     names, outputs = values.get("id2label") or {}, loaded.task_outputs
     labels = [str(names.get(str(i), f"LABEL_{i}")) for i in range(outputs)]
-    if loaded.task_head == SPAN:
-        return {"kind": "spans", "labels": []}
-    if loaded.task_head == TAGGER:
-        return {"kind": "tagging", "labels": labels}
-    if loaded.task_head == CHOICE:
-        return {"kind": "choice", "labels": []}
+    head = HEADS[loaded.task_head]
+    if loaded.task_head != CLASSIFIER:
+        return {"kind": head.kind, "labels": [] if head.outputs else labels}
     problem = values.get("problem_type")
     if problem == PROBLEM_TYPES["multilabel"]:
         return {"kind": "multilabel", "labels": labels}
@@ -467,4 +463,4 @@ def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, 
         return {"kind": "multiregression", "labels": labels}
     if outputs == 1:
         return {"kind": "regression", "labels": []}
-    return {"kind": "classification", "labels": labels}
+    return {"kind": head.kind, "labels": labels}
