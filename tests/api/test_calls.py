@@ -248,6 +248,9 @@ def test_models_are_named_by_objects(start: Path) -> None:
         found.model.save("saved")
     with pytest.raises(ModelError, match="no task head"):
         model.evaluate(rows(4))
+    assert bw.load(found).predict(texts).labels == found.model.predict(texts).labels
+    with pytest.raises(ConfigError, match="folder is a int; give a model folder"):
+        bw.load(3)
 
 
 def test_tags_and_questions_from_memory(start: Path) -> None:

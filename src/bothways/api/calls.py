@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bothways.api import rows
 from bothways.api.corpus import Corpus, store_of
-from bothways.api.model import Model
+from bothways.api.model import Model, folder_of
 from bothways.api.results import Finetuned
 from bothways.config.fields import changed, digest, recipe_fields, to_dict
 from bothways.config.parsing import options_from
@@ -28,7 +28,6 @@ from bothways.corpus.options import CorpusConfig
 from bothways.errors import ConfigError, InputError, RunError
 from bothways.experiments.options import PlanConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
-from bothways.finetuning.results import FinetuneResult
 from bothways.io.files import sha256
 from bothways.io.terminal import (
     line_printer,
@@ -193,7 +192,7 @@ def extend_vocabulary(
         ConfigError, InputError, ModelError, DiskError: see :func:`bothways.model.growth.extend`.
     """
     with shown(verbose), _texts_in_file(words, "words") as path:
-        given = {"source": _folder_of(source, "source"), "out": out, "words": path, **options}
+        given = {"source": folder_of(source, "source"), "out": out, "words": path, **options}
         config = call_options(ExtendConfig, None, given)
         from bothways.model.growth import extend
 
@@ -246,7 +245,7 @@ def build_corpus(
                 folder = Path(temporary) / "tokenizer"
                 tokenizer.save(folder)
             else:
-                folder = model_folder(_folder_of(tokenizer, "tokenizer"))
+                folder = model_folder(folder_of(tokenizer, "tokenizer"))
             given = {"files": paths, "tokenizer": folder, "out": out or "", **options}
             config = call_options(CorpusConfig, None, given)
             if out is None:
@@ -310,7 +309,7 @@ def pretrain(
             with shown(verbose):
                 line_printer()(f"recipe {recipe} (others: recipe=NAME)")
         if given.get("start") is not None:
-            given["start"] = _folder_of(given["start"], "start")
+            given["start"] = folder_of(given["start"], "start")
     config = call_options(PretrainConfig, corpus, {"run": run, **given}, recipe)
     with shown(verbose):
         if not config.run:
@@ -382,7 +381,7 @@ def finetune(
             config = config if run is None else replace(config, run=str(run))
             contents: list[Any] = []
         else:
-            given = {"model": _folder_of(model, "model"), "run": run, "seeds": _seeds(seeds)}
+            given = {"model": folder_of(model, "model"), "run": run, "seeds": _seeds(seeds)}
             config, files = _with_task(task, {**given, **_plain_names(options)})
             config = _with_columns(config, columns, files.get("train", train))
             config, contents = _with_data(
@@ -571,7 +570,7 @@ def features(
     if isinstance(model, FeaturesConfig):
         config = call_options(FeaturesConfig, model, {"task": task, **options})
     else:
-        given = {"model": _folder_of(model, "model"), "task": task, **options}
+        given = {"model": folder_of(model, "model"), "task": task, **options}
         config = call_options(FeaturesConfig, None, given)
     with shown(verbose):
         return tag_by_features(config)
@@ -594,7 +593,7 @@ def glue(data: Any = None, run: Any = None, *, verbose: bool = True, **options: 
     named = None if isinstance(data, GlueConfig) else data
     given = {"data": named, "run": run, **options}
     if "model" in given:
-        given["model"] = _folder_of(given["model"], "model")
+        given["model"] = folder_of(given["model"], "model")
     given["seeds"] = _seeds(given.get("seeds"))
     with shown(verbose):
         return all_tasks(call_options(GlueConfig, data, given))
@@ -683,35 +682,13 @@ def convert(source: Any, out: str | Path, **options: Any) -> Model:
 
     write(
         call_options(
-            ConvertConfig, None, {"source": _folder_of(source, "source"), "out": out, **options}
+            ConvertConfig, None, {"source": folder_of(source, "source"), "out": out, **options}
         )
     )
     return load(out)
 
 
 # --------------------------------------------------------------------------- what arguments may be
-
-
-def _folder_of(model: Any, name: str) -> str:
-    """The folder of a model that is given by path, by name or as an object.
-
-    Raises:
-        ConfigError: it is none of these, or a model that has no folder.
-    """
-    if isinstance(model, str | os.PathLike):
-        return os.fspath(model)
-    if isinstance(model, Model):
-        if model.folder is None:
-            raise ConfigError(f"{name}: this model is in no folder; save it first (model.save).")
-        return str(model.folder)
-    if isinstance(model, FinetuneResult):
-        return str(model.best.model)
-    if isinstance(path := getattr(model, "model", None), Path):  # of a pre-training
-        return str(path)
-    raise ConfigError(
-        f"{name} is a {type(model).__name__}; give a model folder, the name of a bundled model, a "
-        "model that bw.load gives, or the result of a training."
-    )
 
 
 def _files(texts: Any) -> tuple[str, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from bothways.api.evaluation import Evaluation, corpus_folder, data_file
 from bothways.batch import collate
 from bothways.errors import ConfigError, InputError, ModelError, NonFiniteError
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
+from bothways.finetuning.results import FinetuneResult
 from bothways.io import html
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine
@@ -30,7 +32,7 @@ from bothways.runtime.pipeline import (
     predict_choices,
     predict_texts,
 )
-from bothways.shipped import model_folder
+from bothways.shipped import SHIPPED, model_folder
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.spans import Answer
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
@@ -59,8 +61,8 @@ class Filling:
 
 
 def load(
-    folder: str | Path,
-    *others: str | Path,
+    folder: Any,
+    *others: Any,
     device: DeviceName = "auto",
     engine: str = AUTO,
     precision: Precision = "fp32",
@@ -72,7 +74,7 @@ def load(
     Args:
         folder: a model folder, or the name of a bundled model; or a run folder of
             :func:`bothways.finetune`, for the ensemble of the seeds that its last call named
-            (after a search: of the chosen setting).
+            (after a search: of the chosen setting); or the result of a training, for its model.
         others: further models of an ensemble, whose task predictions are averaged
             (:mod:`bothways.runtime.ensemble`). For everything else the first model is used.
         device: ``auto`` uses a GPU if the engine finds one.
@@ -86,10 +88,35 @@ def load(
             requested but none is found.
     """
     check_engine(engine)
-    loaded = load_ensemble([folder, *others], EngineOptions(engine, device, precision))
+    folders = [folder_of(item, "folder") for item in (folder, *others)]
+    loaded = load_ensemble(folders, EngineOptions(engine, device, precision))
     if engine != AUTO or device == "cuda":
         _ = loaded.engine  # fails now if it cannot be had
-    return Model(loaded, model_folder(folder))
+    return Model(loaded, model_folder(folders[0]))
+
+
+def folder_of(model: Any, name: str) -> str:
+    """The folder of a model that is given by path, by name or as an object.
+
+    Raises:
+        ConfigError: it is none of these, or a model that has no folder.
+    """
+    if isinstance(model, str | os.PathLike):
+        path = os.fspath(model)
+        bundled = not isinstance(model, str) and path in SHIPPED  # a path is no name
+        return os.path.join(".", path) if bundled else path  # noqa: PTH118  a Path drops the dot
+    if isinstance(model, Model):
+        if model.folder is None:
+            raise ConfigError(f"{name}: this model is in no folder; save it first (model.save).")
+        return str(model.folder)
+    if isinstance(model, FinetuneResult):
+        return str(model.best.model)
+    if isinstance(path := getattr(model, "model", None), Path):  # of a pre-training
+        return str(path)
+    raise ConfigError(
+        f"{name} is a {type(model).__name__}; give a model folder, the name of a bundled model, a "
+        "model that bw.load gives, or the result of a training."
+    )
 
 
 def _check_finite(logits: NDArray[np.float32]) -> None:

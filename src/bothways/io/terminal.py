@@ -163,6 +163,16 @@ def shown(verbose: bool) -> Iterator[None]:
         _QUIET.reset(token)
 
 
+def is_shown() -> bool:
+    """Whether lines are shown here; a worker process asks the one that starts it."""
+    return not _QUIET.get()
+
+
+def show_lines(verbose: bool) -> None:
+    """Whether lines are shown, from now on: for worker processes."""
+    _QUIET.set(not verbose)
+
+
 def in_notebook() -> bool:
     """Whether this runs in a cell of a notebook, which shows HTML."""
     ipython = sys.modules.get("IPython")
