@@ -131,8 +131,8 @@ def tokens() -> Items:
             found[f"{name}/{kind}"] = [
                 _encoding(encoding),
                 tokenizer.encode_plain([text]),
-                tokenizer.decode(encoding.tokens),
-                tokenizer.decode(encoding.tokens, skip_special=False),
+                tokenizer.decode(encoding.ids),
+                tokenizer.decode(encoding.ids, skip_special=False),
                 tokenizer.normalize(text),
             ]
         texts = [*ODD.values()]
@@ -444,7 +444,7 @@ def _inputs(inputs: Any) -> list[Any]:
 
 
 def _encoding(encoding: Any) -> list[Any]:
-    return [encoding.tokens, encoding.segments, encoding.offsets, encoding.words, encoding.cut]
+    return [encoding.ids, encoding.segments, encoding.offsets, encoding.words, encoding.cut]
 
 
 def _outputs(rows: int, columns: int) -> NDArray[np.float32]:

@@ -228,6 +228,8 @@ OWN_FILES = {
     "training.monitor": "its own records",
     "training.runfolder": "run folders; the system's",
     "cli": "the null device",
+    "api.sklearn": "the model folder of an estimator",
+    "pretraining.pretrain": "its own curves",
 }
 OPENING = {"open", "read_text", "read_bytes"}
 PARSING = {"load", "loads", "reader", "DictReader"}

@@ -47,7 +47,7 @@ def model(folder: Path) -> Model:
 def their_states(folder: Path, model: Model, text: str) -> np.ndarray:
     """transformers' hidden states [layers + 1, tokens, H] of one text."""
     theirs = transformers.BertModel.from_pretrained(folder).eval()
-    ids = torch.tensor([model.tokenizer.encode(text).tokens])
+    ids = torch.tensor([model.tokenizer.encode(text).ids])
     return torch.cat(theirs(ids, output_hidden_states=True).hidden_states).numpy()
 
 
@@ -286,7 +286,7 @@ def test_vectors_that_are_not_finite_are_refused(folder: Path, pooling: Any) -> 
     loaded = load(folder).loaded
     with torch.no_grad():
         network_of(loaded).encoder.embeddings.tokens.weight[
-            loaded.tokenizer.encode("w7").tokens[1]
+            loaded.tokenizer.encode("w7").ids[1]
         ] = torch.nan
     sound = embed_texts(loaded, ["w1", LONG.replace("w7 ", "")], pooling=pooling)
     assert sound.long == 1

@@ -301,7 +301,7 @@ def test_a_tagger_of_transformers_tags(tmp_path: Path) -> None:
     TOKENIZER.save(tmp_path / "theirs")
     words = [f"w{i}" for i in range(0, 90, 3)]
     found = load(tmp_path / "theirs").tag(words)
-    ids = torch.tensor([TOKENIZER.encode(" ".join(words)).tokens])
+    ids = torch.tensor([TOKENIZER.encode(" ".join(words)).ids])
     with torch.no_grad():
         logits = theirs(ids).logits[0, 1:-1]
     best = [config.id2label[int(i)] for i in logits.argmax(-1)]

@@ -160,7 +160,7 @@ def test_choose(loaded: LoadedModel, run: Path, capsys: pytest.CaptureFixture[st
     model = load(run / "run/seed-0/model")
     length = model.loaded.about["length"]
     assert length < model.network.config.positions
-    tokens = len(TOKENIZER.encode("w50 " * 40, choices[0]).tokens)
+    tokens = len(TOKENIZER.encode("w50 " * 40, choices[0]).ids)
     assert model.tokens_cut("w50 " * 40, choices[0]) == tokens - length
     assert model.tokens_cut("w50", choices[0]) == 0
 
@@ -200,7 +200,7 @@ def test_a_choice_is_a_sequence(tmp_path: Path) -> None:
         row = list(csv.DictReader(file))[1]
     own = TOKENIZER.encode(row["sent1"], f"{row['sent2']} {row['ending2']}")
     span = slice(*examples.bounds[6:8])
-    assert examples.tokens[span].tolist() == own.tokens
+    assert examples.tokens[span].tolist() == own.ids
     assert examples.segments[span].tolist() == own.segments
     assert examples.gold.tolist() == [[int(label)] for label in rows.labels or []]
 

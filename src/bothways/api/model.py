@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from bothways.api.evaluation import Evaluation, corpus_folder, data_file
 from bothways.batch import collate
 from bothways.errors import ConfigError, InputError, ModelError, NonFiniteError
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
+from bothways.finetuning.results import FinetuneResult
+from bothways.io import html
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine
 from bothways.runtime.ensemble import load_ensemble
@@ -25,9 +29,12 @@ from bothways.runtime.pipeline import (
     answer_questions,
     check_segments,
     choose_length,
+    evaluate_file,
     predict_choices,
     predict_texts,
 )
+from bothways.shipped import SHIPPED, model_folder
+from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.spans import Answer
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
 from bothways.training.options import DeviceName, Precision
@@ -55,8 +62,8 @@ class Filling:
 
 
 def load(
-    folder: str | Path,
-    *others: str | Path,
+    folder: Any,
+    *others: Any,
     device: DeviceName = "auto",
     engine: str = AUTO,
     precision: Precision = "fp32",
@@ -68,7 +75,7 @@ def load(
     Args:
         folder: a model folder, or the name of a bundled model; or a run folder of
             :func:`bothways.finetune`, for the ensemble of the seeds that its last call named
-            (after a search: of the chosen setting).
+            (after a search: of the chosen setting); or the result of a training, for its model.
         others: further models of an ensemble, whose task predictions are averaged
             (:mod:`bothways.runtime.ensemble`). For everything else the first model is used.
         device: ``auto`` uses a GPU if the engine finds one.
@@ -82,10 +89,35 @@ def load(
             requested but none is found.
     """
     check_engine(engine)
-    loaded = load_ensemble([folder, *others], EngineOptions(engine, device, precision))
+    folders = [folder_of(item, "folder") for item in (folder, *others)]
+    loaded = load_ensemble(folders, EngineOptions(engine, device, precision))
     if engine != AUTO or device == "cuda":
         _ = loaded.engine  # fails now if it cannot be had
-    return Model(loaded)
+    return Model(loaded, model_folder(folders[0]))
+
+
+def folder_of(model: Any, name: str) -> str:
+    """The folder of a model that is given by path, by name or as an object.
+
+    Raises:
+        ConfigError: it is none of these, or a model that has no folder.
+    """
+    if isinstance(model, str | os.PathLike):
+        path = os.fspath(model)
+        bundled = not isinstance(model, str) and path in SHIPPED  # a path is no name
+        return os.path.join(".", path) if bundled else path  # noqa: PTH118  a Path drops the dot
+    if isinstance(model, Model):
+        if model.folder is None:
+            raise ConfigError(f"{name}: this model is in no folder; save it first (model.save).")
+        return str(model.folder)
+    if isinstance(model, FinetuneResult):
+        return str(model.best.model)
+    if isinstance(path := getattr(model, "model", None), Path):  # of a pre-training
+        return str(path)
+    raise ConfigError(
+        f"{name} is a {type(model).__name__}; give a model folder, the name of a bundled model, a "
+        "model that bw.load gives, or the result of a training."
+    )
 
 
 def _check_finite(logits: NDArray[np.float32]) -> None:
@@ -103,10 +135,66 @@ class Model:
 
     Args:
         loaded: the content of the folder.
+        folder: where it was read.
     """
 
-    def __init__(self, loaded: LoadedModel):
+    def __init__(self, loaded: LoadedModel, folder: Path | None = None):
         self.loaded = loaded
+        self.folder = folder
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        """The same model: nothing of it changes in use."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as the path of its folder."""
+        if self.folder is None:
+            raise ModelError("this model is in no folder; save it first (model.save).")
+        return load, (self.folder.resolve(),)
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name}: {value}" for name, value in self._description())
+
+    def _repr_html_(self) -> str:
+        return html.fragment("Model", html.table(["", ""], self._description()))
+
+    def _description(self) -> list[list[str]]:
+        loaded, config = self.loaded, self.loaded.config
+        shape = (
+            f"{config.layers} layers, hidden {config.hidden}, {config.heads} heads, feed-forward "
+            f"{config.intermediate}, {config.positions} positions"
+        )
+        rows = [
+            ["folder", "none" if self.folder is None else str(self.folder)],
+            ["family", config.family],
+            ["encoder", shape],
+            ["weights", f"{config.parameters(heads=list(loaded.heads)) / 1e6:.1f} M"],
+            ["vocabulary", f"{config.vocab_size:,} pieces, {self.tokenizer.kind}"],
+            ["heads", ", ".join(loaded.heads) or "none"],
+        ]
+        if labels := loaded.about.get("labels"):
+            shown = ", ".join(map(str, labels[:12])) + (" ..." if len(labels) > 12 else "")
+            rows.append(["labels", shown])
+        return rows
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model as a folder, which :func:`bothways.load` and transformers open.
+
+        Args:
+            folder: a new one, or an empty one.
+
+        Raises:
+            ModelError: the folder exists already.
+            DiskError: it could not be written.
+        """
+        out = Path(folder)
+        if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+            raise ModelError(f"{out} exists already; choose a new folder.")
+        from bothways.model.folder import save_model  # weights are written with torch
+
+        about = {name: value for name, value in self.loaded.about.items() if name != "format"}
+        save_model(out, self.network, self.tokenizer, about, dtype=self.loaded.dtype)
+        return out
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -181,8 +269,8 @@ class Model:
     def _mask_positions(self, text: str, encoding: Encoding, mask: str) -> list[int]:
         """The positions of the mask among the tokens; an error if truncation has removed one."""
         mask_id = self.tokenizer.mask_id
-        positions = [at for at, token in enumerate(encoding.tokens) if token == mask_id]
-        total = self.tokenizer.encode(text).tokens.count(mask_id)
+        positions = [at for at, token in enumerate(encoding.ids) if token == mask_id]
+        total = self.tokenizer.encode(text).ids.count(mask_id)
         if not total:
             raise InputError(
                 f"{text[:60]!r} has no {mask}; write {mask} where a token is to be predicted."
@@ -223,6 +311,66 @@ class Model:
                 list.
         """
         return predict_texts(self.loaded, a, b)
+
+    def predict_proba(
+        self, a: Sequence[str], b: Sequence[str] | None = None
+    ) -> NDArray[np.float64]:
+        """The probability of each label, float64 [texts, labels], in the order of
+        :attr:`classes_`.
+
+        Raises:
+            ModelError: the model has no task head, or predicts scores.
+            InputError: as :meth:`predict`.
+        """
+        prediction = self.predict(a, b)
+        if not prediction.labels and len(prediction):
+            raise ModelError(
+                "this model predicts scores, which have no probabilities; use predict."
+            )
+        return prediction.values
+
+    @property
+    def classes_(self) -> list[str]:
+        """The labels that the model was fine-tuned on; empty if it has none."""
+        return [str(label) for label in self.loaded.about.get("labels", ())]
+
+    def evaluate(
+        self,
+        data: Any,
+        *,
+        text: str | None = None,
+        label: str | None = None,
+        task: str | None = None,
+    ) -> Evaluation | str:
+        """Measure the model on labelled examples; or, if it was only pre-trained, on a corpus.
+
+        Args:
+            data: a labelled file in the task's format; a data frame, list of dictionaries, tuple
+                (texts, labels) ... with the columns of fine-tuning; a corpus folder.
+            text, label: the columns, if they are others than in fine-tuning.
+            task: a declared task, or a file of one's own, that says how a file is laid out.
+
+        Returns:
+            The scores by name; of a corpus, a sentence.
+
+        Raises:
+            ModelError: the model has no task head.
+            InputError: data that cannot be read as requested.
+        """
+        if (folder := corpus_folder(data)) is not None:
+            from bothways.pretraining.evaluation import evaluate_pretraining  # needs torch
+
+            return evaluate_pretraining(self.loaded, folder)
+        options = None if task is None else task_recipe(task).task
+        with (
+            self.loaded.engine.working(),
+            data_file(self.loaded, data, text, label) as (
+                path,
+                columns,
+            ),
+        ):
+            found = evaluate_file(self.loaded, path, options=options or columns)
+        return Evaluation(found.scores, found.notes, found.collapsed, found.parts)
 
     def choose(self, context: str, choices: Sequence[str]) -> list[float]:
         """Probability of each choice to continue the context, read up to the length of fine-tuning
@@ -398,7 +546,7 @@ class Model:
         """The outputs [R, C] of a head at positions of a sequence; an error if one is not
         finite."""
         batch = collate(
-            [encoding.tokens], [encoding.segments], max_positions=self.loaded.config.positions
+            [encoding.ids], [encoding.segments], max_positions=self.loaded.config.positions
         )
         at = np.array(positions, dtype=np.int64)
         outputs = self.loaded.engine.compute(batch, {head: at})[head]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bothways.config.fields import free, require
+from bothways.config.fields import Options, free, require
 from bothways.errors import ConfigError
 from bothways.pretraining.options import PretrainConfig
 from bothways.training.options import DeviceOptions, Precision
 
 
 @dataclass(frozen=True)
-class DemoConfig:
+class DemoConfig(Options):
     """Go from raw text to a fine-tuned BERT on this machine, without downloading anything."""
 
     out: str = "demo-out"
@@ -27,6 +27,7 @@ class DemoConfig:
     """Random seed."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.minutes <= 0:
             raise ConfigError(f"minutes is {self.minutes:g}; it must be above 0.")
         require("seeds", self.seeds, 1)

@@ -58,7 +58,7 @@ from bothways.finetuning.setup import (
 )
 from bothways.io.files import write_text
 from bothways.io.processes import exit_with
-from bothways.io.terminal import line_printer
+from bothways.io.terminal import is_shown, line_printer, show_lines
 from bothways.model.device import (
     ChosenPrecision,
     borrowed_process,
@@ -163,7 +163,10 @@ class SeedRunner:
             self._worker_started = context.Event()
             self._others = set(multiprocessing.active_children())  # of the calling program
             self._pool = ProcessPoolExecutor(
-                processes, context, initializer=_start_worker, initargs=(self._worker_started,)
+                processes,
+                context,
+                initializer=_start_worker,
+                initargs=(self._worker_started, is_shown()),
             )
 
     @property
@@ -221,10 +224,11 @@ def _script_without_guard() -> ConfigError:
     )
 
 
-def _start_worker(started: Event) -> None:
+def _start_worker(started: Event, verbose: bool) -> None:
     """Report that this worker has started, and make it exit silently at Ctrl-C, and when its parent
     process ends."""
     started.set()
+    show_lines(verbose)
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bothways.finetuning.options import RunSeeds
+from bothways.io import html
 from bothways.io.terminal import table_text
 from bothways.tasks.metrics import Measurement
 
@@ -58,6 +59,13 @@ class SeedResult:
         """The model folder."""
         return self.folder / "model"
 
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The records of its training: ``step``, and losses or scores."""
+        from bothways.training.monitor import METRICS, read_metrics  # slow import
+
+        return read_metrics(self.folder / METRICS)
+
     def record(self) -> dict[str, Any]:
         """As JSON-able data."""
         names = ("order", "head", "fold", "epoch", "baseline")
@@ -92,9 +100,11 @@ class SeedResult:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FinetuneResult:
     """The result of fine-tuning with one setting, over its seeds.
+
+    Shown in a terminal it is its table, in a notebook the table and the curves.
 
     Attributes:
         run: the run folder.
@@ -270,6 +280,50 @@ class FinetuneResult:
         table = table_text(self.cells(), title, self.summary())
         text = "\n".join([table, *self.lines(), f"saved in {self.run}"])
         return text if self.search is None else f"{self.search.table()}\n\n{text}"
+
+    @property
+    def page(self) -> Path:
+        """The report as a page, with curves, panels and errors."""
+        return self.run / "report.html"
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The records of training, of all seeds: ``run``, ``step``, and losses or scores."""
+        return [{"run": seed.name, **record} for seed in self.seeds for record in seed.history]
+
+    def plot(self) -> bytes:
+        """The training loss and the main score by step, as a PNG."""
+        from bothways.training.monitor import draw_panels  # slow import
+
+        def curves(name: str) -> dict[str, tuple[list[float], list[float]]]:
+            points = {
+                seed.name: [(r["step"], r[name]) for r in seed.history if r.get(name) is not None]
+                for seed in self.seeds
+            }
+            # A curve of one point would be drawn as a line across.
+            return {n: ([x for x, _ in p], [y for _, y in p]) for n, p in points.items() if p[1:]}
+
+        main = self.metrics[0]
+        constant = {"constant prediction": ([0.0], [self.baseline[main]])}
+        panels = {"training loss": curves("loss"), f"{main} on dev": curves(f"dev_{main}")}
+        drawn = {title: found for title, found in panels.items() if found}
+        if score := drawn.get(f"{main} on dev"):
+            score.update(constant)
+        return draw_panels(drawn) if drawn else b""
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        header, *rows = self.cells()
+        parts = [html.table(header, [*rows, *self.summary()]), html.listing(self.lines())]
+        if picture := self.plot():
+            parts.append(html.picture(picture, "loss and score by step"))
+        parts.append(html.paragraph(f"saved in {self.run}; the report is {self.page}"))
+        if self.search is not None:
+            settings, *ranked = self.search.cells()
+            parts.insert(0, html.table(settings, ranked))
+        return html.fragment(f"{self.task}: {self.dev_examples:,} dev examples", *parts)
 
     def report(self) -> dict[str, Any]:
         """As JSON-able data, for report.json."""

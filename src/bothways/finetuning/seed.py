@@ -396,7 +396,7 @@ def _clear_folder(folder: Path, checkpoint: LastCheckpoint, run_seeds: RunSeeds)
     """Remove everything from a seed's folder except a usable checkpoint and its records, and
     checkpoints of other runs."""
     if problem := checkpoint.reject():
-        print(f"{run_seeds.name}: {problem}; training starts again from the beginning", flush=True)
+        line_printer()(f"{run_seeds.name}: {problem}; training starts again from the beginning")
     keep = {LAST, METRICS} if checkpoint.exist() else set()
     with explain_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

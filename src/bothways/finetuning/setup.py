@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bothways.config.fields import to_dict
 from bothways.errors import ConfigError, InputError
+from bothways.families.heads import CLASSIFIER
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, RunSeeds
 from bothways.io.files import sha256
 from bothways.io.lines import did_you_mean, listed
@@ -331,7 +332,7 @@ def _defined(
     kind: type[Task[Any, Any]], options: TaskOptions, rows: Any, config: FinetuneConfig
 ) -> Task[Any, Any]:
     """The task, with the main metric that is asked for."""
-    if config.freeze and kind.head == "classes":
+    if config.freeze and kind.head == CLASSIFIER:
         options = replace(options, reads="tokens")
     task = kind.define(options, rows)
     main = config.metric

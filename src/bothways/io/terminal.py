@@ -13,6 +13,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 # --------------------------------------------------------------------------------
@@ -148,6 +150,72 @@ def text_console(kind: type[Console] | None = None, **settings: Any) -> Console:
     return console
 
 
+_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextlib.contextmanager
+def shown(verbose: bool) -> Iterator[None]:
+    """Whether lines, notes and bars are shown in the block; errors and results always are."""
+    token = _QUIET.set(not verbose)
+    try:
+        yield
+    finally:
+        _QUIET.reset(token)
+
+
+def is_shown() -> bool:
+    """Whether lines are shown here; a worker process asks the one that starts it."""
+    return not _QUIET.get()
+
+
+def show_lines(verbose: bool) -> None:
+    """Whether lines are shown, from now on: for worker processes."""
+    _QUIET.set(not verbose)
+
+
+def in_notebook() -> bool:
+    """Whether this runs in a cell of a notebook, which shows HTML."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)
+
+
+class NotebookBar:
+    """A progress bar in the output of a notebook's cell, which needs no widgets.
+
+    Args:
+        title: what it is the progress of.
+    """
+
+    def __init__(self, title: str):
+        from IPython.display import HTML, display
+
+        self._title, self._html, self._last = title, HTML, 0.0
+        self._handle = display(HTML(self._drawn(0, 0, "")), display_id=True)
+
+    def update(self, done: int, total: int, note: str = "") -> None:
+        """Show how far it is; at most four times a second."""
+        now = time.monotonic()
+        if self._handle is not None and (now - self._last > 0.25 or done >= total):
+            self._last = now
+            self._handle.update(self._html(self._drawn(done, total, note)))
+
+    def _drawn(self, done: int, total: int, note: str) -> str:
+        of_all = f'value="{done}" max="{total}"' if total else ""
+        count = f"{done:,} of {total:,}" if total else ""
+        text = escape(" ".join(filter(None, [count, note])))
+        return (
+            f"<div>{escape(self._title)} "
+            f'<progress aria-label="{escape(self._title, quote=True)}" {of_all}></progress> '
+            f"{text}</div>"
+        )
+
+
+def notebook_bar(title: str) -> NotebookBar | None:
+    """A bar where this runs in a notebook, and bars are to be shown."""
+    return NotebookBar(title) if in_notebook() and not _QUIET.get() else None
+
+
 def line_printer() -> Callable[[str], None]:
     """A function that prints lines as they are: no markup, no highlighting, no wrapping."""
     console = training_console()
@@ -169,17 +237,25 @@ def training_console() -> Console:
         def on_broken_pipe(self) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
-    return text_console(TrainingConsole, emoji=False)
+    return text_console(TrainingConsole, emoji=False, quiet=_QUIET.get())
 
 
 def print_note(text: str) -> None:
     """Print a remark on the result to stderr, so that it does not end up in piped output."""
-    print(f"note: {text}", file=sys.stderr)
+    if not _QUIET.get():
+        print(f"note: {text}", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
-    """Show on stderr how far long work is: a bar on a terminal, elsewhere a line a minute."""
+    """Show on stderr how far long work is: a bar on a terminal, elsewhere a line a minute; in a
+    notebook a bar in the cell."""
+    if _QUIET.get():
+        yield lambda *_: None
+        return
+    if notebook := notebook_bar(what):
+        yield notebook.update
+        return
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -214,7 +290,18 @@ def progress_of(what: str, *, in_bytes: bool = False) -> Iterator[ShowProgress]:
 @contextlib.contextmanager
 def progress_of_stages() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar per stage of the work on stderr, if that is a terminal; call it with a stage's
-    name, items done and total."""
+    name, items done and total. In a notebook the bars stand in the cell."""
+    if _QUIET.get() or in_notebook():
+        bars: dict[str, NotebookBar | None] = {}
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in bars:
+                bars[stage] = notebook_bar(stage)
+            if found := bars[stage]:
+                found.update(done, total)
+
+        yield show
+        return
     from rich.progress import (
         BarColumn,
         Progress,

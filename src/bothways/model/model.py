@@ -13,6 +13,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
+from bothways.errors import InputError
 from bothways.families import HeadForm
 from bothways.families.config import ModelConfig
 from bothways.families.heads import (
@@ -196,7 +197,14 @@ class EncoderModel(Trainable):
 
         Raises:
             LengthError, ModelError: as :meth:`Encoder.hidden_states`.
+            InputError: something else than a flat batch, such as a tensor of ids.
         """
+        if not isinstance(inputs, Inputs):
+            raise InputError(
+                f"the network computes flat batches, not a {type(inputs).__name__}: make one with "
+                "bothways.model.batch.collate([ids], [segments], max_positions=...), or give texts "
+                "to bw.load(...).embed_tokens."
+            )
         x_TH: Tensor = self.encoder(inputs, dtype=dtype)[: int(inputs.bounds[-1])]
         outputs = {HIDDEN: x_TH}
         for name, head in self.heads.items():

@@ -257,9 +257,9 @@ def _encode_windows(
     for n, encoding in enumerate(encodings):
         if keep:
             kept.append(encoding)
-        sizes[n] = len(encoding.tokens)
+        sizes[n] = len(encoding.ids)
         cut += encoding.cut > 0
-        pieces = encoding.tokens[encoding.parts[0]]
+        pieces = encoding.ids[encoding.parts[0]]
         windows = cut_windows(len(pieces), room, max(1, room // 2))
         best = best_window(windows, len(pieces))
         counts[n] = len(windows)
@@ -341,7 +341,7 @@ def _split_by_text(
     by_text, start = [], 0
     for encoding in encodings:
         (text,) = encoding.parts
-        pieces = encoding.tokens[text]
+        pieces = encoding.ids[text]
         offsets = np.array(encoding.offsets[text], dtype=np.int64).reshape(-1, 2)
         own = vectors[start : start + len(pieces)]
         by_text.append(TokenVectors(tuple(map(tokenizer.piece, pieces)), offsets, own))

@@ -15,7 +15,7 @@ from bothways.training.options import DeviceOptions, Precision
 
 
 @dataclass(frozen=True)
-class ConvertConfig:
+class ConvertConfig(Options):
     """Convert a model, for example one saved by transformers, to a bothways model folder."""
 
     source: str
@@ -27,7 +27,7 @@ class ConvertConfig:
 
 
 @dataclass(frozen=True)
-class DoctorConfig:
+class DoctorConfig(Options):
     """Check a model, run or corpus folder for damage."""
 
     folder: str

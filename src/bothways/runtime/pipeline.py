@@ -5,19 +5,21 @@ N texts, R rows of outputs (one per token that the head reads), C outputs of the
 
 from __future__ import annotations
 
+import contextlib
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import InputError, LengthError, ModelError, NonFiniteError
-from bothways.io import arrays
+from bothways.errors import ConfigError, InputError, LengthError, ModelError, NonFiniteError
+from bothways.io import arrays, html
 from bothways.io.squad import Questions
-from bothways.io.terminal import ShowProgress
+from bothways.io.terminal import ShowProgress, table_text
 from bothways.io.text import beginning
 from bothways.runtime.engine import Engine
 from bothways.runtime.ensemble import Ensemble, combine
@@ -38,9 +40,10 @@ from bothways.tokenization.tokenizer import Tokenizer
 _MANY_UNKNOWN = 0.05
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
-    """Predictions for texts or pairs of texts.
+    """Predictions for texts or pairs of texts. ``len`` is the number of texts, ``prediction[i]``
+    what is predicted for one.
 
     Attributes:
         labels: the most probable label of each text, or a list of its labels where it may have
@@ -50,6 +53,7 @@ class Prediction:
         cut: how many texts lost tokens to the length limit.
         several: how many texts were read in more than one window.
         length: the length limit, in tokens.
+        texts: the (first) texts.
     """
 
     labels: list[Any]
@@ -58,6 +62,67 @@ class Prediction:
     cut: int
     several: int
     length: int
+    texts: Sequence[str] = field(default=(), compare=False)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        """What is predicted for a text: ``label`` if there are labels, and the values by name."""
+        label = {"label": self.labels[number]} if self.labels else {}
+        return {**label, **dict(zip(self.names, self.values[number].tolist(), strict=True))}
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """The predictions as columns: the texts, the labels if there are any, and the values by
+        name."""
+        columns: dict[str, list[Any]] = {"text": [*self.texts]} if self.texts else {}
+        if self.labels:
+            columns["label"] = list(self.labels)
+            names = [f"p({name})" for name in self.names]
+        else:
+            names = list(self.names)
+        return {**columns, **dict(zip(names, self.values.T.tolist(), strict=True))}
+
+    def to_frame(self) -> Any:
+        """The columns as a data frame of pandas, or of polars if only that is installed.
+
+        Raises:
+            ConfigError: neither is installed.
+        """
+        for library in ("pandas", "polars"):
+            with contextlib.suppress(ModuleNotFoundError):
+                return import_module(library).DataFrame(self.columns)
+        raise ConfigError(
+            "to_frame needs pandas or polars: pip install pandas. Without, `columns` has the same."
+        )
+
+    def _cells(self, most: int) -> list[list[str]]:
+        columns = self.columns
+        rows = zip(*(values[:most] for values in columns.values()), strict=True)
+        return [[*columns], *([_shown(value) for value in row] for row in rows)]
+
+    def __repr__(self) -> str:
+        header, *rows = self._cells(_ROWS_SHOWN)
+        title = f"{len(self):,} predictions"
+        more = len(self) - len(rows)
+        text = table_text([header, *rows], title, left_columns=1 + bool(self.texts))
+        return f"{text}\n... and {more:,} more" if more else text
+
+    def _repr_html_(self) -> str:
+        header, *rows = self._cells(_ROWS_SHOWN)
+        more = len(self) - len(rows)
+        below = [html.paragraph(f"... and {more:,} more")] if more else []
+        return html.fragment(f"{len(self):,} predictions", html.table(header, rows), *below)
+
+
+_ROWS_SHOWN = 10
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return html.shorten(", ".join(value) if isinstance(value, list) else str(value), 80)
 
 
 def predict_texts(
@@ -91,7 +156,8 @@ def predict_texts(
     outputs = outputs_of(loaded, task, examples)
     logits_NC = task.pooled(examples, outputs).astype(np.float64)
     labels, values, names = task.interpret(logits_NC)
-    return Prediction(labels, values, names, examples.cut, examples.windowed, length)
+    cut, windowed = examples.cut, examples.windowed
+    return Prediction(labels, values, names, cut, windowed, length, texts=[*a])
 
 
 def predict_choices(

@@ -205,9 +205,9 @@ def encode_examples(
         encodings = tokenizer.encode_batch(
             a[chunk], None if b is None else b[chunk], max_length=length
         )
-        tokens.append(_flatten([e.tokens for e in encodings], np.int32))
+        tokens.append(_flatten([e.ids for e in encodings], np.int32))
         segments.append(_flatten([e.segments for e in encodings], np.int8))
-        lengths.extend(len(e.tokens) for e in encodings)
+        lengths.extend(len(e.ids) for e in encodings)
         cut.extend(e.cut > 0 for e in encodings)
     items = np.arange(len(a) + 1) if items is None else items
     bounds = arrays.bounds(lengths)

@@ -144,7 +144,7 @@ class WindowOptions(Options):
 
 
 @dataclass(frozen=True)
-class GridOptions:
+class GridOptions(Options):
     """The settings worth trying on a task (searched with --search.default)."""
 
     lr: tuple[float, ...] = ()
@@ -156,7 +156,7 @@ class GridOptions:
 
 
 @dataclass(frozen=True)
-class PublishedOptions:
+class PublishedOptions(Options):
     """How the published results of a task were obtained, in words; shown in tables beside one's own
     settings."""
 
@@ -445,7 +445,7 @@ class TaskOptions(Options):
 
 
 @dataclass(frozen=True)
-class TasksConfig:
+class TasksConfig(Options):
     """List the declared tasks, or print one as a starting point for your own."""
 
     name: str | None = None
@@ -453,7 +453,7 @@ class TasksConfig:
 
 
 @dataclass(frozen=True)
-class SplitConfig:
+class SplitConfig(Options):
     """Split a labelled file into a training and a development file.
 
     A hash of the line decides, or of one of its columns (by), so that copies fall on the same side
@@ -475,5 +475,6 @@ class SplitConfig:
     """Whether TSV and CSV files start with a line of column names."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.share < 1:
             raise ConfigError(f"share is {self.share:g}; it must be in (0, 1).")

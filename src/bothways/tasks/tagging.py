@@ -240,7 +240,7 @@ def _encode_characters(
         chunk = sentences[start : start + CHUNK]
         encodings = tokenizer.encode_batch(["".join(words) for words in chunk])
         for words, encoding in zip(chunk, encodings, strict=True):
-            unreadable += not encoding.tokens[encoding.parts[0]]
+            unreadable += not encoding.ids[encoding.parts[0]]
             encoded.append(_locate_words(words, encoding, tokenizer.blank_id))
     return encoded, unreadable
 
@@ -249,7 +249,7 @@ def _locate_words(words: Sequence[str], encoding: Encoding, blank_id: int) -> Wo
     """The words of a joined sentence, found by the character offsets of its pieces."""
     word_starts = np.array([0, *accumulate(map(len, words))])[:-1]
     (text,) = encoding.parts
-    ids = np.array(encoding.tokens[text], dtype=np.int32)
+    ids = np.array(encoding.ids[text], dtype=np.int32)
     offsets = np.array(encoding.offsets[text], dtype=np.int64).reshape(-1, 2)
     if not len(ids):  # normalisation left nothing, but the sentence still needs a tag
         ids, offsets = np.array([blank_id], np.int32), np.array([[0, 1]])

@@ -39,7 +39,7 @@ from bothways.tasks.report_panels import (
     confusion_panel,
     scatter_panel,
 )
-from bothways.tasks.task import EncodedFile, HeadKind, Outputs, Task
+from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tasks.windows import encode_windows, pool_windows, windows_note
 from bothways.tokenization.tokenizer import Tokenizer
 

@@ -32,7 +32,7 @@ class DeviceOptions(Options):
 
 
 @dataclass(frozen=True)
-class SavingOptions:
+class SavingOptions(Options):
     """Checkpoints of the training state."""
 
     minutes: float = 5.0
@@ -40,6 +40,7 @@ class SavingOptions:
     with the same result."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require("checkpoint.minutes", self.minutes, 0)
 
 
@@ -67,7 +68,7 @@ class TrainingOptions(Options):
 
 
 @dataclass(frozen=True)
-class ClockOptions:
+class ClockOptions(Options):
     """Length of training: exactly one of steps, tokens and minutes."""
 
     steps: int | None = alternative(None)
@@ -78,6 +79,7 @@ class ClockOptions:
     """Minutes of training on this machine; converted to steps by a short benchmark."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         refuse_several(self, "clock")
         for name in alternatives(self):
             value = getattr(self, name)
@@ -86,7 +88,7 @@ class ClockOptions:
 
 
 @dataclass(frozen=True)
-class Phase:
+class Phase(Options):
     """A phase of pre-training, at one sequence length."""
 
     length: int = 128
