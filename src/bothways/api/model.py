@@ -136,6 +136,8 @@ class Model:
             NonFiniteError: the model's output is not finite.
         """
         heads, config = self.loaded.heads, self.loaded.config
+        if MASKED_LM in self.loaded.refused:
+            raise ModelError(self.loaded.refused[MASKED_LM])
         if MASKED_LM not in heads:
             raise ModelError(missing_head(config.family, MASKED_LM, heads))
         if config.left_to_right:
@@ -267,6 +269,7 @@ class Model:
         *,
         pooling: Pooling | None = None,
         normalize: bool | None = None,
+        prompt: str | None = None,
         length: int | None = None,
         layers: Sequence[int] = (-1,),
         combine: Combine = "mean",
@@ -281,6 +284,8 @@ class Model:
                 sentence-transformers says, otherwise the mean.
             normalize: scale the vectors to unit length. By default as a folder of
                 sentence-transformers says, otherwise not.
+            prompt: a text to put before each text, or the name of a prompt that the folder has. By
+                default as a folder of sentence-transformers says, otherwise none.
             length: maximum sequence length in tokens; by default the encoder's limit.
             layers: 0 is the embeddings, 1 the first layer, -1 the last.
             combine: how several layers are combined.
@@ -303,6 +308,7 @@ class Model:
             combine=combine,
             pooling=pooling,
             normalize=normalize,
+            prompt=prompt,
             length=length,
             long=long,
         )

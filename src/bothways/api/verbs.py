@@ -232,6 +232,7 @@ def embed(config: EmbedConfig) -> str:
                 combine=config.combine,
                 pooling=None if config.pooling == "auto" else config.pooling,
                 normalize=config.normalize,
+                prompt=config.prompt,
                 length=config.length,
                 long=config.long,
                 progress=progress,
@@ -296,6 +297,7 @@ def convert(config: ConvertConfig) -> str:
     from bothways.model.folder import save_model
 
     loaded = load_model(source, vocabulary=config.tokenizer)
+    loaded.refuse_part_of_head()
     about = {k: v for k, v in loaded.about.items() if k != "format"}
     about["converted_from"] = source.resolve().name
     save_model(out, network_of(loaded), loaded.tokenizer, about, dtype=loaded.dtype)

@@ -99,6 +99,8 @@ def new_shape(family: str, **fields: Any) -> ModelConfig:
 
 
 def _by_class(values: Mapping[str, Any]) -> str:
-    classes = values.get("architectures") or [""]
-    found = (own for own, family in FAMILIES.items() if classes[0] in family.classes)
+    classes = values.get("architectures")
+    first = classes[0] if isinstance(classes, list) and classes else ""
+    named = first if isinstance(first, str) else ""
+    found = (own for own, family in FAMILIES.items() if named in family.classes)
     return next(found, BERT.model_type)

@@ -145,7 +145,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "position_embedding_type": ("absolute", None),
     "add_cross_attention": (False,),
     "is_encoder_decoder": (False,),
-    "tie_word_embeddings": (True,),
+    "tie_word_embeddings": (True, False),  # the masked-LM head is refused if it is not tied
     "pruned_heads": ({}, None),
     "quantization_config": (None,),
     "problem_type": (

@@ -138,6 +138,7 @@ def _listed_words(path: Path, tokenizer: Tokenizer) -> list[str]:
 
 def _extend_model(source: Path, out: Path, extended: ExtendedVocabulary) -> None:
     loaded = load_model(source)
+    loaded.refuse_part_of_head()
     for note in loaded.differences():
         print_note(note)
     model = grow_vocabulary(network_of(loaded), extended.parts)

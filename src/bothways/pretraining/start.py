@@ -9,7 +9,7 @@ import torch
 
 from bothways.config.fields import digest
 from bothways.corpus.store import TokenStore
-from bothways.errors import ConfigError, StoreError
+from bothways.errors import ConfigError, ModelError, StoreError
 from bothways.families.config import ModelConfig
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, REPLACED, form_of
 from bothways.families.options import SizeOptions
@@ -117,6 +117,8 @@ def load_start(config: PretrainConfig, store: TokenStore | None) -> EncoderModel
     """
     assert config.start
     loaded = load_model(config.start)
+    if MASKED_LM in loaded.refused and MASKED_LM in _heads(config):
+        raise ModelError(loaded.refused[MASKED_LM])
     if store is not None and loaded.tokenizer.fingerprint != store.tokenizer.fingerprint:
         raise StoreError(
             f"{config.corpus} was built with another vocabulary than {config.start} has; build it "

@@ -34,8 +34,16 @@ class HasTask(Protocol):
         """The content of bothways.json."""
 
     @property
+    def task_head(self) -> str:
+        """Which head is the task's; empty without one."""
+
+    @property
     def task_outputs(self) -> int:
         """Outputs of the task head; 0 without one."""
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Heads that are not computed -> why."""
 
 
 def task_of(loaded: HasTask) -> Task[Any, Any]:
@@ -48,6 +56,8 @@ def task_of(loaded: HasTask) -> Task[Any, Any]:
         ModelError: the folder has no task head, or its files contradict each other.
     """
     about = loaded.about
+    if reason := loaded.refused.get(loaded.task_head):
+        raise ModelError(reason)
     if not loaded.task_outputs:
         raise ModelError(
             "this model folder has no task head (classification, regression ...); fine-tune it "
@@ -105,7 +115,9 @@ def has_head_for(loaded: HasTask, task: Task[Any, Any]) -> bool:
 
     Labels of choices only name them in a file, so they may differ.
     """
-    if not loaded.task_outputs or loaded.about.get("kind") != task.options.kind:
+    if loaded.task_head in loaded.refused or not loaded.task_outputs:
+        return False  # a new one is trained
+    if loaded.about.get("kind") != task.options.kind:
         return False
     stored = task_of(loaded)
     same_labels = task.loss == "place" or stored.options.labels == task.options.labels
