@@ -591,8 +591,13 @@ def test_an_untied_output_and_weights_of_no_use() -> None:
         given["crf.transitions"] = torch.zeros(2)
         assert from_theirs(given, config, "file")[1] == ["crf.transitions"]
         given[family.tied] = table + 1
-        with pytest.raises(ModelError, match=f"file: .*{family.tied}.* differs"):
-            from_theirs(given, config, "file")
+        weights = account_for(stored(given), config, where="file")
+        assert re.search(f"file: .*{family.tied}.* differs", weights.refused["masked_lm"])
+        assert "masked_lm" not in weights.heads
+        del given[f"{family.prefix}.{family.tokens}"]
+        found, unused = from_theirs(given, config, "file")  # stored once, under its other name
+        assert unused == ["crf.transitions"]
+        assert torch.equal(found["encoder.embeddings.tokens.weight"][: len(table)], table + 1)
 
 
 def test_a_base_model_saved_alone_and_layers_beyond_the_config() -> None:

@@ -159,7 +159,6 @@ def test_a_config_comes_back_the_same(shape: tuple[int, ...]) -> None:
         ("position_embedding_type", "relative_key"),
         ("is_decoder", None),
         ("add_cross_attention", True),
-        ("tie_word_embeddings", False),
         ("model_type", "xlnet"),
         ("pruned_heads", {"0": [1]}),
         ("quantization_config", {"bits": 4}),

@@ -15,6 +15,7 @@ from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
 from bothways.io.files import write_text
+from bothways.io.hub import model_folder
 from bothways.io.terminal import print_note, progress_of
 from bothways.io.text import read_texts, refuse_records
 from bothways.runtime.embeddings import check_format, embed_texts, write_vectors
@@ -43,7 +44,6 @@ from bothways.runtime.pipeline import (
     write_predictions,
 )
 from bothways.runtime.texts import FileTexts, file_texts
-from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK

@@ -14,6 +14,7 @@ from bothways.families.config import ModelConfig
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, REPLACED, form_of
 from bothways.families.options import SizeOptions
 from bothways.io.files import sha256
+from bothways.io.hub import model_folder
 from bothways.model.batch import PretrainingBatch
 from bothways.model.engine import network_of
 from bothways.model.folder import empty_model
@@ -25,7 +26,6 @@ from bothways.objectives.replaced import GENERATOR, ReplacedTokens, make_generat
 from bothways.pretraining.options import PretrainConfig
 from bothways.runtime.folder import load_model
 from bothways.runtime.weights import weight_files
-from bothways.shipped import model_folder
 
 Head = TypeVar("Head", bound=torch.nn.Module)
 

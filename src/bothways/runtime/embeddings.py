@@ -178,7 +178,9 @@ def embed_texts(
         require_choice(name, value, get_args(choices))
     config = loaded.config
     if prompt and pooling == "tokens":
-        raise ConfigError("prompt changes texts, and the tokens of a text are its own; leave it out.")
+        raise ConfigError(
+            "prompt changes texts, and the tokens of a text are its own; leave it out."
+        )
     pooling = pooling or _own_pooling(loaded)
     if pooling != "tokens":
         texts = _with_prompt(loaded, texts, prompt)

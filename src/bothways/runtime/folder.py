@@ -31,7 +31,9 @@ from bothways.families.heads import (
 )
 from bothways.io.files import write_json
 from bothways.io.folder_files import checked, is_there
+from bothways.io.hub import cache, model_folder
 from bothways.io.json_files import read_json_file
+from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
 from bothways.runtime.sentence_modules import encoder_folder, read_sentence_modules
@@ -42,7 +44,7 @@ from bothways.runtime.weights import (
     stored_weights,
     words_head_names,
 )
-from bothways.shipped import SHIPPED, model_folder
+from bothways.shipped import SHIPPED
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.tokenization.tokenizer_files import refuse_cut_off, refuse_larger
 
@@ -63,6 +65,7 @@ PROBLEM_TYPES = {
     "multiregression": "regression",
 }
 """transformers' names for the kinds of tasks that give a text several labels or scores."""
+OTHER_VOCABULARY = "{}: the vocabulary is not the one that the model was written with, so ids may mean other pieces"
 _BILSTM = "BiLSTM"  # prefix of an architecture's name
 
 
@@ -230,8 +233,23 @@ def load_model(
             _note_left_out(loaded, str(path))
     elif unused:
         _note_left_out(loaded, str(path))
+    notes += _changes(folder, tokenizer)
     _check_direction(folder, loaded)
     return loaded
+
+
+def _changes(folder: Path, tokenizer: Tokenizer) -> list[str]:
+    """What of a folder of ours is not as it was written, as sentences."""
+    changed = changed_files(folder, whole=False)
+    if not changed:
+        return []
+    notes = [
+        f"{folder}: {', '.join(changed)} changed since bothways wrote the folder, by another "
+        "program or by damage (`bothways doctor` compares every file)"
+    ]
+    if (known := recorded_vocabulary(folder)) and known != tokenizer.fingerprint:
+        notes.append(OTHER_VOCABULARY.format(folder))
+    return notes
 
 
 def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:
@@ -368,7 +386,7 @@ def _what_it_is(folder: Path) -> str:
         )
     return (
         "a model folder holds config.json and model.safetensors; models available by name: "
-        f"{', '.join(SHIPPED)}"
+        f"{', '.join(SHIPPED)}, and those in the cache of the Hugging Face Hub ({cache()})"
     )
 
 

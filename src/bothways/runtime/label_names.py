@@ -67,7 +67,11 @@ def _in_scheme(labels: set[str]) -> bool:
     inside = [label for label in labels if _TAG.fullmatch(label)]
     marked = [label for label in inside if label.upper() != "O"]
     # Beside a scheme's tags there may be some of a tokenizer's, such as [CLS] or X.
-    return bool(marked) and "O" in {label.upper() for label in labels} and 2 * len(inside) > len(labels)
+    return (
+        bool(marked)
+        and "O" in {label.upper() for label in labels}
+        and 2 * len(inside) > len(labels)
+    )
 
 
 def _by_id(given: Any) -> dict[int, Any] | None:
@@ -99,7 +103,9 @@ def _misfit(names: dict[int, Any] | None, outputs: int, key: str) -> str:
     """Why names are not those of the outputs; empty if they are."""
     if names is None:
         return f"{key} is no map from numbers to distinct names"
-    if not all(isinstance(name, str | int | float) and str(name).strip() for name in names.values()):
+    if not all(
+        isinstance(name, str | int | float) and str(name).strip() for name in names.values()
+    ):
         return f"{key} has a name that is none"
     if len({str(name) for name in names.values()}) < len(names):
         return f"{key} has a name twice"

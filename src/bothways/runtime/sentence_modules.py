@@ -109,7 +109,7 @@ def _steps(folder: Path) -> Iterator[tuple[str, Path, dict[str, Any]]]:
         if not path.resolve().is_relative_to(folder.resolve()):
             raise _damaged(folder / _MODULES, f"the path {place!r} leads out of the folder.")
         kind = name.rpartition(".")[2]
-        if not name.startswith("sentence_transformers."):
+        if not name.startswith(("sentence_transformers.", "models.")):
             kind = name or "without a type"
         yield kind, path, {} if kind in _ENCODERS else _object(path / _CONFIG)
 

@@ -19,9 +19,9 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from bothways.errors import InputError, ModelError
 from bothways.io.folder_files import checked, is_there
+from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.text import read_whole
-from bothways.shipped import model_folder
 from bothways.tokenization.bert_settings import with_settings
 from bothways.tokenization.normalization import Normalization, normalizer, word_splitter
 from bothways.tokenization.pieces import BERT_ROLES, CONTINUES, META_SPACE, ids_of, pieces_by_id
