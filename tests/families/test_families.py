@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ from family_examples import (
     perturb,
     their_logits,
 )
-from model_examples import from_theirs, small_tokenizer
+from model_examples import from_theirs, small_tokenizer, stored
 from pretraining_examples import bert_loss
 
 pytestmark = pytest.mark.usefixtures("several_tiles")

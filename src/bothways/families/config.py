@@ -32,7 +32,7 @@ _AT_LEAST_1 = (
 )
 _AT_LEAST_0 = ("segments", "embedding", "groups", "place_offset", "window")
 _ABOVE_0 = ("init_std", "norm_eps", "rotary_global", "rotary_local")
-# Far beyond any encoder: what is larger is a slip or an attack, and takes memory until none is left.
+# Far beyond any encoder: what is larger is a slip or an attack, and takes memory until it ends.
 _AT_MOST = {
     **{"vocab_size": 2**23, "layers": 4096, "hidden": 2**18, "heads": 2**14, "embedding": 2**18},
     **{"intermediate": 2**20, "positions": 2**24, "segments": 2**16, "place_offset": 2**16},

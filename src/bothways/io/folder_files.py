@@ -1,8 +1,9 @@
 """Files of model, vocabulary and corpus folders: what they may be, before they are read.
 
-What is read here came from elsewhere: by download, by copying, out of an archive. A pipe in place of
-a file would wait for ever, a device never ends, and a pointer of git-lfs is 130 bytes of text where
-gigabytes are meant; each is named. Sizes beyond any real file are refused before memory is taken.
+What is read here came from elsewhere: by download, by copying, out of an archive. A pipe in place
+of a file would wait for ever, a device never ends, and a pointer of git-lfs is 130 bytes of text
+where gigabytes are meant; each is named. Sizes beyond any real file are refused before memory is
+taken. (Files that a user names, such as texts to label, may be pipes.)
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Where a model is that is given by a path or by a name: a folder here, a bundled model, a model in
 the local cache of the Hugging Face Hub, or one that is downloaded into it.
 
-The cache is read without any library. Nothing is asked of the network unless ``huggingface_hub`` is
-installed, the name has an owner (``klue/bert-base``) and the model is not in the cache; then the
-files that a model folder has are fetched, weights as safetensors only. ``owner/name@revision`` names
-a branch, a tag or a commit; a commit is the same model for ever.
+The cache is read without any library. Nothing is asked of the network unless ``huggingface_hub``
+is installed, the name has an owner (``klue/bert-base``) and the model is not in the cache; then the
+files that a model folder has are fetched, weights as safetensors only. ``owner/name@revision``
+names a branch, a tag or a commit; a commit is the same model for ever.
 """
 
 from __future__ import annotations

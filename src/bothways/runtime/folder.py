@@ -65,7 +65,10 @@ PROBLEM_TYPES = {
     "multiregression": "regression",
 }
 """transformers' names for the kinds of tasks that give a text several labels or scores."""
-OTHER_VOCABULARY = "{}: the vocabulary is not the one that the model was written with, so ids may mean other pieces"
+OTHER_VOCABULARY = (
+    "{}: the vocabulary is not the one that the model was written with, so ids may mean other "
+    "pieces"
+)
 _BILSTM = "BiLSTM"  # prefix of an architecture's name
 
 

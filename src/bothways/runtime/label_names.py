@@ -1,7 +1,8 @@
 """What a config.json made elsewhere calls the outputs of a task head.
 
-``id2label`` and ``label2id`` are written by hand as often as not. Names that do not fit the outputs
-one to one say nothing: which output is meant is not guessed, it is numbered, and the reason is told.
+``id2label`` and ``label2id`` are written by hand as often as not. Names that do not fit the
+outputs one to one say nothing: which output is meant is not guessed, it is numbered, and the reason
+is told.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How a folder of sentence-transformers makes vectors from the encoder's outputs.
 
-Its ``modules.json`` names the steps. The encoder is in the folder itself, or before version 2.0 in a
-folder of its own (``0_BERT``, ``0_Transformer``). What a step would do and is not computed here is
-said, and vectors are refused: others would not be those that the folder is for.
+Its ``modules.json`` names the steps. The encoder is in the folder itself, or before version 2.0 in
+a folder of its own (``0_BERT``, ``0_Transformer``). What a step would do and is not computed here
+is said, and vectors are refused: others would not be those that the folder is for.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _MODULES, _CONFIG = "modules.json", "config.json"
 _SETTINGS = "sentence_bert_config.json"
 _POOLING = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
 _ENCODERS = ("Transformer", "BERT", "RoBERTa", "XLMRoBERTa", "ALBERT", "DistilBERT")
+_VECTOR = "sentence_embedding"
 # Settings of the encoder's step -> the values with which it gives the last layer's states.
 _USUAL: Mapping[str, tuple[Any, ...]] = {
     "transformer_task": ("feature-extraction", None),
@@ -62,39 +63,26 @@ def read_sentence_modules(folder: Path, *, lowercase: bool) -> dict[str, Any]:
     """
     if not is_there(folder / _MODULES):
         return _part_of_another(folder)
-    about: dict[str, Any] = {"pooling": f"not named in {folder / _MODULES}"}
-    left_out: list[str] = []
     prompts, prompt = _prompts(folder)
+    about: dict[str, Any] = {"pooling": f"not named in {folder / _MODULES}"}
+    about |= {name: value for name, value in (("prompts", prompts), ("prompt", prompt)) if value}
+    left_out: list[str] = []
     settings_left_out = []
-    pooled = False
     for kind, path, settings in _steps(folder):
         if kind in _ENCODERS:
-            settings = _object(path / _SETTINGS)
             if settings.get("do_lower_case") and not lowercase:
                 settings_left_out.append("texts are lower-cased (do_lower_case)")
             left_out += _unusual(settings)
-        elif kind == "Pooling" and not pooled:
-            pooled, about["pooling"] = True, _pooling(settings)
-            if not is_there(path / _CONFIG):  # not the mean by default: what it says is not known
-                about["pooling"] = f"in {path / _CONFIG}, which cannot be read"
+        elif kind == "Pooling":
+            about["pooling"] = _pooling(settings, path / _CONFIG)
             if settings.get("include_prompt") is False and prompt:
                 settings_left_out.append("the prompt's tokens are left out of pooling")
-        elif kind == "Normalize":
-            if settings.get("module_input_name", "sentence_embedding") != "sentence_embedding":
-                left_out.append(kind)
-            elif pooled:
-                about["normalize"] = True
+        elif kind == "Normalize" and settings.get("module_input_name", _VECTOR) == _VECTOR:
+            about["normalize"] = True
         elif kind != "Dropout":  # which does nothing but in training
             left_out.append(kind)
-    for name, value in (
-        ("prompts", prompts),
-        ("prompt", prompt),
-        ("modules_left_out", left_out),
-        ("settings_left_out", settings_left_out),
-    ):
-        if value:
-            about[name] = value
-    return about
+    told = {"modules_left_out": left_out, "settings_left_out": settings_left_out}
+    return about | {name: value for name, value in told.items() if value}
 
 
 def _steps(folder: Path) -> Iterator[tuple[str, Path, dict[str, Any]]]:
@@ -111,7 +99,7 @@ def _steps(folder: Path) -> Iterator[tuple[str, Path, dict[str, Any]]]:
         kind = name.rpartition(".")[2]
         if not name.startswith(("sentence_transformers.", "models.")):
             kind = name or "without a type"
-        yield kind, path, {} if kind in _ENCODERS else _object(path / _CONFIG)
+        yield kind, path, _object(path / (_SETTINGS if kind in _ENCODERS else _CONFIG))
 
 
 def _part_of_another(folder: Path) -> dict[str, Any]:
@@ -158,8 +146,10 @@ def _unusual(settings: dict[str, Any]) -> list[str]:
     return found
 
 
-def _pooling(settings: dict[str, Any]) -> str:
+def _pooling(settings: dict[str, Any], path: Path) -> str:
     """From ``pooling_mode: cls``, or as before version 6 ``pooling_mode_cls_token: true``."""
+    if not is_there(path):  # not the mean by default: what it says is not known
+        return f"in {path}, which cannot be read"
     named = settings.get("pooling_mode")
     if named is not None:
         return ", ".join(map(str, named)) if isinstance(named, list) else str(named)
@@ -195,6 +185,6 @@ def _read(path: Path) -> Any:
 def _damaged(path: Path | None, problem: str) -> ModelError:
     where = "" if path is None else f"{path}: "
     return ModelError(
-        f"{where}{problem} Without it, vectors would not be those of sentence-transformers. Complete "
-        f"the download, or remove {_MODULES} to get plain vectors of the encoder."
+        f"{where}{problem} Without it, vectors would not be those of sentence-transformers. "
+        f"Complete the download, or remove {_MODULES} to get plain vectors of the encoder."
     )

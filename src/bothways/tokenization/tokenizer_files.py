@@ -155,8 +155,8 @@ def refuse_cut_off(source: Path) -> None:
         last = file.read()
     if last not in (b"\n", b"\r"):
         raise ModelError(
-            f"{path} ends without a line end and has fewer pieces than the model has rows: it seems "
-            "to be cut off. Copy it again; or, if it is whole, end its last line."
+            f"{path} ends without a line end and has fewer pieces than the model has rows: it "
+            "seems to be cut off. Copy it again; or, if it is whole, end its last line."
         )
 
 
