@@ -72,7 +72,7 @@ def _diagnose_model(folder: Path) -> list[str]:
     else:
         problems += _diagnose_weights(loaded, weight_files(encoder_folder(folder))[0])
         problems += _diagnose_order(loaded, folder)
-        problems += [f"{folder}: {reason}" for reason in loaded.refused.values()]
+        problems += list(loaded.refused.values())
         known = recorded_vocabulary(folder)
         if known and known != loaded.tokenizer.fingerprint:
             problems.append(OTHER_VOCABULARY.format(folder))

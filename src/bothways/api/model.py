@@ -199,6 +199,8 @@ class Model:
             ModelError: the model has no next-sentence head.
             NonFiniteError: the model's output is not finite.
         """
+        if NEXT_SENTENCE in self.loaded.refused:
+            raise ModelError(self.loaded.refused[NEXT_SENTENCE])
         if NEXT_SENTENCE not in self.loaded.heads:
             family, causal = self.loaded.config.family, self.loaded.config.left_to_right
             raise ModelError(missing_head(family, NEXT_SENTENCE, causal=causal))

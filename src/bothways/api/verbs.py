@@ -299,7 +299,8 @@ def convert(config: ConvertConfig) -> str:
     loaded = load_model(source, vocabulary=config.tokenizer)
     loaded.refuse_part_of_head()
     about = {k: v for k, v in loaded.about.items() if k != "format"}
-    about["converted_from"] = source.resolve().name
+    here = Path(config.source).exists()
+    about["converted_from"] = source.resolve().name if here else config.source
     save_model(out, network_of(loaded), loaded.tokenizer, about, dtype=loaded.dtype)
     for note in loaded.differences():
         print_note(note)

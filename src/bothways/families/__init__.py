@@ -13,7 +13,7 @@ from typing import Any
 from bothways.errors import ConfigError, ModelError
 from bothways.families.albert import ALBERT
 from bothways.families.bert import BERT
-from bothways.families.config import ModelConfig
+from bothways.families.config import ModelConfig, shortened
 from bothways.families.distilbert import DISTILBERT
 from bothways.families.electra import ELECTRA
 from bothways.families.family import REQUIRED, Family, HeadForm, own_type, read_config
@@ -70,8 +70,8 @@ def config_of(values: Mapping[str, Any], *, where: str) -> tuple[ModelConfig, li
     }
     if not isinstance(named, str) or named not in types:
         raise ModelError(
-            f"{where}: model_type is {named!r}; bothways computes {', '.join(FAMILIES)}. Take a "
-            "model of one of these families, or use this one in the library that wrote it."
+            f"{where}: model_type is {shortened(named)}; bothways computes {', '.join(FAMILIES)}. "
+            "Take a model of one of these families, or use this one in the library that wrote it."
         )
     return read_config(types[named], values, where=where)
 

@@ -140,7 +140,8 @@ class ModelConfig:
         for name, most in _AT_MOST.items():
             if getattr(self, name) > most:
                 raise ConfigError(
-                    f"model.{name} is {_short(getattr(self, name))}; it must be at most {most:,}."
+                    f"model.{name} is {shortened(getattr(self, name))}; it must be at most "
+                    f"{most:,}."
                 )
         for least, names in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
             for name in names:
@@ -165,7 +166,7 @@ class ModelConfig:
                 continue
             if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
                 raise ConfigError(
-                    f"model.{item.name} is {_short(value)}; it must be of type {kind}."
+                    f"model.{item.name} is {shortened(value)}; it must be of type {kind}."
                 )
 
     @property
@@ -306,7 +307,8 @@ class ModelConfig:
         }
 
 
-def _short(value: Any) -> str:
+def shortened(value: Any) -> str:
+    """A value for a message, however long it is."""
     if isinstance(value, int) and abs(value) >= 10**15:
         return "a number of more than 15 digits"
     text = repr(value)

@@ -53,8 +53,8 @@ def model_folder(name: str | Path) -> Path:
     folder = shipped.model_folder(name)
     if folder.name.startswith("models--") and (folder / "snapshots").is_dir():
         return _snapshot(folder, None) or folder
-    named = _NAME.fullmatch(name) if isinstance(name, str) else None
-    if named is None or is_there(folder) or name.endswith(_FILES):
+    named = _NAME.fullmatch(str(name))
+    if isinstance(name, Path) or named is None or is_there(folder) or name.endswith(_FILES):
         return folder
     id, revision = named["id"], named["revision"]
     owner, _, _ = id.rpartition("/")

@@ -33,6 +33,7 @@ from bothways.io.files import write_json
 from bothways.io.folder_files import checked, is_there
 from bothways.io.hub import cache, model_folder
 from bothways.io.json_files import read_json_file
+from bothways.runtime.adapters import Adapted, is_adapter, read_adapter
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
@@ -166,6 +167,7 @@ def load_model(
     *,
     vocabulary: str | Path | None = None,
     options: EngineOptions | None = None,
+    adapted: Adapted | None = None,
 ) -> LoadedModel:
     """Open a model folder of bothways or transformers.
 
@@ -173,9 +175,11 @@ def load_model(
     engine is first asked for.
 
     Args:
-        folder: with config.json and weights; or the name of a shipped model.
+        folder: with config.json and weights; or a name (:mod:`bothways.io.hub`).
         vocabulary: vocab.txt or tokenizer folder to use if the model folder has none.
         options: what computes it; an engine chosen automatically, on the CPU in fp32, if not given.
+        adapted: weights in place of the folder's; the folder of an adapter is opened as its base
+            with these.
 
     Raises:
         ModelError: a file is missing or damaged, the network is none that bothways can compute, a
@@ -183,12 +187,16 @@ def load_model(
             model's.
     """
     named = model_folder(folder)
+    if is_adapter(named):
+        return _load_adapter(named, vocabulary, options)
     folder = encoder_folder(named)
     if not is_there(folder / CONFIG):
         raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
     values = read_json(folder / CONFIG, "get the folder again from where it came from")
+    if adapted is not None:
+        values = {**values, **_of_adapter(values, adapted)}
     config, notes = config_of(values, where=str(folder / CONFIG))
-    path, theirs = stored_weights(folder)
+    path, theirs = stored_weights(folder) if adapted is None else (adapted.path, adapted.weights)
     weights = account_for(
         theirs,
         config,
@@ -239,6 +247,37 @@ def load_model(
     notes += _changes(folder, tokenizer)
     _check_direction(folder, loaded)
     return loaded
+
+
+def _load_adapter(
+    folder: Path, vocabulary: str | Path | None, options: EngineOptions | None
+) -> LoadedModel:
+    """A base with the adapter in this folder merged into it."""
+    adapted = read_adapter(folder)
+    own = any(is_there(folder / name) for name in ("tokenizer.json", "vocab.txt"))
+    loaded = load_model(
+        adapted.base,
+        vocabulary=vocabulary or (folder if own else None),
+        options=options,
+        adapted=adapted,
+    )
+    if adapted.classes:  # the base's own heads were not trained on
+        for head in [name for name in loaded.heads if not HEADS[name].task]:
+            loaded.refused[head] = (
+                f"{folder}: the adapter has a head of its own, and the base's {HEADS[head].title} "
+                "was not trained with it; name the base for that."
+            )
+    loaded.notes.insert(0, f"{folder}: an adapter (LoRA), merged into its base {adapted.base}")
+    return loaded
+
+
+def _of_adapter(values: dict[str, Any], adapted: Adapted) -> dict[str, Any]:
+    """What config.json of a base says of its head, for the head that an adapter has."""
+    if not adapted.classes:
+        return {}
+    config, _ = config_of(values, where=str(adapted.base / CONFIG))
+    classes = [n for n in family_of(config).classes if n.endswith(adapted.classes)]
+    return {"architectures": classes} if classes else {}
 
 
 def _changes(folder: Path, tokenizer: Tokenizer) -> list[str]:
@@ -389,7 +428,8 @@ def _what_it_is(folder: Path) -> str:
         )
     return (
         "a model folder holds config.json and model.safetensors; models available by name: "
-        f"{', '.join(SHIPPED)}, and those in the cache of the Hugging Face Hub ({cache()})"
+        f"{', '.join(SHIPPED)}, and those in the cache of the Hugging Face Hub ({cache()}); "
+        "a model of the Hub that is not there is named with its owner, OWNER/NAME"
     )
 
 

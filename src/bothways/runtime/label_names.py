@@ -38,7 +38,8 @@ def label_names(values: Mapping[str, Any], outputs: int) -> tuple[list[str], lis
     else:
         problem = _misfit(names, outputs, "id2label")
         usual = reverse is None or _is_unnamed(by_name)
-        if not problem and not usual and by_name != names:
+        same = _as_texts(by_name) == _as_texts(names)
+        if not problem and not usual and not same:
             problem = "id2label and label2id contradict each other"
     number = values.get("num_labels")
     notes = []
@@ -94,6 +95,10 @@ def _by_name(given: Any) -> dict[int, Any] | None:
         return None
     found = {id: name for name, id in given.items()}
     return found if len(found) == len(given) else None
+
+
+def _as_texts(names: dict[int, Any] | None) -> dict[int, str]:
+    return {id: str(name) for id, name in (names or {}).items()}
 
 
 def _is_unnamed(names: dict[int, Any] | None) -> bool:

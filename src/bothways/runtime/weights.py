@@ -147,7 +147,7 @@ def stored_weights(folder: Path) -> tuple[Path, dict[str, Stored]]:
             checked(file)
         except InputError as error:
             raise ModelError(str(error)) from None
-        weights |= _map_safetensors(file) if file.suffix == ".safetensors" else _read_bin(file)
+        weights |= map_safetensors(file) if file.suffix == ".safetensors" else _read_bin(file)
     return _whole_or_index(folder), weights
 
 
@@ -203,7 +203,7 @@ _DTYPES = {
 }
 
 
-def _map_safetensors(path: Path) -> dict[str, Stored]:
+def map_safetensors(path: Path) -> dict[str, Stored]:
     """The tensors of a file, mapped; its header is read, no value.
 
     The library opens only paths in UTF-8, and has no bfloat16 without torch.
@@ -423,8 +423,8 @@ def account_for(
     left_out = _choose_bias(remaining, family)
     refused = {}
     if untied:
-        own = words_head_names(config) - {family.tied}
-        left_out += [family.tied, *(n for n in own if remaining.pop(n, None) is not None)]
+        others = words_head_names(config) - {family.tied}
+        left_out += [family.tied, *(n for n in others if remaining.pop(n, None) is not None)]
         refused[MASKED_LM] = (
             f"{where}: the masked-LM output embedding ({family.tied}) differs from the input "
             "embedding; bothways computes them tied, so the logits would change. Everything but "
