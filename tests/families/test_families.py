@@ -573,7 +573,8 @@ def test_unknown_keys_and_those_of_training_are_noted_once(tmp_path: Path) -> No
     path = tmp_path / "m" / "config.json"
     values = {**json.loads(path.read_text()), "new_key": 1, "other_key": 2, "qa_dropout": 0.5}
     path.write_text(json.dumps(values))
-    first, second = load_model(tmp_path / "m").notes
+    first, second, changed = load_model(tmp_path / "m").notes
+    assert "config.json changed since bothways wrote the folder" in changed
     assert first.endswith("qa_dropout is 0.5; bothways trains with 0.1")
     assert second.endswith("does not know and ignores: new_key, other_key")
 

@@ -81,7 +81,7 @@ def _diagnose_model(folder: Path) -> list[str]:
         "damaged. Copy it again, or if the change is meant, save the model anew "
         "(`bothways convert`)"
         for name, what in changed_files(folder, whole=True).items()
-        if not any(str(folder / name) in problem for problem in problems)
+        if not any(name in problem for problem in problems)
     ]
 
 

@@ -82,6 +82,19 @@ def checked(path: Path) -> Path:
     return path
 
 
+def count_lines(path: Path) -> int:
+    """How many line feeds a file has."""
+    with path.open("rb") as file:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(2**20), b""))
+
+
+def ends_a_line(path: Path) -> bool:
+    """Whether a file's last character ends a line."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 1))
+        return file.read() in (b"\n", b"\r")
+
+
 def _most(name: str) -> int:
     """MiB; 0 for files whose size the model decides."""
     if name in _VOCABULARIES:

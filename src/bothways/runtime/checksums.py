@@ -6,6 +6,7 @@ changed since can be told; a flipped bit of a weight, too, which no format notic
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,15 @@ def write_checksums(folder: Path, vocabulary: str) -> None:
     write_json(folder / CHECKSUMS, {"format": 1, "vocabulary": vocabulary, "files": sums})
 
 
-def changed_files(folder: Path, *, whole: bool) -> dict[str, str]:
+def changed_files(
+    folder: Path, *, whole: bool, may_lack: Collection[str] = ("bothways.json",)
+) -> dict[str, str]:
     """The files of a folder that are not as they were written -> what is different.
 
     Args:
         folder: of a model; empty for one without checksums.
         whole: compare every byte of every file, instead of where that is cheap.
+        may_lack: files that may have been removed; without ours, the folder is one made elsewhere.
     """
     path = folder / CHECKSUMS
     if not is_there(path):
@@ -61,7 +65,8 @@ def changed_files(folder: Path, *, whole: bool) -> dict[str, str]:
         try:
             found = file.stat().st_size if file.is_file() else -1
             if found < 0:
-                changed[name] = "is missing"
+                if name not in may_lack:
+                    changed[name] = "is missing"
             elif found != size:
                 changed[name] = f"has {found:,} bytes, and {size:,} when it was written"
             elif (whole or size <= READ_ON_LOAD * 2**20) and sha256(file) != checksum:

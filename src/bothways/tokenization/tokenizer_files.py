@@ -12,7 +12,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from bothways.errors import InputError, ModelError
-from bothways.io.folder_files import MOST_PIECES, checked, is_there
+from bothways.io.folder_files import MOST_PIECES, checked, count_lines, ends_a_line, is_there
 from bothways.io.json_files import read_json_file
 from bothways.io.text import read_whole
 from bothways.tokenization.normalization import normalizer
@@ -129,8 +129,7 @@ def refuse_larger(source: Path, rows: int) -> None:
             continue
         size = path.stat().st_size
         if name == "vocab.txt" and size > _BESIDE:
-            with path.open("rb") as file:
-                lines = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(2**20), b""))
+            lines = count_lines(path)
             found = f"{lines:,} lines" if lines > rows else ""
         else:
             found = f"{size / 2**20:,.0f} MiB" if size > _BESIDE + rows * _MOST_BYTES else ""
@@ -150,10 +149,7 @@ def refuse_cut_off(source: Path) -> None:
     path = source / "vocab.txt" if source.is_dir() else source
     if path.name != "vocab.txt" or not path.is_file() or is_there(path.with_name("tokenizer.json")):
         return
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 1))
-        last = file.read()
-    if last not in (b"\n", b"\r"):
+    if not ends_a_line(path):
         raise ModelError(
             f"{path} ends without a line end and has fewer pieces than the model has rows: it "
             "seems to be cut off. Copy it again; or, if it is whole, end its last line."
