@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -146,6 +147,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         interruption.
     """
     _limit_spinning()
+    # Its folder of fonts is no news of ours, nor that a home cannot be written.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     show_every_character()
     words = sys.argv[1:] if argv is None else argv
     try:

@@ -824,3 +824,24 @@ def test_hostile_headers(header: bytes, folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(content)
     with pytest.raises(BothwaysError, match=r"model\.safetensors is damaged or truncated"):
         load_model(folder)
+
+
+def test_a_flipped_bit_of_a_pickled_weight(folder: Path) -> None:
+    weights = encoder_of(folder)
+    (folder / "model.safetensors").unlink()
+    path = folder / "pytorch_model.bin"
+    torch.save(weights, path)
+    load_model(folder)
+    at = path.read_bytes().index(weights[TABLE].numpy().tobytes()[:64])
+    flip(path, at + 70)
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin is damaged.*its checksum"):
+        load_model(folder)
+
+
+def test_a_template_that_names_no_token(folder: Path) -> None:
+    text = (folder / "tokenizer.json").read_text()
+    values = json.loads(text)
+    del values["post_processor"]["special_tokens"]["[SEP]"]
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.raises(ModelError, match=r"tokenizer\.json"):
+        load_model(folder)

@@ -214,7 +214,10 @@ def load_model(
         # No text becomes an id without a piece, so these rows are of no effect.
         refuse_cut_off(model_folder(vocabulary or folder))
         rows = f"{tokenizer.vocab_size:,} to {config.vocab_size - 1:,}"
-        notes.append(f"rows {rows} of the embedding are of no piece, and left out")
+        notes.append(
+            f"{vocabulary or folder}: rows {rows} of the embedding are of no piece of the "
+            "vocabulary, and left out"
+        )
         words = family_of(config).tokens
         unused.append(f"{words}[{tokenizer.vocab_size}:{config.vocab_size}], of no piece")
         config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)

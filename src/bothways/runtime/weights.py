@@ -12,6 +12,7 @@ import json
 import math
 import pickle
 import re
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -249,6 +250,7 @@ def _read_bin(path: Path) -> dict[str, Stored]:
             f"{path} can be read with torch only, which is not installed (pip install torch); or "
             f"save the model as {WEIGHTS} (`bothways convert` where torch is installed)."
         ) from None
+    _check_records(path)
     try:
         # weights_only: nothing is unpickled but tensors, and numbers as NumPy's.
         with torch.serialization.safe_globals(_numbers()):
@@ -273,6 +275,19 @@ def _read_bin(path: Path) -> dict[str, Stored]:
                 "float32."
             ) from None
     return found
+
+
+def _check_records(path: Path) -> None:
+    """Compare the checksums of a file that is an archive, which torch does not."""
+    if not zipfile.is_zipfile(path):
+        return  # of torch before 1.6, without checksums
+    try:
+        with zipfile.ZipFile(path) as archive:
+            bad = archive.testzip()
+    except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
+        raise _damaged(path, error) from None
+    if bad is not None:
+        raise _damaged(path, ValueError(f"{bad} does not match its checksum"))
 
 
 def _numbers() -> list[Any]:

@@ -255,6 +255,8 @@ def _f1(predicted: Values, gold: Values, classes: int) -> float:
 def _matthews(predicted: Values, gold: Values, classes: int) -> float:  # noqa: ARG001
     from sklearn.metrics import matthews_corrcoef  # slow import
 
+    if len(np.union1d(predicted, gold)) < 2:  # no correlation; the library would warn
+        return 0.0
     return float(matthews_corrcoef(gold, predicted))
 
 
