@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ from bothways.experiments.options import (
     ReproduceConfig,
 )
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
+from bothways.io.processes import interrupted_by_signals
 from bothways.io.terminal import (
     print_note,
     print_report,
@@ -36,6 +38,7 @@ from bothways.io.terminal import (
     progress_of_stages,
     show_every_character,
     text_console,
+    visible,
     with_decoded_texts,
 )
 from bothways.pretraining.options import PretrainConfig, ShowConfig
@@ -144,11 +147,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         interruption.
     """
     _limit_spinning()
+    # Its folder of fonts is no news of ours, nor that a home cannot be written.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     show_every_character()
     words = sys.argv[1:] if argv is None else argv
     try:
         try:
-            with _processes(words):
+            with interrupted_by_signals(), _processes(words):
                 status = _dispatch(words)
         except SystemExit as stop:  # help has been printed
             status = int(stop.code or 0)
@@ -156,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OtherProcessError:
         return 1
     except BothwaysError as error:
-        print(f"bothways: error: {error}", file=sys.stderr)
+        print(f"bothways: error: {visible(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         with contextlib.suppress(BrokenPipeError):  # Ctrl-C may have ended the reader, too
@@ -181,7 +186,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1
         if error.filename is None:
             raise
-        print(f"bothways: error: {error.filename}: {error.strerror}.", file=sys.stderr)
+        name = visible(str(error.filename))
+        print(f"bothways: error: {name}: {error.strerror}.", file=sys.stderr)
         return 1
     return status
 
@@ -253,7 +259,8 @@ def _help() -> str:
 
 
 def _print_lines(result: str | Sequence[str]) -> int:
-    print(result if isinstance(result, str) else "\n".join(result))
+    text = result if isinstance(result, str) else "\n".join(result)
+    print(visible(text) if sys.stdout.isatty() else text)  # to a program as it is
     return 0
 
 
@@ -308,7 +315,7 @@ def _diagnose(config: DoctorConfig) -> int:
     from bothways.api.doctor import diagnose
 
     problems = diagnose(config.folder)
-    _print_lines(problems or f"{config.folder}: sound")
+    _print_lines(visible("\n".join(problems)) or f"{config.folder}: sound")
     return 1 if problems else 0
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ from family_examples import (
     perturb,
     their_logits,
 )
-from model_examples import from_theirs, small_tokenizer
+from model_examples import from_theirs, small_tokenizer, stored
 from pretraining_examples import bert_loss
 
 pytestmark = pytest.mark.usefixtures("several_tiles")
@@ -584,7 +585,8 @@ def test_unknown_keys_and_those_of_training_are_noted_once(tmp_path: Path) -> No
     path = tmp_path / "m" / "config.json"
     values = {**json.loads(path.read_text()), "new_key": 1, "other_key": 2, "qa_dropout": 0.5}
     path.write_text(json.dumps(values))
-    first, second = load_model(tmp_path / "m").notes
+    first, second, changed = load_model(tmp_path / "m").notes
+    assert "config.json changed since bothways wrote the folder" in changed
     assert first.endswith("qa_dropout is 0.5; bothways trains with 0.1")
     assert second.endswith("does not know and ignores: new_key, other_key")
 
@@ -603,8 +605,13 @@ def test_an_untied_output_and_weights_of_no_use() -> None:
         given["crf.transitions"] = torch.zeros(2)
         assert from_theirs(given, config, "file")[1] == ["crf.transitions"]
         given[family.tied] = table + 1
-        with pytest.raises(ModelError, match=f"file: .*{family.tied}.* differs"):
-            from_theirs(given, config, "file")
+        weights = account_for(stored(given), config, where="file")
+        assert re.search(f"file: .*{family.tied}.* differs", weights.refused["masked_lm"])
+        assert "masked_lm" not in weights.heads
+        del given[f"{family.prefix}.{family.tokens}"]
+        found, unused = from_theirs(given, config, "file")  # stored once, under its other name
+        assert unused == ["crf.transitions"]
+        assert torch.equal(found["encoder.embeddings.tokens.weight"][: len(table)], table + 1)
 
 
 def test_a_base_model_saved_alone_and_layers_beyond_the_config() -> None:

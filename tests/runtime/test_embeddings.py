@@ -229,8 +229,12 @@ def test_what_sentence_transformers_does_to_texts_is_said(
 ) -> None:
     path = Path(shutil.copytree(folder, tmp_path / "model"))
     (path / "bothways.json").unlink()
-    (path / "modules.json").write_text('[{"type": "models.Transformer", "path": "0_Transformer"}]')
-    (path / "0_Transformer").mkdir()
+    modules = [("Transformer", "0_Transformer"), ("Pooling", "1_Pooling")]
+    listed = [{"type": f"sentence_transformers.models.{kind}", "path": p} for kind, p in modules]
+    (path / "modules.json").write_text(json.dumps(listed))
+    for _, name in modules:
+        (path / name).mkdir()
+    (path / "1_Pooling/config.json").write_text('{"pooling_mode": "mean"}')
     config = '{"max_seq_length": 20, "do_lower_case": true}'
     (path / "0_Transformer/sentence_bert_config.json").write_text(config)
     prompts: dict[str, Any] = {"prompts": {"query": "w3 ", "none": ""}, "default_prompt_name": None}
@@ -239,7 +243,14 @@ def test_what_sentence_transformers_does_to_texts_is_said(
         assert load(path).embed(["w1"]).shape == (1, 32)  # the tokenizer lower-cases anyway
         prompts["default_prompt_name"] = "query"
         (path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-        message = "each text has the prompt 'w3 ' before it"
+        model = load(path)
+        with_prompt, plain = model.embed(["w1"]), model.embed(["w1"], prompt="")
+        np.testing.assert_array_equal(with_prompt, model.embed(["w3 w1"], prompt=""))
+        np.testing.assert_array_equal(with_prompt, model.embed(["w1"], prompt="query"))
+        np.testing.assert_array_equal(with_prompt, model.embed(["w1"], prompt="w3 "))
+        assert not np.allclose(plain, with_prompt)
+        (path / "1_Pooling/config.json").write_text('{"include_prompt": false}')
+        message = "the prompt's tokens are left out of pooling"
     else:
         pieces = small_tokenizer(VOCABULARY).pieces
         Tokenizer.from_pieces(pieces, lowercase=False).save(path)

@@ -230,6 +230,8 @@ class Model:
             NonFiniteError: the model's output is not finite.
         """
         heads, config = self.loaded.heads, self.loaded.config
+        if MASKED_LM in self.loaded.refused:
+            raise ModelError(self.loaded.refused[MASKED_LM])
         if MASKED_LM not in heads:
             raise ModelError(missing_head(config.family, MASKED_LM, heads))
         if config.left_to_right:
@@ -291,6 +293,8 @@ class Model:
             ModelError: the model has no next-sentence head.
             NonFiniteError: the model's output is not finite.
         """
+        if NEXT_SENTENCE in self.loaded.refused:
+            raise ModelError(self.loaded.refused[NEXT_SENTENCE])
         if NEXT_SENTENCE not in self.loaded.heads:
             family, causal = self.loaded.config.family, self.loaded.config.left_to_right
             raise ModelError(missing_head(family, NEXT_SENTENCE, causal=causal))
@@ -462,6 +466,7 @@ class Model:
         *,
         pooling: Pooling | None = None,
         normalize: bool | None = None,
+        prompt: str | None = None,
         length: int | None = None,
         layers: Sequence[int] = (-1,),
         combine: Combine = "mean",
@@ -476,6 +481,8 @@ class Model:
                 sentence-transformers says, otherwise the mean.
             normalize: scale the vectors to unit length. By default as a folder of
                 sentence-transformers says, otherwise not.
+            prompt: a text to put before each text, or the name of a prompt that the folder has. By
+                default as a folder of sentence-transformers says, otherwise none.
             length: maximum sequence length in tokens; by default the encoder's limit.
             layers: 0 is the embeddings, 1 the first layer, -1 the last.
             combine: how several layers are combined.
@@ -498,6 +505,7 @@ class Model:
             combine=combine,
             pooling=pooling,
             normalize=normalize,
+            prompt=prompt,
             length=length,
             long=long,
         )

@@ -15,6 +15,7 @@ from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
 from bothways.io.files import write_text
+from bothways.io.hub import model_folder
 from bothways.io.terminal import print_note, progress_of
 from bothways.io.text import read_texts, refuse_records
 from bothways.runtime.embeddings import check_format, embed_texts, write_vectors
@@ -43,7 +44,6 @@ from bothways.runtime.pipeline import (
     write_predictions,
 )
 from bothways.runtime.texts import FileTexts, file_texts
-from bothways.shipped import model_folder
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
@@ -245,6 +245,7 @@ def embed(config: EmbedConfig) -> str:
                 combine=config.combine,
                 pooling=None if config.pooling == "auto" else config.pooling,
                 normalize=config.normalize,
+                prompt=config.prompt,
                 length=config.length,
                 long=config.long,
                 progress=progress,
@@ -309,8 +310,10 @@ def convert(config: ConvertConfig) -> str:
     from bothways.model.folder import save_model
 
     loaded = load_model(source, vocabulary=config.tokenizer)
+    loaded.refuse_part_of_head()
     about = {k: v for k, v in loaded.about.items() if k != "format"}
-    about["converted_from"] = source.resolve().name
+    here = Path(config.source).exists()
+    about["converted_from"] = source.resolve().name if here else config.source
     save_model(out, network_of(loaded), loaded.tokenizer, about, dtype=loaded.dtype)
     for note in loaded.differences():
         print_note(note)

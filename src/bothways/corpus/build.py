@@ -64,7 +64,7 @@ from bothways.corpus.store import (
 from bothways.errors import BothwaysError, ConfigError, DiskError, InputError, StoreError
 from bothways.io.arrays import bounds
 from bothways.io.files import explain_disk_errors, new_folder, refuse_working_folder
-from bothways.io.processes import exit_with
+from bothways.io.processes import deaf_children, exit_with
 from bothways.tokenization.reading import (
     ORIGINAL_FILES,
     SETTINGS_FILE,
@@ -256,7 +256,9 @@ def _results(
             initializer=exit_with,  # of local processes
             initargs=(os.getpid(),),
         )
-        results = stack.enter_context(contextlib.closing(run(tasks)))
+        with deaf_children():
+            started = run(tasks)
+        results = stack.enter_context(contextlib.closing(started))
         try:
             yield results
         except Exception as error:

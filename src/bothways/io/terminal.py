@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import io
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,6 +84,16 @@ _HANDLERS = {
 }
 
 
+# All of C0 and C1 but tab and line feed, and what turns the direction of text round.
+_INVISIBLE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
+
+
+def visible(text: str) -> str:
+    """A text without what a terminal would obey: escapes such as ``\\x1b`` stand for control
+    characters. Names of files and weights, labels and texts come from anywhere."""
+    return _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def with_decoded_texts(config: T) -> T:
     """Options of the command line with their texts decoded from UTF-8.
 
@@ -142,8 +153,19 @@ def text_console(kind: type[Console] | None = None, **settings: Any) -> Console:
         settings: its arguments.
     """
     from rich.console import Console
+    from rich.segment import Segment
 
-    kind = kind or Console
+    class VisibleConsole(kind or Console):  # type: ignore[misc]
+        """Shows what a terminal would obey; its own control codes are segments of their own."""
+
+        def render(self, *args: Any, **options: Any) -> Iterator[Segment]:
+            for segment in super().render(*args, **options):
+                if segment.control or not _INVISIBLE.search(segment.text):
+                    yield segment
+                else:
+                    yield Segment(visible(segment.text), segment.style)
+
+    kind = VisibleConsole
     console = kind(**settings)
     if console.is_jupyter:  # whose streams say that they are terminals, but draw no bars
         console = kind(**settings, force_jupyter=False, force_terminal=False)
@@ -243,7 +265,7 @@ def training_console() -> Console:
 def print_note(text: str) -> None:
     """Print a remark on the result to stderr, so that it does not end up in piped output."""
     if not _QUIET.get():
-        print(f"note: {text}", file=sys.stderr)
+        print(f"note: {visible(text)}", file=sys.stderr)
 
 
 @contextlib.contextmanager

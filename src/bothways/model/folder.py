@@ -18,6 +18,7 @@ from bothways.model.encoder import init_weights
 from bothways.model.model import EncoderModel
 from bothways.model.weight_files import write_tensors
 from bothways.randomness import Purpose
+from bothways.runtime.checksums import write_checksums
 from bothways.runtime.folder import CONFIG, LoadedModel, check_sizes, write_description
 from bothways.runtime.weights import (
     TABLE,
@@ -97,6 +98,7 @@ def save_model(
     """
     with new_folder(Path(folder)) as partial:
         write_model_files(partial, model, tokenizer, about or {}, dtype=dtype)
+        write_checksums(partial, tokenizer.fingerprint)
 
 
 def write_model_files(

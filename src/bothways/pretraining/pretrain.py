@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bothways.config.fields import digest, to_dict
-from bothways.corpus.store import TokenStore
+from bothways.corpus.store import TokenStore, refuse_damaged
 from bothways.errors import ConfigError, RunError
 from bothways.io import html
 from bothways.io.terminal import line_printer
@@ -150,12 +150,17 @@ def _pretrain(config: PretrainConfig, ranks: Ranks) -> PretrainResult:
         inputs["start"] = weights_digest(config.start)
     ranks.check_same(_shared_options(config) | inputs | {"device": device.torch.type})
     ranks.copy_from_rank0(model.parameters())  # another processor may draw other initial weights
+
+    def resolve() -> dict[str, Any]:  # when a run starts, and never again
+        ranks.run_on_rank0(lambda: refuse_damaged(config.corpus))
+        return {**resolve_clock(config, store, model, sources, ranks), **numerics}
+
     run = open_run(
         config.run,
         config,
         verb="pretrain",
         inputs=inputs,
-        resolve=lambda: {**resolve_clock(config, store, model, sources, ranks), **numerics},
+        resolve=resolve,
         ranks=ranks,
         without=SHAPE_OPTIONS if config.start else (),
     )

@@ -138,6 +138,7 @@ def embed_texts(
     normalize: bool | None = None,
     length: int | None = None,
     long: Long = "windows",
+    prompt: str | None = None,
     progress: ShowProgress | None = None,
 ) -> TextVectors:
     """Embed texts or their tokens.
@@ -155,6 +156,9 @@ def embed_texts(
         long: what to do with longer texts: cut them, or read them in windows that overlap by half
             and take each token from the window with the most context around it. ``cls`` is then the
             mean of all windows' [CLS]; ``mean`` includes only the first window's.
+        prompt: a text to put before each text, or the name of a prompt that the folder has; by
+            default as a folder of sentence-transformers says. Not with a vector per token, whose
+            positions are those of the text alone.
         progress: called with the windows done and in all.
 
     Raises:
@@ -173,7 +177,13 @@ def embed_texts(
     ):
         require_choice(name, value, get_args(choices))
     config = loaded.config
+    if prompt and pooling == "tokens":
+        raise ConfigError(
+            "prompt changes texts, and the tokens of a text are its own; leave it out."
+        )
     pooling = pooling or _own_pooling(loaded)
+    if pooling != "tokens":
+        texts = _with_prompt(loaded, texts, prompt)
     if pooling == "cls":
         _check_first_token(loaded)
     chosen = _layer_numbers(layers, config.layers)
@@ -207,6 +217,15 @@ def _check_first_token(loaded: LoadedModel) -> None:
             "pooling is cls, but this tokenizer puts no special token before a text; set pooling "
             "to mean."
         )
+
+
+def _with_prompt(loaded: LoadedModel, texts: Sequence[str], prompt: str | None) -> Sequence[str]:
+    known = loaded.about.get("prompts")
+    if prompt is None:
+        prompt = str(loaded.about.get("prompt", ""))
+    elif isinstance(known, dict):
+        prompt = str(known.get(prompt, prompt))
+    return [prompt + text for text in texts] if prompt else texts
 
 
 def _own_pooling(loaded: LoadedModel) -> Pooling:

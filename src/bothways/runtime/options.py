@@ -206,6 +206,9 @@ class EmbedConfig(EngineChoice):
     normalize: bool | None = None
     """Scale each vector to unit length. Default: as a folder of sentence-transformers says,
     otherwise false."""
+    prompt: str | None = None
+    """Text to put before each text, or the name of a prompt that the folder has. Default: as a
+    folder of sentence-transformers says, otherwise none; '' for none."""
     length: int | None = None
     """Maximum sequence length in tokens. Default: the encoder's limit. (sentence-transformers uses
     max_seq_length of its sentence_bert_config.json.)"""

@@ -63,6 +63,10 @@ class HasTask(Protocol):
     def task_outputs(self) -> int:
         """Outputs of the task head; 0 without one."""
 
+    @property
+    def refused(self) -> dict[str, str]:
+        """Heads that are not computed -> why."""
+
 
 def task_of(loaded: HasTask) -> Task[Any, Any]:
     """The task that a model folder was fine-tuned on.
@@ -75,6 +79,8 @@ def task_of(loaded: HasTask) -> Task[Any, Any]:
             each other.
     """
     about = loaded.about
+    if reason := loaded.refused.get(loaded.task_head):
+        raise ModelError(reason)
     if not loaded.task_outputs:
         raise ModelError(
             "this model folder has no task head (classification, regression ...); fine-tune it "
@@ -134,7 +140,9 @@ def has_head_for(loaded: HasTask, task: Task[Any, Any]) -> bool:
 
     Labels of choices only name them in a file, so they may differ.
     """
-    if not loaded.task_outputs or loaded.about.get("kind") != task.options.kind:
+    if loaded.task_head in loaded.refused or not loaded.task_outputs:
+        return False  # a new one is trained
+    if loaded.about.get("kind") != task.options.kind:
         return False
     stored = task_of(loaded)
     same_labels = task.loss == "place" or stored.options.labels == task.options.labels

@@ -359,6 +359,8 @@ def _balanced_accuracy(predicted: Values, gold: Values) -> float:
 def _matthews(predicted: Values, gold: Values) -> float:
     from sklearn.metrics import matthews_corrcoef  # slow import
 
+    if len(np.union1d(predicted, gold)) < 2:  # no correlation; the library would warn
+        return 0.0
     return float(matthews_corrcoef(gold, predicted))
 
 

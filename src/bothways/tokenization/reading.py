@@ -18,9 +18,10 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from bothways.errors import InputError, ModelError
+from bothways.io.folder_files import checked, is_there
+from bothways.io.hub import model_folder
 from bothways.io.json_files import read_json_file
 from bothways.io.text import read_whole
-from bothways.shipped import model_folder
 from bothways.tokenization.bert_settings import with_settings
 from bothways.tokenization.normalization import Normalization, normalizer, word_splitter
 from bothways.tokenization.pieces import BERT_ROLES, CONTINUES, META_SPACE, ids_of, pieces_by_id
@@ -104,8 +105,12 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
     path = model_folder(folder)
     if path.is_dir():
         path = _vocabulary_in(path)
-    if not path.is_file():
+    if not is_there(path):
         raise ModelError(f"{path}: no such file or folder, so there is no vocabulary to read.")
+    try:
+        checked(path)
+    except InputError as error:
+        raise ModelError(str(error)) from None
     _refuse_unreadable(path)
     settings = read_settings(path.with_name(SETTINGS_FILE))
     declared = declared_roles(settings, _special_tokens(path))
@@ -133,10 +138,10 @@ def _vocabulary_in(folder: Path) -> Path:
     Raises:
         ModelError: there is none; or those that its class needs are not there.
     """
-    if (folder / TOKENIZER_FILE).is_file():
+    if is_there(folder / TOKENIZER_FILE):
         return folder / TOKENIZER_FILE
     known = _named_class(folder / TOKENIZER_FILE)
-    there = [kind for kind in BY_FILES if all((folder / name).is_file() for name in kind.files)]
+    there = [kind for kind in BY_FILES if all(is_there(folder / name) for name in kind.files)]
     if known is not None and known in there:
         return folder / known.files[0]
     if not there:
@@ -152,7 +157,7 @@ def _config_value(path: Path, key: str) -> str:
     """A text in tokenizer_config.json or config.json next to a file; empty if there is none."""
     for name in (SETTINGS_FILE, _MODEL_CONFIG):
         try:
-            settings = read_json_file(path.with_name(name))
+            settings = read_json_file(checked(path.with_name(name)))
         except InputError:  # reported where the file is needed
             continue
         if isinstance(settings, dict) and (value := settings.get(key)):
@@ -349,7 +354,7 @@ def _read_ids(path: Path) -> dict[str, int]:
         ModelError: it is damaged, or the ids have gaps or duplicates.
     """
     try:
-        ids = read_json_file(path)
+        ids = read_json_file(checked(path))
         if not isinstance(ids, dict) or not all(isinstance(id, int) for id in ids.values()):
             raise TypeError("pieces with their ids are expected")
     except (InputError, TypeError) as error:
@@ -367,7 +372,7 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
         ModelError: a line is not a pair.
     """
     merges = []
-    for number, line in enumerate(read_whole(path, as_it_is=True).split("\n"), start=1):
+    for number, line in enumerate(read_whole(checked(path), as_it_is=True).split("\n"), start=1):
         if line.startswith("#version") or not line.strip():
             continue
         pair = line.rstrip("\r").split(" ")
