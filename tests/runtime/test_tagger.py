@@ -21,12 +21,13 @@ from bothways.finetuning.finetune import finetune
 from bothways.finetuning.options import FinetuneConfig
 from bothways.model.folder import save_model
 from bothways.model.model import EncoderModel
-from bothways.runtime.entities import split_words, tag_texts
+from bothways.runtime.entities import tag_texts
 from bothways.runtime.folder import load_model
 from bothways.runtime.pipeline import evaluate_file, task_for_file
 from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.schemes import entity_spans, write_tags
 from bothways.tasks.sentences import read_sentences
+from bothways.tasks.words import split_words
 from bothways.tasks.tagging import TaggedFile, TaggingTask
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import OptimizerOptions

@@ -159,6 +159,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
                 path=rows.path,
             )
         part = encode_questions(tokenizer, rows, self.options.spans, length=length)
+        part = replace(part, notes=(*rows.notes, *part.notes))
         if self.options.spans.no_answer is None:
             note = (
                 f"{rows.path.name}: neither the model folder nor the file says whether questions "

@@ -328,8 +328,8 @@ class TaggingTask(Task[Sentences, Tags]):
 
     @classmethod
     def read(cls, path: Path, options: TaskOptions, *, labelled: bool) -> Sentences:
-        """A CoNLL file."""
-        return read_sentences(path, options.tagging, labelled=labelled)
+        """CoNLL columns, CoNLL-U, a table of words, or an annotator's JSON."""
+        return read_sentences(path, options.tagging, labelled=labelled, labels=options.labels)
 
     @classmethod
     def define(cls, options: TaskOptions, train: Sentences) -> Self:
@@ -416,7 +416,7 @@ class TaggingTask(Task[Sentences, Tags]):
         self, tokenizer: Tokenizer, rows: Sentences, encoded: EncodedSentences, length: int
     ) -> tuple[str, ...]:
         name, words = rows.path.name, sum(map(len, rows.words))
-        notes = []
+        notes = [*rows.notes]
         if rows.scheme is not None and self.options.tagging.scheme == "auto":
             scheme = "no entity scheme" if rows.scheme == "none" else rows.scheme.upper()
             notes.append(f"{name}: its tags use {scheme}")
@@ -429,7 +429,8 @@ class TaggingTask(Task[Sentences, Tags]):
             notes.append(
                 f"{name}: {rows.broken:,} tags break the scheme; they are read as by conlleval"
             )
-        if self.options.tagging.context == "document" and not rows.has_documents:
+        in_columns = rows.format == "conll"
+        if self.options.tagging.context == "document" and not rows.has_documents and in_columns:
             notes.append(
                 f"{name}: no {DOCUMENT} lines, so each sentence is read without its document"
             )

@@ -32,6 +32,7 @@ from bothways.tokenization.bert_settings import (
     word_starts,
 )
 from bothways.tokenization.normalization import (
+    PRESETS,
     Normalization,
     Rules,
     check_texts,
@@ -120,7 +121,7 @@ class Tokenizer:
         roles: which piece opens a sequence, closes a text, hides a token ...
         template: how texts become sequences: all that concerns special tokens in them.
         lowercase: whether text is lower-cased.
-        normalization: the preset applied to text, ``bert`` or ``composed``; ``other`` for files
+        normalization: the preset applied to text (``bert`` ...); ``other`` for files
             with other rules.
         kind: ``wordpiece``, ``bpe``, ``byte-bpe`` or ``unigram``; ``other`` for files of another
             model.
@@ -398,13 +399,13 @@ class Tokenizer:
         if not self._is_berts and self.kind != "wordpiece":
             return {}
         composed = {
-            "normalization": "composed",
+            "normalization": self.normalization,
             STRIPS_LATIN_AND_GREEK: self._bert_settings["strip_accents"],
         }
         return {
             **self._bert_settings,
             "strip_accents": takes_characters_apart(self._library.normalizer),
-            **(composed if self.normalization == "composed" else {}),
+            **(composed if self.normalization in PRESETS[1:] else {}),
         }
 
     @property
@@ -488,7 +489,7 @@ class Tokenizer:
         compose characters. Byte-level and Unigram files made elsewhere keep the library's."""
         if self.normalization == "other":
             return self.kind not in ("byte-bpe", "unigram")
-        return self.normalization == "composed"
+        return self.normalization in PRESETS[1:]
 
     def _assemble(self, parts: list[tokenizers.Encoding], keep: list[int], *, cut: int) -> Encoding:
         template = self.template

@@ -15,7 +15,7 @@ from bothways.errors import InputError, ModelError
 from bothways.io.folder_files import MOST_PIECES, checked, count_lines, ends_a_line, is_there
 from bothways.io.json_files import read_json_file
 from bothways.io.text import read_whole
-from bothways.tokenization.normalization import normalizer
+from bothways.tokenization.normalization import PRESETS, normalizer
 from bothways.tokenization.pieces import CONTINUES, META_SPACE
 from bothways.tokenization.tokenizer_classes import ANY_CLASS, CLASSES, WORDPIECE, plain_name
 
@@ -64,9 +64,10 @@ def read_settings(path: Path) -> dict[str, Any]:
             settings.pop(name, None)  # null means the default, as if it were absent
         elif not isinstance(settings[name], bool):
             raise ModelError(f"{path}: {name} is {settings[name]!r}; it must be true or false.")
-    if settings.get("normalization", "bert") not in ("bert", "composed"):
+    if settings.get("normalization", "bert") not in PRESETS:
         raise ModelError(
-            f"{path}: normalization is {settings['normalization']!r}; it must be bert or composed."
+            f"{path}: normalization is {settings['normalization']!r}; it must be one of "
+            f"{', '.join(PRESETS)}."
         )
     return settings
 
