@@ -49,6 +49,7 @@ from bothways.runtime.options import (
     FillMaskConfig,
     NextSentenceConfig,
     PredictConfig,
+    RankConfig,
     ScoreConfig,
 )
 from bothways.tasks.options import SplitConfig, TasksConfig
@@ -492,6 +493,13 @@ VERBS: dict[str, Verb | VerbGroup] = {
         ChooseConfig,
         Call("api.verbs", "choose"),
         ("model", "context", "choices"),
+    ),
+    "rank": Verb(
+        "order texts by how well they answer a query",
+        RankConfig,
+        Call("api.verbs", "rank"),
+        ("model", "query", "texts"),
+        reads_texts=True,
     ),
     "answer": Verb(
         "answer a question with a span of a text",

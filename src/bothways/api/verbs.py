@@ -31,6 +31,7 @@ from bothways.runtime.options import (
     FillMaskConfig,
     NextSentenceConfig,
     PredictConfig,
+    RankConfig,
     ScoreConfig,
 )
 from bothways.runtime.pipeline import (
@@ -86,6 +87,13 @@ def choose(config: ChooseConfig) -> list[str]:
         print_note("the context or a choice was cut to the length the model was fine-tuned with")
     order = np.argsort(-probabilities, kind="stable")
     return [f"{probabilities[i]:6.1%}  {config.choices[i]}" for i in order]
+
+
+def rank(config: RankConfig) -> list[str]:
+    """Lines for `bothways rank`: the texts with their scores, best first."""
+    with _open(config) as model:
+        ranked = model.rank(config.query, config.texts, top=config.top)
+    return [f"{one.score:9.6f}  {one.text}" for one in ranked]
 
 
 def predict(config: PredictConfig) -> list[str]:
@@ -309,6 +317,7 @@ _ModelVerb = (
     | NextSentenceConfig
     | ChooseConfig
     | PredictConfig
+    | RankConfig
     | AnswerConfig
     | EmbedConfig
     | EvaluateConfig

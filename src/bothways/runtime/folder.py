@@ -20,6 +20,7 @@ from bothways.families.config import ModelConfig
 from bothways.families.family import own_type, write_config
 from bothways.families.heads import (
     CHOICE,
+    CLASSIFIER,
     HEADS,
     SPAN,
     TAGGER,
@@ -31,7 +32,7 @@ from bothways.families.heads import (
 from bothways.io.files import write_json
 from bothways.io.json_files import read_json_file
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
-from bothways.runtime.sentence_modules import read_sentence_modules
+from bothways.runtime.sentence_modules import read_reranker, read_sentence_modules
 from bothways.runtime.weights import Weights, account_for, name_table, stored_weights
 from bothways.shipped import SHIPPED, model_folder
 from bothways.tokenization.tokenizer import Tokenizer
@@ -189,6 +190,8 @@ def load_model(
         loaded.about = _read_about(folder, loaded.task_head)
     else:
         loaded.about = read_sentence_modules(folder, lowercase=tokenizer.lowercase)
+        if loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
+            loaded.about["reranker"] = read_reranker(folder, values)
     if loaded.task_head:
         theirs_about = _task_from_config(values, loaded)
         if "kind" in loaded.about:

@@ -1,14 +1,33 @@
-"""How a folder of sentence-transformers makes vectors from the encoder's outputs."""
+"""How a folder of sentence-transformers makes vectors or scores from the encoder's outputs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
 
 from bothways.errors import InputError, ModelError
 from bothways.io.json_files import read_json_file
 
 _MODULES = "modules.json"
+_SETTINGS = "config_sentence_transformers.json"
+_TOKENIZER, _TRANSFORMER = "tokenizer_config.json", "sentence_bert_config.json"
+ACTIVATIONS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "sigmoid": expit,
+    "identity": lambda scores: scores,
+    "tanh": np.tanh,
+}
+"""Functions of a reranker's output, by name."""
+_DEFAULT_ACTIVATION = "torch.nn.modules.activation.Sigmoid"
+_TORCHS = {
+    _DEFAULT_ACTIVATION: "sigmoid",
+    "torch.nn.modules.linear.Identity": "identity",
+    "torch.nn.modules.activation.Tanh": "tanh",
+}
 _POOLING = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
 
 
@@ -43,7 +62,7 @@ def read_sentence_modules(folder: Path, *, lowercase: bool) -> dict[str, Any]:
         elif kind == "Normalize":
             about["normalize"] = True
         elif kind == "Transformer":
-            settings = _read(folder / str(module.get("path", "")) / "sentence_bert_config.json")
+            settings = _read(folder / str(module.get("path", "")) / _TRANSFORMER)
             if isinstance(settings, dict) and settings.get("do_lower_case") and not lowercase:
                 settings_left_out.append("texts are lower-cased (do_lower_case)")
         else:
@@ -54,8 +73,37 @@ def read_sentence_modules(folder: Path, *, lowercase: bool) -> dict[str, Any]:
     return about
 
 
+def read_reranker(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """How a folder with one output scores a query and a text, as a CrossEncoder of
+    sentence-transformers would, by its files of any version.
+
+    Args:
+        folder: of the model.
+        config: the content of its config.json.
+
+    Returns:
+        ``activation``: of the output; a name of :data:`ACTIVATIONS`, or what the folder says that
+        bothways does not have.
+        ``length``: the longest pair in tokens, if the tokenizer's files limit it.
+    """
+    newest, newer = _read(folder / _SETTINGS), config.get("sentence_transformers")
+    named = [own.get("activation_fn") for own in (newest, newer) if isinstance(own, dict)]
+    named.append(config.get("sbert_ce_default_activation_function"))
+    activation = next((str(name) for name in named if name), _DEFAULT_ACTIVATION)
+    found: dict[str, Any] = {"activation": _TORCHS.get(activation, activation)}
+    tokenizer, module = (_read(folder / name) for name in (_TOKENIZER, _TRANSFORMER))
+    limits = [
+        values.get(key)
+        for values, key in ((tokenizer, "model_max_length"), (module, "max_seq_length"))
+        if isinstance(values, dict)
+    ]
+    # Without a limit, transformers writes 10^30.
+    lengths = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 1 << 31]
+    return found | ({"length": min(lengths)} if lengths else {})
+
+
 def _default_prompt(folder: Path) -> list[str]:
-    settings = _read(folder / "config_sentence_transformers.json")
+    settings = _read(folder / _SETTINGS)
     if not isinstance(settings, dict) or not (name := settings.get("default_prompt_name")):
         return []
     prompts = settings.get("prompts")
