@@ -52,6 +52,7 @@ from bothways.runtime.options import (
     RankConfig,
     ScoreConfig,
 )
+from bothways.serving.options import ServeConfig
 from bothways.tasks.options import SplitConfig, TasksConfig
 from bothways.tokenization.options import ExtendConfig, VocabularyConfig
 
@@ -519,6 +520,12 @@ VERBS: dict[str, Verb | VerbGroup] = {
         Call("api.verbs", "embed"),
         ("model", "texts"),
         reads_texts=True,
+    ),
+    "serve": Verb(
+        "serve models over HTTP",
+        ServeConfig,
+        Call("serving.server", "serve", int),
+        ("models",),
     ),
     "convert": Verb(
         "convert a model, for example from transformers, to a model folder",

@@ -257,7 +257,9 @@ class Model:
         (probabilities,), _ = predict_choices(self.loaded, [context], [choices])
         return [float(p) for p in probabilities]
 
-    def rank(self, query: str, texts: Sequence[str], *, top: int | None = None) -> list[Ranked]:
+    def rank(
+        self, query: str, texts: Sequence[str], *, top: int | None = None, raw: bool = False
+    ) -> list[Ranked]:
         """Texts ordered by how well they answer a query, best first, with their scores: those of
         sentence-transformers' CrossEncoder, for a folder of its kind.
 
@@ -265,13 +267,14 @@ class Model:
             query: such as a question.
             texts: the candidates.
             top: maximum number of texts; all if not given.
+            raw: give the head's outputs as they are, before the function that the folder names.
 
         Raises:
             ModelError: the model has no head that gives a pair of texts one score.
             InputError: the model was fine-tuned on single texts, or a single text instead of a
                 list.
         """
-        return rank_texts(self.loaded, query, texts)[:top]
+        return rank_texts(self.loaded, query, texts, raw=raw)[:top]
 
     def tag(self, text: str | Sequence[str]) -> Tagged:
         """Tags and entities of a text, or of a sentence given as words.

@@ -51,6 +51,7 @@ class Prediction:
         cut: how many texts lost tokens to the length limit.
         several: how many texts were read in more than one window.
         length: the length limit, in tokens.
+        logits: float64 [N, C]; the head's outputs, of which the values are made.
     """
 
     labels: list[Any]
@@ -59,6 +60,7 @@ class Prediction:
     cut: int
     several: int
     length: int
+    logits: NDArray[np.float64]
 
 
 def predict_texts(
@@ -95,7 +97,7 @@ def predict_texts(
     outputs = outputs_of(loaded, task, examples)
     logits_NC = task.pooled(examples, outputs).astype(np.float64)
     labels, values, names = task.interpret(logits_NC)
-    return Prediction(labels, values, names, examples.cut, examples.windowed, length)
+    return Prediction(labels, values, names, examples.cut, examples.windowed, length, logits_NC)
 
 
 def predict_choices(
@@ -156,7 +158,12 @@ class Ranked:
 
 
 def rank_texts(
-    loaded: LoadedModel, query: str, texts: Sequence[str], *, length: int | None = None
+    loaded: LoadedModel,
+    query: str,
+    texts: Sequence[str],
+    *,
+    raw: bool = False,
+    length: int | None = None,
 ) -> list[Ranked]:
     """Order texts by how well they answer a query, best first, equal ones as they were given.
 
@@ -168,6 +175,7 @@ def rank_texts(
         loaded: a model folder with a head for texts that has one output.
         query: the first text of each pair.
         texts: the second ones.
+        raw: give the head's outputs as they are.
         length: as for :func:`predict_texts`; by default not more than the folder's tokenizer says.
 
     Raises:
@@ -196,7 +204,9 @@ def rank_texts(
     if length is None and "length" in reranker:
         length = min(reranker["length"], loaded.config.positions)
     found = predict_texts(loaded, [query] * len(texts), texts, length=length)
-    scores = ACTIVATIONS[reranker["activation"]](found.values[:, 0])
+    scores = found.logits[:, 0]
+    if not raw:
+        scores = ACTIVATIONS[reranker["activation"]](scores)
     ranked = [Ranked(n, float(score), texts[n]) for n, score in enumerate(scores)]
     return sorted(ranked, key=lambda one: -one.score)
 
