@@ -27,6 +27,14 @@ from bothways.tasks.schemes import OUTSIDE
 
 _SEVERAL = 5
 """Pieces for a mask, if the request does not say how many."""
+_PARAMETERS = {
+    CLASSES: ("top_k", "function_to_apply"),
+    TAGS: ("aggregation_strategy",),
+    ANSWERS: ("top_k",),
+    FILL: ("top_k", "targets"),
+    VECTORS: ("normalize", "truncate"),
+}
+"""Those of Hugging Face's API that each task takes."""
 
 
 def invalid(message: str) -> Refusal:
@@ -54,6 +62,9 @@ def task_of_inference(served: ServedModel, form: wire.Inference) -> str:
 def infer(model: Model, form: wire.Inference, task: str) -> Any:
     """The answer to a request of Hugging Face's API."""
     parts, asked = form.inputs, form.parameters
+    for name in asked.__struct_fields__:
+        if getattr(asked, name) is not None and name not in _PARAMETERS.get(task, ()):
+            raise invalid(f"parameters.{name} has no effect on {task}; leave it out.")
     if asked.top_k is not None and asked.top_k < 1:
         raise invalid("parameters.top_k must be at least 1.")
     if task == SIMILARITY:

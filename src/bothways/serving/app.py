@@ -43,6 +43,7 @@ from bothways.tasks.examples import PREDICT_TOKENS
 log = logging.getLogger("bothways.serving")
 ANY = ""
 """The task of a route that every model has."""
+_OPENAI = "/v1/"
 _READ_ON = 4
 """Times the limit up to which a body that is too long is read, to be answered."""
 _PROBE = 1.0  # seconds between looks at the models
@@ -218,14 +219,15 @@ def _guarded(
             _check_key(server, request)
             response = await endpoint(request)
         except Refusal as refusal:
-            response = _refuse(server, refusal)
+            response = _refuse(server, refusal, path)
         except ClientDisconnect:
             response = Response(status_code=499)  # nobody reads it
         except Exception as error:
             # Neither the message nor values: either may have a part of an input.
             places = "".join(traceback.format_tb(error.__traceback__))
             log.error("%s: %s\n%s", path, type(error).__name__, places)
-            response = _refuse(server, Refusal("internal", "an error of the server; see its log."))
+            refusal = Refusal("internal", "an error of the server; see its log.")
+            response = _refuse(server, refusal, path)
         finally:
             server.count(-1)
         name = request.path_params.get("model", "")
@@ -237,9 +239,9 @@ def _guarded(
     return guarded
 
 
-def _refuse(server: Server, refusal: Refusal) -> Response:
+def _refuse(server: Server, refusal: Refusal, path: str = "") -> Response:
     server.metrics.refused.labels(refusal.body.error_type).inc()
-    return _json(refusal.encoded(), refusal.status, refusal.headers)
+    return _json(refusal.encoded(openai=_OPENAI in path), refusal.status, refusal.headers)
 
 
 def _of_http(server: Server, error: HTTPException) -> Response:

@@ -30,10 +30,19 @@ STATUS = {
 """The status of each type of error."""
 
 
+class ErrorOfOpenAI(msgspec.Struct):
+    """What OpenAI's client reads of an error."""
+
+    message: str
+    type: str
+    param: None = None
+    code: str | None = None
+
+
 class ErrorBody(msgspec.Struct, omit_defaults=True):
     """The answer to a request that is refused."""
 
-    error: str
+    error: str | ErrorOfOpenAI
     error_type: str
     limit: float | None = None
     given: float | None = None
@@ -64,9 +73,14 @@ class Refusal(Exception):
         self.headers = dict(headers or {})
         self.body = ErrorBody(error, error_type, limit, given)
 
-    def encoded(self) -> bytes:
-        """The body, as JSON."""
-        return msgspec.json.encode(self.body)
+    def encoded(self, *, openai: bool = False) -> bytes:
+        """The body, as JSON; for OpenAI's client its message is where that looks for it."""
+        if not openai:
+            return msgspec.json.encode(self.body)
+        body = msgspec.structs.replace(
+            self.body, error=ErrorOfOpenAI(str(self), self.body.error_type)
+        )
+        return msgspec.json.encode(body)
 
 
 _TOKEN_IDS = re.compile(r"got `(int|array)` - at `\$\.(inputs?|texts)\[")
