@@ -93,7 +93,9 @@ def test_a_score_that_was_learned_here_is_as_it_is(tmp_path: Path) -> None:
 def test_other_heads_are_refused(tmp_path: Path) -> None:
     about = {"kind": "classification", "labels": ["a", "b"]}
     save_model(tmp_path, small_bert(classes=2), small_tokenizer(97), about)
-    with pytest.raises(ModelError, match=r"one score for a pair of texts.* 'classification' with 2"):
+    with pytest.raises(
+        ModelError, match=r"one score for a pair of texts.* 'classification' with 2"
+    ):
         load(tmp_path).rank(QUERY, TEXTS)
     save_model(tmp_path, small_bert(classes=1), small_tokenizer(97), {"kind": "regression"})
     with pytest.raises(InputError, match="single text; give a list"):

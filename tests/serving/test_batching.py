@@ -19,7 +19,7 @@ from bothways.batch import Batch, collate
 from bothways.errors import LengthError
 from bothways.runtime.engine import Engine, layer_name
 from bothways.serving.batching import PATIENCE, TICKET, Batcher, Entry, Ticket, choose
-from bothways.serving.refusals import Refusal
+from bothways.serving.refusals import RefusedError
 from serving_examples import make_folders, offline
 
 SEQUENCES = st.lists(st.tuples(st.integers(1, 40), st.sampled_from("ab")), min_size=1, max_size=30)
@@ -151,7 +151,7 @@ def test_tokens_are_counted_and_a_deadline_is_kept(tmp_path: Path) -> None:
         time.sleep(0.2)
         engine.go.set()
         assert first.result(5) == 3
-        with pytest.raises(Refusal, match="deadline passed"):
+        with pytest.raises(RefusedError, match="deadline passed"):
             late.result(5)
     assert engine.batches == [1]
     assert batcher.rate > 0

@@ -80,9 +80,7 @@ def test_question_answering(server: Running) -> None:
     found = client(server, "answers").question_answering(question=TEXT, context=context)
     expected = (best.text, best.start, best.end, best.probability)
     assert (found.answer, found.start, found.end, found.score) == expected
-    several = client(server, "answers").question_answering(
-        question=TEXT, context=context, top_k=2
-    )
+    several = client(server, "answers").question_answering(question=TEXT, context=context, top_k=2)
     assert isinstance(several, list)
     assert len(several) == 2
 

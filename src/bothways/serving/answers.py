@@ -6,13 +6,14 @@ import base64
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bothways.api.model import Model
 from bothways.runtime.entities import Tagged, tag_texts
 from bothways.runtime.pipeline import Prediction
 from bothways.serving import wire
 from bothways.serving.batching import TICKET
-from bothways.serving.refusals import Refusal
+from bothways.serving.refusals import RefusedError
 from bothways.serving.served import (
     ANSWERS,
     CHOOSE,
@@ -37,9 +38,9 @@ _PARAMETERS = {
 """Those of Hugging Face's API that each task takes."""
 
 
-def invalid(message: str) -> Refusal:
+def invalid(message: str) -> RefusedError:
     """The answer to a request that asks for what is not done."""
-    return Refusal("invalid", message)
+    return RefusedError("invalid", message)
 
 
 # ------------------------------------------------------------------------------------ Hugging Face
@@ -170,8 +171,7 @@ def _tagged(found: Tagged | None, *, words: bool) -> list[wire.TaggedEntity | wi
         return []
     if not words:
         return [
-            wire.TaggedEntity(e.type, e.probability, e.text, e.start, e.end)
-            for e in found.entities
+            wire.TaggedEntity(e.type, e.probability, e.text, e.start, e.end) for e in found.entities
         ]
     rows = zip(found.tags, found.probabilities, found.words, found.spans, strict=True)
     return [
@@ -218,10 +218,11 @@ def _refuse_extras(form: Any) -> None:
 
 def embed(model: Model, form: wire.Embed, *, own: bool = False) -> list[list[float]]:
     """A vector per text; ``own``: scaled as the model's folder says."""
-    return _vectors(model, form, None if own else form.normalize).tolist()
+    rows: list[list[float]] = _vectors(model, form, None if own else form.normalize).tolist()
+    return rows
 
 
-def _vectors(model: Model, form: wire.Embed, normalize: bool | None) -> np.ndarray:
+def _vectors(model: Model, form: wire.Embed, normalize: bool | None) -> NDArray[np.float32]:
     _refuse_extras(form)
     texts = [form.inputs] if isinstance(form.inputs, str) else form.inputs
     hidden = model.loaded.config.hidden
@@ -244,7 +245,7 @@ def predict(model: Model, form: wire.Predict) -> Any:
     _refuse_extras(form)
     found = _predict(model, form.items())
     if form.truncate is False and found.cut:
-        raise Refusal(
+        raise RefusedError(
             "too_large",
             f"an input has more than {found.length} tokens; send truncate: true to have it cut.",
             limit=found.length,
@@ -257,9 +258,7 @@ def rerank(model: Model, form: wire.Rerank) -> list[wire.RankedText]:
     """The texts, best first."""
     _refuse_extras(form)
     ranked = model.rank(form.query, form.texts, raw=form.raw_scores)
-    return [
-        wire.RankedText(r.index, r.score, r.text if form.return_text else None) for r in ranked
-    ]
+    return [wire.RankedText(r.index, r.score, r.text if form.return_text else None) for r in ranked]
 
 
 def similarity(model: Model, form: wire.Similarity) -> list[float]:

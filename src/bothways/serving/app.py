@@ -27,7 +27,7 @@ from bothways.serving import answers, wire
 from bothways.serving.metrics import Metrics
 from bothways.serving.openapi import describe
 from bothways.serving.options import Limits
-from bothways.serving.refusals import Refusal, check_items, decode, of_error
+from bothways.serving.refusals import RefusedError, check_items, decode, of_error
 from bothways.serving.served import (
     CHOOSE,
     CLASSES,
@@ -90,7 +90,7 @@ ASKS = (
     Ask("/", wire.Inference, answers.infer, ANY, _INFERRED),
     Ask("/pipeline/{task}", wire.Inference, answers.infer, ANY, _INFERRED),
     Ask("/embed", wire.Embed, answers.embed, VECTORS, _VECTOR),
-    Ask("/embed_all", wire.Embed, answers.embed_all, VECTORS, list[_VECTOR]),  # type: ignore[valid-type]
+    Ask("/embed_all", wire.Embed, answers.embed_all, VECTORS, list[_VECTOR]),
     Ask("/predict", wire.Predict, answers.predict, CLASSES, list[wire.Label | list[wire.Label]]),
     Ask("/rerank", wire.Rerank, answers.rerank, RANK, list[wire.RankedText], "texts"),
     Ask("/similarity", wire.Similarity, answers.similarity, SIMILARITY, list[float], "sentences"),
@@ -98,7 +98,9 @@ ASKS = (
     Ask("/decode", wire.Decode, answers.decode, ANY, list[str], "ids"),
     Ask("/choose", wire.Choices, answers.choose, CHOOSE, wire.Chosen, "choices"),
     Ask("/next-sentence", wire.Pair, answers.next_sentence, NEXT, wire.Follows),
-    Ask("/v1/embeddings", wire.Embeddings, answers.embeddings, VECTORS, wire.EmbeddingList, "input"),
+    Ask(
+        "/v1/embeddings", wire.Embeddings, answers.embeddings, VECTORS, wire.EmbeddingList, "input"
+    ),
 )
 
 
@@ -140,12 +142,12 @@ class Server:
         """A model by its name; the first, if None.
 
         Raises:
-            Refusal: there is none of that name.
+            RefusedError: there is none of that name.
         """
         if name is None:
             return next(iter(self.models.values()))
         if name not in self.models:
-            raise Refusal("not_found", f"no such model; there are: {', '.join(self.models)}.")
+            raise RefusedError("not_found", f"no such model; there are: {', '.join(self.models)}.")
         return self.models[name]
 
 
@@ -163,17 +165,19 @@ def application(server: Server) -> Starlette:
     def guarded(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Any:
         return _guarded(server, path, endpoint)
 
-    routes = []
-    for ask in ASKS:
-        below = f"/models/{{model}}{ask.path.rstrip('/')}"
-        for path in (ask.path, below):
-            routes.append(Route(path, guarded(path, _asking(server, ask)), methods=["POST"]))
-    for path, endpoint in _gets(server).items():
-        routes.append(Route(path, guarded(path, endpoint), methods=["GET"]))
+    routes = [
+        Route(path, guarded(path, _asking(server, ask)), methods=["POST"])
+        for ask in ASKS
+        for path in (ask.path, f"/models/{{model}}{ask.path.rstrip('/')}")
+    ]
+    routes += [
+        Route(path, guarded(path, endpoint), methods=["GET"])
+        for path, endpoint in _gets(server).items()
+    ]
     # Of two routes with the same path, Starlette would answer for the second with the first's
     # methods; one route then has both.
     app = Starlette(routes=_merged(routes), lifespan=lifespan)
-    app.add_exception_handler(HTTPException, lambda _, error: _of_http(server, error))  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, lambda _, error: _of_http(server, error))
     return app
 
 
@@ -218,7 +222,7 @@ def _guarded(
         try:
             _check_key(server, request)
             response = await endpoint(request)
-        except Refusal as refusal:
+        except RefusedError as refusal:
             response = _refuse(server, refusal, path)
         except ClientDisconnect:
             response = Response(status_code=499)  # nobody reads it
@@ -226,8 +230,8 @@ def _guarded(
             # Neither the message nor values: either may have a part of an input.
             places = "".join(traceback.format_tb(error.__traceback__))
             log.error("%s: %s\n%s", path, type(error).__name__, places)
-            refusal = Refusal("internal", "an error of the server; see its log.")
-            response = _refuse(server, refusal, path)
+            defect = RefusedError("internal", "an error of the server; see its log.")
+            response = _refuse(server, defect, path)
         finally:
             server.count(-1)
         name = request.path_params.get("model", "")
@@ -239,7 +243,7 @@ def _guarded(
     return guarded
 
 
-def _refuse(server: Server, refusal: Refusal, path: str = "") -> Response:
+def _refuse(server: Server, refusal: RefusedError, path: str = "") -> Response:
     server.metrics.refused.labels(refusal.body.error_type).inc()
     return _json(refusal.encoded(openai=_OPENAI in path), refusal.status, refusal.headers)
 
@@ -247,9 +251,9 @@ def _refuse(server: Server, refusal: Refusal, path: str = "") -> Response:
 def _of_http(server: Server, error: HTTPException) -> Response:
     """The answer where no route takes a request."""
     if error.status_code == 405:
-        refusal = Refusal("method", "the route takes another method; see /openapi.json.")
+        refusal = RefusedError("method", "the route takes another method; see /openapi.json.")
     else:
-        refusal = Refusal("not_found", "there is no such route; see /openapi.json.")
+        refusal = RefusedError("not_found", "there is no such route; see /openapi.json.")
     refusal.headers |= dict(error.headers or {})
     return _refuse(server, refusal)
 
@@ -264,7 +268,7 @@ def _check_key(server: Server, request: Request) -> None:
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     same = hmac.compare_digest(given.strip().encode(), server.key.encode())
     if scheme.lower() != "bearer" or not same:
-        raise Refusal(
+        raise RefusedError(
             "unauthorized",
             "send the server's key: Authorization: Bearer KEY.",
             headers={"WWW-Authenticate": "Bearer"},
@@ -275,7 +279,7 @@ async def _body(request: Request, limit: int) -> bytes:
     """The body of a request.
 
     Raises:
-        Refusal: it is longer than the limit. The rest of it is read, within bounds: a client that
+        RefusedError: it is longer than the limit. The rest of it is read, within bounds: a client that
             is still sending would not see the answer.
     """
     parts, size, headers = bytearray(), 0, {}
@@ -287,7 +291,7 @@ async def _body(request: Request, limit: int) -> bytes:
             headers = {"Connection": "close"}
             break
     if size > limit:
-        raise Refusal(
+        raise RefusedError(
             "too_large",
             f"the body has more than {limit} bytes; send less at a time.",
             limit=limit,
@@ -308,7 +312,7 @@ def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]
         try:
             items = form.items()
         except msgspec.ValidationError as error:
-            raise Refusal("invalid", f"{error}; see /openapi.json.") from None
+            raise RefusedError("invalid", f"{error}; see /openapi.json.") from None
         check_items(items, limits.inputs, ask.what)
         task = ask.task
         more: tuple[Any, ...] = ()

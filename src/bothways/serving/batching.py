@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bothways.batch import Batch, flat_batch
 from bothways.io import arrays
 from bothways.runtime.engine import NONE, Engine, layer_name
-from bothways.serving.refusals import Refusal
+from bothways.serving.refusals import RefusedError
 from bothways.tasks.examples import PREDICT_TOKENS
 
 Floats = NDArray[np.float32]
@@ -201,7 +201,7 @@ class Batcher:
         """As :meth:`bothways.runtime.engine.Engine.compute`, in a batch with others' sequences.
 
         Raises:
-            Refusal: the deadline of this thread's request passed before.
+            RefusedError: the deadline of this thread's request passed before.
         """
         job, ticket = _Job(batch, heads, layers), TICKET.get()
         entries = [
@@ -282,9 +282,9 @@ class Batcher:
             entry.job.finish_one()
 
 
-def past_deadline() -> Refusal:
+def past_deadline() -> RefusedError:
     """The answer to a request that could not be computed in time."""
-    return Refusal(
+    return RefusedError(
         "deadline",
         "the deadline passed before the request could be computed; send less, or later.",
         headers={"Retry-After": "1"},

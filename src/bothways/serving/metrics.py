@@ -16,7 +16,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from bothways.serving.options import SHARED
 
-disable_created_metrics()  # two lines for every counter, of no use
+disable_created_metrics()  # type: ignore[no-untyped-call]  # two lines for every counter, of no use
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 _SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -77,5 +77,5 @@ class Metrics:
         registry = self.registry
         if os.environ.get(SHARED):
             registry = CollectorRegistry()
-            MultiProcessCollector(registry)
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)

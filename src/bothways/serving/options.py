@@ -92,9 +92,7 @@ class ServeConfig(EngineChoice):
                     "give one: NAME=FOLDER."
                 )
             if name in found:
-                raise ConfigError(
-                    f"models: two are called {name!r}; give them names: NAME=FOLDER."
-                )
+                raise ConfigError(f"models: two are called {name!r}; give them names: NAME=FOLDER.")
             found[name] = folder
         return found
 

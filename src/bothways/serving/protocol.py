@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from bothways.serving.metrics import Metrics
 from bothways.serving.options import Limits
-from bothways.serving.refusals import Refusal
+from bothways.serving.refusals import RefusedError
 
 _RECEIVED = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
 
@@ -36,7 +36,7 @@ class LimitedProtocol(H11Protocol):
         if len(self.connections) > self.limits.connections:
             slowest: Any = min(self.connections, key=lambda c: c.waits_since)  # type: ignore[union-attr]
             slowest.refuse(
-                Refusal(
+                RefusedError(
                     "unavailable",
                     "too many connections; the one that waited longest is closed.",
                     limit=self.limits.connections,
@@ -70,7 +70,7 @@ class LimitedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP, or has too long headers."""
-        self.refuse(Refusal("malformed", f"{msg.rstrip('.')}; or its headers are too long."))
+        self.refuse(RefusedError("malformed", f"{msg.rstrip('.')}; or its headers are too long."))
 
     def _await_request(self) -> None:
         self._stop_waiting()
@@ -85,14 +85,14 @@ class LimitedProtocol(H11Protocol):
 
     def _late(self) -> None:
         self.refuse(
-            Refusal(
+            RefusedError(
                 "receipt_timeout",
                 f"the request did not arrive within {self.limits.receipt:g} seconds.",
                 limit=self.limits.receipt,
             )
         )
 
-    def refuse(self, refusal: Refusal) -> None:
+    def refuse(self, refusal: RefusedError) -> None:
         """Answer with an error, unless an answer has begun, and close."""
         self._stop_waiting()
         if self.transport.is_closing():

@@ -48,7 +48,7 @@ class ErrorBody(msgspec.Struct, omit_defaults=True):
     given: float | None = None
 
 
-class Refusal(Exception):
+class RefusedError(Exception):
     """A request that is not answered.
 
     Args:
@@ -94,7 +94,7 @@ def decode(decoder: msgspec.json.Decoder[B], body: bytes, depth: int) -> B:
     """The content of a request's body.
 
     Raises:
-        Refusal: it is no JSON, JSON of another shape, or nested more deeply than ``depth``.
+        RefusedError: it is no JSON, JSON of another shape, or nested more deeply than ``depth``.
     """
     try:
         found = decoder.decode(body)
@@ -103,22 +103,22 @@ def decode(decoder: msgspec.json.Decoder[B], body: bytes, depth: int) -> B:
     except msgspec.ValidationError as error:
         if is_deeper(body, depth):  # rather that than where in it something is wrong
             raise _too_deep(depth) from None
-        raise Refusal("invalid", _of_shape(str(error))) from None
+        raise RefusedError("invalid", _of_shape(str(error))) from None
     except UnicodeDecodeError:
-        raise Refusal("malformed", "the body is not UTF-8; send JSON in UTF-8.") from None
+        raise RefusedError("malformed", "the body is not UTF-8; send JSON in UTF-8.") from None
     except msgspec.DecodeError as error:
         if _SURROGATE.search(body):
             what = "it has an escape of a surrogate without its other half, which is no character"
         else:
             what = str(error).partition(":")[0].lower()
-        raise Refusal("malformed", f"the body is not JSON that can be read: {what}.") from None
+        raise RefusedError("malformed", f"the body is not JSON that can be read: {what}.") from None
     if is_deeper(body, depth):
         raise _too_deep(depth)
     return found
 
 
-def _too_deep(depth: int) -> Refusal:
-    return Refusal("too_large", f"the body is nested more than {depth} deep.", limit=depth)
+def _too_deep(depth: int) -> RefusedError:
+    return RefusedError("too_large", f"the body is nested more than {depth} deep.", limit=depth)
 
 
 def is_deeper(body: bytes, depth: int) -> bool:
@@ -143,7 +143,7 @@ def _of_shape(message: str) -> str:
     return f"the body is not as the route takes it ({message[:200]}); see /openapi.json."
 
 
-def of_error(error: BothwaysError, texts: Sequence[str]) -> Refusal:
+def of_error(error: BothwaysError, texts: Sequence[str]) -> RefusedError:
     """What a model refuses.
 
     Args:
@@ -151,12 +151,14 @@ def of_error(error: BothwaysError, texts: Sequence[str]) -> Refusal:
         texts: the request's, of which nothing may be said.
     """
     if isinstance(error, NonFiniteError):
-        return Refusal("internal", "the model's output is not finite; its weights are damaged.")
+        return RefusedError(
+            "internal", "the model's output is not finite; its weights are damaged."
+        )
     message = str(error)
     shown = [text[:12] if len(text) > 3 else repr(text) for text in texts if text]
     if any(part in message for part in (*shown, *(repr(text)[:12] for text in texts))):
-        return Refusal("invalid", f"the model refuses an input ({type(error).__name__}).")
-    return Refusal("invalid", message)
+        return RefusedError("invalid", f"the model refuses an input ({type(error).__name__}).")
+    return RefusedError("invalid", message)
 
 
 def check_items(items: Sequence[Sequence[str]], most: int, what: str = "inputs") -> None:
@@ -168,12 +170,12 @@ def check_items(items: Sequence[Sequence[str]], most: int, what: str = "inputs")
         what: they are called.
 
     Raises:
-        Refusal: naming the limit.
+        RefusedError: naming the limit.
     """
     if not items:
-        raise Refusal("invalid", f"{what} is empty; give one or more.", limit=most, given=0)
+        raise RefusedError("invalid", f"{what} is empty; give one or more.", limit=most, given=0)
     if len(items) > most:
-        raise Refusal(
+        raise RefusedError(
             "too_large",
             f"{len(items)} {what} in one request; send at most {most} at a time.",
             limit=most,
@@ -182,4 +184,4 @@ def check_items(items: Sequence[Sequence[str]], most: int, what: str = "inputs")
     for number, item in enumerate(items, start=1):
         for text in item:
             if "\0" in text:
-                raise Refusal("invalid", f"input {number} has a NUL character; remove it.")
+                raise RefusedError("invalid", f"input {number} has a NUL character; remove it.")

@@ -29,7 +29,7 @@ from bothways.io.processes import usable_cores
 from bothways.serving.batching import TICKET, Batcher, Ticket, past_deadline
 from bothways.serving.metrics import Metrics
 from bothways.serving.options import Limits, ServeConfig
-from bothways.serving.refusals import Refusal
+from bothways.serving.refusals import RefusedError
 from bothways.tasks.kinds import task_of
 
 T = TypeVar("T")
@@ -74,9 +74,7 @@ class ServedModel:
         metrics: of the process.
     """
 
-    def __init__(
-        self, name: str, model: Model, limits: Limits, threads: Threads, metrics: Metrics
-    ):
+    def __init__(self, name: str, model: Model, limits: Limits, threads: Threads, metrics: Metrics):
         self.name, self.model, self.limits = name, model, limits
         self._threads = threads
         self._queued = metrics.queued.labels(name)
@@ -100,11 +98,13 @@ class ServedModel:
         """Refuse what this model cannot do.
 
         Raises:
-            Refusal: naming what it can.
+            RefusedError: naming what it can.
         """
         if task not in self.tasks:
             able = ", ".join(self.tasks)
-            raise Refusal("invalid", f"the model {self.name} does not do {task}; it does {able}.")
+            raise RefusedError(
+                "invalid", f"the model {self.name} does not do {task}; it does {able}."
+            )
 
     def admit(self, items: Sequence[Sequence[str]], task: str) -> Ticket:
         """Accept a request, or refuse it at once.
@@ -114,7 +114,7 @@ class ServedModel:
             task: what is asked.
 
         Raises:
-            Refusal: the queue is full, or would keep the request beyond its deadline; or the
+            RefusedError: the queue is full, or would keep the request beyond its deadline; or the
                 request alone is more than the queue takes.
         """
         limit, positions = self.limits.tokens, self.model.loaded.config.positions
@@ -123,7 +123,7 @@ class ServedModel:
             sizes = [min(size, positions) for size in sizes]
         size = sum(sizes)
         if size > limit:
-            raise Refusal(
+            raise RefusedError(
                 "too_large",
                 f"the request has about {size} tokens; send at most {limit} at a time.",
                 limit=limit,
@@ -133,7 +133,7 @@ class ServedModel:
         wait = (waiting + size) / rate if rate and waiting else 0.0
         if waiting + size > limit or wait > _SHARE * self.limits.deadline:
             after = max(1, math.ceil(waiting / rate)) if rate else 1
-            raise Refusal(
+            raise RefusedError(
                 "overloaded",
                 "too many requests are waiting; come back after the seconds of Retry-After.",
                 limit=limit,
@@ -163,7 +163,7 @@ class ServedModel:
             characters: of its texts.
 
         Raises:
-            Refusal: the deadline passed.
+            RefusedError: the deadline passed.
             BothwaysError: what the model refuses.
         """
         context, loop = copy_context(), asyncio.get_running_loop()
@@ -194,9 +194,7 @@ class ServedModel:
         loaded = self.model.loaded
         encoding = self.model.tokenizer.encode("")
         tokens = encoding.tokens or [0]
-        batch = collate(
-            [tokens], [encoding.segments or [0]], max_positions=loaded.config.positions
-        )
+        batch = collate([tokens], [encoding.segments or [0]], max_positions=loaded.config.positions)
         head = _own_head(self.model, self.task)
         try:
             if head:
@@ -265,5 +263,3 @@ def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
 
 def _has_mask(model: Model) -> bool:
     return model.tokenizer.roles.mask is not None
-
-

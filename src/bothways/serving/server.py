@@ -212,7 +212,9 @@ class _Parent:
 
     def __init__(self, config: ServeConfig):
         if not getattr(socket, "SO_REUSEPORT", None):
-            raise ConfigError("this system cannot share a port among processes; leave out --workers.")
+            raise ConfigError(
+                "this system cannot share a port among processes; leave out --workers."
+            )
         self.config = config
         self._context = multiprocessing.get_context("spawn")
         self._in_hand = self._context.RawArray("q", config.workers)
@@ -241,8 +243,8 @@ class _Parent:
 
             self._metrics = Metrics()
             self._port = holder.getsockname()[1]
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, self._end)
+            for signal_number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(signal_number, self._end)
             self._start(0)  # alone, so that what is wrong with a model is said once
             while not self._ready[0] and not self._ending:
                 if self._workers[0].exitcode is not None:
@@ -301,4 +303,4 @@ class _Parent:
         )
         self._metrics.lost.inc(lost)
         self._metrics.replaced.inc()
-        mark_process_dead(worker.pid)
+        mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
