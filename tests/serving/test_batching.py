@@ -134,7 +134,7 @@ def test_one_that_fails_takes_no_other_with_it(tmp_path: Path) -> None:
 def test_tokens_are_counted_and_a_deadline_is_kept(tmp_path: Path) -> None:
     model = offline(make_folders(tmp_path, "vectors")["vectors"])
     engine = Recording(model.loaded.engine)
-    batcher = batcher_of(engine)
+    batcher = batcher_of(engine, budget=12)
     batch = collate([[2, 5, 3]], [[0] * 3], max_positions=40)
 
     def ask(deadline: float) -> int:

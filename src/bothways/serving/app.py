@@ -224,6 +224,8 @@ def _guarded(
             response = await endpoint(request)
         except RefusedError as refusal:
             response = _refuse(server, refusal, path)
+            if (read := getattr(request.state, "read", None)) is not None:
+                server.metrics.refusal_seconds.observe(time.monotonic() - read)
         except ClientDisconnect:
             response = Response(status_code=499)  # nobody reads it
         except Exception as error:
@@ -279,7 +281,7 @@ async def _body(request: Request, limit: int) -> bytes:
     """The body of a request.
 
     Raises:
-        RefusedError: it is longer than the limit. The rest of it is read, within bounds: a client that
+        RefusedError: it is longer than the limit. The rest is read, within bounds: a client that
             is still sending would not see the answer.
     """
     parts, size, headers = bytearray(), 0, {}
@@ -307,6 +309,7 @@ def _asking(server: Server, ask: Ask) -> Callable[[Request], Awaitable[Response]
     async def endpoint(request: Request) -> Response:
         limits = server.limits
         body = await _body(request, limits.body)
+        request.state.read = time.monotonic()
         form = decode(ask.decoder, body, limits.depth)
         served = server.model(request.path_params.get("model") or form.wanted_model)
         try:

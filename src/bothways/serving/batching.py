@@ -31,6 +31,8 @@ PATIENCE = 2
 _LOOKED_AT = 2048
 """Waiting sequences among which a batch is chosen."""
 _SMOOTHING = 0.2
+_TELLING = 4
+"""Of a full batch, the part from which on its rate tells how fast a queue is worked off."""
 
 
 @dataclass(eq=False)
@@ -164,7 +166,7 @@ class Batcher:
         self._changed = threading.Condition()
         self._stopped = False
         self.rate = 0.0
-        """Tokens per second of late; 0 if nothing was computed."""
+        """Tokens per second of late, in batches that are full enough to tell; 0 before the first."""
         self.last = time.monotonic()
         """When a batch was last finished."""
         self.longest = 0.0
@@ -275,8 +277,9 @@ class Batcher:
         self.last = time.monotonic()
         seconds, tokens = self.last - started, int(batch.bounds[-1])
         self.longest = max(self.longest, seconds)
-        rate = tokens / max(seconds, 1e-6)
-        self.rate = rate if not self.rate else self.rate + _SMOOTHING * (rate - self.rate)
+        if tokens * _TELLING >= self._budget:
+            rate = tokens / max(seconds, 1e-6)
+            self.rate = rate if not self.rate else self.rate + _SMOOTHING * (rate - self.rate)
         self._observe(len(chosen), tokens, seconds)
         for entry in chosen:
             entry.job.finish_one()

@@ -39,6 +39,12 @@ class Metrics:
         self.refused = Counter(
             "bothways_refused", "Requests that were not answered.", ["reason"], registry=own
         )
+        self.refusal_seconds = Histogram(
+            "bothways_refusal_seconds",
+            "From a request's last byte to its refusal, if it was read.",
+            buckets=_SECONDS,
+            registry=own,
+        )
         self.in_flight = Gauge(
             "bothways_in_flight",
             "Requests that are being answered.",

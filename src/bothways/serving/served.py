@@ -40,7 +40,7 @@ FILL, VECTORS, SIMILARITY = "fill-mask", "feature-extraction", "sentence-similar
 RANK, CHOOSE, NEXT = "text-ranking", "multiple-choice", "next-sentence"
 """What models do, by Hugging Face's names where it has one."""
 _OF_HEADS = {CLASSIFIER: CLASSES, TAGGER: TAGS, SPAN: ANSWERS, CHOICE: CHOOSE}
-THREADS = 64
+THREADS = 32
 """Requests at work at a time; of those, as many as there are cores are not waiting."""
 _PROBE_EVERY, _FRESH = 5.0, 10.0
 _SHARE = 0.8

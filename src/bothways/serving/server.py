@@ -32,6 +32,8 @@ _GRACE = 1.0
 """Seconds in which a server that was asked to end still takes requests, but says it is not ready:
 who sends them needs time to notice."""
 _BACKLOG = 2048
+_SWITCH = 0.001
+"""Seconds after which threads that work for requests make way for the one that has connections."""
 _KEEP_ALIVE = 30
 _LOOK = 0.05
 """Seconds between looks at the workers."""
@@ -157,6 +159,7 @@ def make_listener(server: Server) -> uvicorn.Server:
 
 def _answer(config: ServeConfig, listener: socket.socket, worker: Any = None) -> int:
     """Load the models and answer until a signal."""
+    sys.setswitchinterval(_SWITCH)
     server = make_server(config, in_hand=worker and worker.in_hand)
     if worker is None:
         _say(listener, list(server.models))
