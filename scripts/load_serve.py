@@ -73,50 +73,70 @@ class Questions:
             return path, {"inputs": texts}, lambda: labels(model, texts, None)
         if task == RANK:
             ranked = {"query": texts[0], "texts": texts}
-            return f"{path}/rerank", ranked, lambda: [
-                {"index": one.index, "score": one.score} for one in model.rank(texts[0], texts)
-            ]
+            return (
+                f"{path}/rerank",
+                ranked,
+                lambda: [
+                    {"index": one.index, "score": one.score} for one in model.rank(texts[0], texts)
+                ],
+            )
         if task == TAGS:
-            return path, {"inputs": texts[0]}, lambda: [
-                {
-                    "entity_group": e.type,
-                    "score": e.probability,
-                    "word": e.text,
-                    "start": e.start,
-                    "end": e.end,
-                }
-                for e in model.tag(texts[0]).entities
-            ]
+            return (
+                path,
+                {"inputs": texts[0]},
+                lambda: [
+                    {
+                        "entity_group": e.type,
+                        "score": e.probability,
+                        "word": e.text,
+                        "start": e.start,
+                        "end": e.end,
+                    }
+                    for e in model.tag(texts[0]).entities
+                ],
+            )
         if task == ANSWERS:
             question, context = " ".join(texts[0].split()[:8]), " ".join(texts * 3)
             asked = {"question": question, "context": context}
-            return path, {"inputs": asked}, lambda: [
-                {"answer": a.text, "score": a.probability, "start": a.start, "end": a.end}
-                for a in model.answer(question, context)
-            ][0]
+            return (
+                path,
+                {"inputs": asked},
+                lambda: next(
+                    {"answer": a.text, "score": a.probability, "start": a.start, "end": a.end}
+                    for a in model.answer(question, context)
+                ),
+            )
         if task == CHOOSE:
             choices = [*texts, self.text(draw)]
             body = {"context": texts[0], "choices": choices}
-            return f"{path}/choose", body, lambda: {
-                "probabilities": model.choose(texts[0], choices)
-            }
+            return (
+                f"{path}/choose",
+                body,
+                lambda: {"probabilities": model.choose(texts[0], choices)},
+            )
         if task == NEXT:
             follows = {"text": texts[0], "text_pair": texts[-1]}
-            return f"{path}/next-sentence", follows, lambda: {
-                "probability": model.next_sentence(texts[0], texts[-1])
-            }
+            return (
+                f"{path}/next-sentence",
+                follows,
+                lambda: {"probability": model.next_sentence(texts[0], texts[-1])},
+            )
         if task == FILL:
             mask = model.tokenizer.roles.mask
             masked = f"{draw.choice(self.words)} {mask} {self.text(draw)}"
-            return f"{path}/pipeline/fill-mask", {"inputs": masked}, lambda: [
-                {
-                    "score": f.probability,
-                    "token": (id := model.tokenizer.id(f.piece)),
-                    "token_str": model.tokenizer.text_of(id),
-                    "sequence": f.text,
-                }
-                for f in model.fill_mask(masked)[0]
-            ]
+            return (
+                f"{path}/pipeline/fill-mask",
+                {"inputs": masked},
+                lambda: [
+                    {
+                        "score": f.probability,
+                        "token": (id := model.tokenizer.id(f.piece)),
+                        "token_str": model.tokenizer.text_of(id),
+                        "sequence": f.text,
+                    }
+                    for f in model.fill_mask(masked)[0]
+                ],
+            )
         assert task == VECTORS
         vectors = {"inputs": texts, "normalize": False}
         return f"{path}/embed", vectors, lambda: model.embed(texts, normalize=False).tolist()
@@ -282,7 +302,10 @@ async def overload(port: int, path: str, body: bytes, deadline: float) -> bool:
     share = [f"{1000 * edge:g} ms {count / all_refused:.2%}" for edge, count in buckets.items()]
     print(f"  the server refuses, after a request's last byte, within {', '.join(share[:7])}")
     print(f"  429 after p50 {p(refused, 0.5):.1f} ms, p99 {p(refused, 0.99):.1f} ms", end="")
-    print(f", latest {1000 * max(refused):.1f} ms, as the client sees it; accepted within {max(accepted):.1f} s")
+    print(
+        f", latest {1000 * max(refused):.1f} ms, as the client sees it; "
+        f"accepted within {max(accepted):.1f} s"
+    )
     return within == all_refused and max(accepted) < deadline and set(found) <= {200, 429}
 
 
@@ -311,7 +334,11 @@ async def trickle(port: int, asked: list[tuple[str, bytes, Any]], count: int) ->
     async def slow_client(number: int) -> None:
         while not ended.is_set():
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            whole = HEAD.format(method="POST", path="/embed", length=1000) if number % 2 else "POST /embed HT"
+            whole = (
+                HEAD.format(method="POST", path="/embed", length=1000)
+                if number % 2
+                else "POST /embed HT"
+            )
             try:
                 for character in whole + "x" * 100:
                     writer.write(character.encode())

@@ -55,6 +55,7 @@ DOCUMENTS = [
     "docs/internals.md",
     "docs/differences.md",
     "docs/tasks.md",
+    "docs/serve.md",
     *GUIDE,
     "benchmarks/README.md",
     "results/README.md",

@@ -166,7 +166,7 @@ class Batcher:
         self._changed = threading.Condition()
         self._stopped = False
         self.rate = 0.0
-        """Tokens per second of late, in batches that are full enough to tell; 0 before the first."""
+        """Tokens per second of late, in batches full enough to tell; 0 before the first."""
         self.last = time.monotonic()
         """When a batch was last finished."""
         self.longest = 0.0
