@@ -34,7 +34,7 @@ FLOORS = (
     {"pretraining"},
     {"finetuning"},
     {"api"},
-    {"experiments"},
+    {"experiments", "serving"},
     {"cli"},
     {"__main__"},
 )
@@ -44,7 +44,7 @@ OPTIONS = "options"
 BELOW_OPTIONS = ("errors", "shipped", "config", "families")
 TORCH_FREE = (
     *("errors", "randomness", "io", "config", "batch", "tokenization", "corpus", "families"),
-    *("tasks", "runtime", "api", "cli"),
+    *("tasks", "runtime", "api", "serving", "cli"),
 )
 LONG_FILE = 600
 """Lines of code (no blank lines, comments, docstrings); docs/architecture.md says why of longer."""
@@ -217,6 +217,7 @@ OWN_FILES = {
     "model.weight_files": "tensors",
     "runtime.engine": "its own entry points",
     "runtime.weights": "headers of tensors",
+    "serving.app": "its own page",
     "tasks.catalogue": "shipped tasks",
     "tokenization.bert_settings": "a tokenizer of the library as plain data",
     "tokenization.extension": "a tokenizer of the library as plain data",

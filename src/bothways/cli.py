@@ -52,8 +52,10 @@ from bothways.runtime.options import (
     FillMaskConfig,
     NextSentenceConfig,
     PredictConfig,
+    RankConfig,
     ScoreConfig,
 )
+from bothways.serving.options import ServeConfig
 from bothways.tasks.options import SplitConfig, TasksConfig
 from bothways.tokenization.options import ExtendConfig, VocabularyConfig
 
@@ -507,6 +509,13 @@ VERBS: dict[str, Verb | VerbGroup] = {
         Call("api.verbs", "choose"),
         ("model", "context", "choices"),
     ),
+    "rank": Verb(
+        "order texts by how well they answer a query",
+        RankConfig,
+        Call("api.verbs", "rank"),
+        ("model", "query", "texts"),
+        reads_texts=True,
+    ),
     "answer": Verb(
         "answer a question with a span of a text",
         AnswerConfig,
@@ -525,6 +534,12 @@ VERBS: dict[str, Verb | VerbGroup] = {
         Call("api.verbs", "embed"),
         ("model", "texts"),
         reads_texts=True,
+    ),
+    "serve": Verb(
+        "serve models over HTTP",
+        ServeConfig,
+        Call("serving.server", "serve", int),
+        ("models",),
     ),
     "convert": Verb(
         "convert a model, for example from transformers, to a model folder",

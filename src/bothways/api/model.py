@@ -25,6 +25,7 @@ from bothways.runtime.entities import Tagged, tag_text, tag_texts
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import (
     Prediction,
+    Ranked,
     answer_question,
     answer_questions,
     check_segments,
@@ -32,6 +33,7 @@ from bothways.runtime.pipeline import (
     evaluate_file,
     predict_choices,
     predict_texts,
+    rank_texts,
 )
 from bothways.shipped import SHIPPED, model_folder
 from bothways.tasks.catalogue import task_recipe
@@ -217,8 +219,15 @@ class Model:
             ) from None
         return network_of(self.loaded)
 
-    def fill_mask(self, text: str, *, top: int = 5) -> list[list[Filling]]:
+    def fill_mask(
+        self, text: str, *, top: int = 5, targets: Sequence[str] | None = None
+    ) -> list[list[Filling]]:
         """The most likely tokens for each [MASK] of a text.
+
+        Args:
+            text: with one or more.
+            top: predictions for each.
+            targets: the pieces to predict among, as in the vocabulary; all if not given.
 
         Returns:
             For each [MASK], in order, ``top`` predictions, most likely first; never special tokens.
@@ -226,7 +235,8 @@ class Model:
         Raises:
             ModelError: the model has no masked-LM head, or is a left-to-right model; or its
                 tokenizer has no mask piece.
-            InputError: the text has no [MASK], or one beyond the maximum sequence length.
+            InputError: the text has no [MASK], or one beyond the maximum sequence length; or the
+                vocabulary lacks a target.
             NonFiniteError: the model's output is not finite.
         """
         heads, config = self.loaded.heads, self.loaded.config
@@ -247,10 +257,13 @@ class Model:
         logits_MV = self._outputs(MASKED_LM, encoding, positions).astype(np.float64)
         logits_MV[:, self.tokenizer.special_ids] = -np.inf
         candidates = self.tokenizer.vocab_size - len(self.tokenizer.special_ids)
+        allowed = None if targets is None else self._target_ids(targets)
         probabilities_MV = softmax(logits_MV, axis=-1)
         fillings = []
         for position, row in zip(positions, probabilities_MV, strict=True):
-            ids = np.argsort(-row, kind="stable")[: min(top, candidates)].tolist()
+            order = np.argsort(-row, kind="stable")
+            order = order if allowed is None else order[np.isin(order, allowed)]
+            ids = order[: min(top, candidates)].tolist()
             probabilities = row[ids].tolist()
             at = text.index(mask, encoding.offsets[position][0])
             fillings.append(
@@ -260,6 +273,16 @@ class Model:
                 ]
             )
         return fillings
+
+    def _target_ids(self, targets: Sequence[str]) -> list[int]:
+        """The ids of pieces; an error if one is none of the vocabulary."""
+        vocabulary = {self.tokenizer.piece(id): id for id in range(self.tokenizer.vocab_size)}
+        if unknown := [n for n, piece in enumerate(targets, start=1) if piece not in vocabulary]:
+            raise InputError(
+                f"target {unknown[0]} of {len(targets)} is no piece of the vocabulary; give whole "
+                "pieces as they stand there."
+            )
+        return [vocabulary[piece] for piece in targets]
 
     def _fill(self, text: str, at: int, mask: str, id: int) -> str:
         """The text with the mask at character ``at`` replaced by a token."""
@@ -391,6 +414,25 @@ class Model:
         """
         (probabilities,), _ = predict_choices(self.loaded, [context], [choices])
         return [float(p) for p in probabilities]
+
+    def rank(
+        self, query: str, texts: Sequence[str], *, top: int | None = None, raw: bool = False
+    ) -> list[Ranked]:
+        """Texts ordered by how well they answer a query, best first, with their scores: those of
+        sentence-transformers' CrossEncoder, for a folder of its kind.
+
+        Args:
+            query: such as a question.
+            texts: the candidates.
+            top: maximum number of texts; all if not given.
+            raw: give the head's outputs as they are, before the function that the folder names.
+
+        Raises:
+            ModelError: the model has no head that gives a pair of texts one score.
+            InputError: the model was fine-tuned on single texts, or a single text instead of a
+                list.
+        """
+        return rank_texts(self.loaded, query, texts, raw=raw)[:top]
 
     @overload
     def tag(self, text: str) -> Tagged: ...

@@ -32,6 +32,7 @@ from bothways.runtime.options import (
     FillMaskConfig,
     NextSentenceConfig,
     PredictConfig,
+    RankConfig,
     ScoreConfig,
 )
 from bothways.runtime.pipeline import (
@@ -94,6 +95,13 @@ def tag(config: PredictConfig) -> list[str]:
     if not _tags(loaded):
         raise other_kind(task_of(loaded), "a model fine-tuned on tags of words (--kind ner)")
     return predict(config)
+
+
+def rank(config: RankConfig) -> list[str]:
+    """Lines for `bothways rank`: the texts with their scores, best first."""
+    with _open(config) as model:
+        ranked = model.rank(config.query, config.texts, top=config.top)
+    return [f"{one.score:9.6f}  {one.text}" for one in ranked]
 
 
 def predict(config: PredictConfig) -> list[str]:
@@ -325,6 +333,7 @@ _ModelVerb = (
     | NextSentenceConfig
     | ChooseConfig
     | PredictConfig
+    | RankConfig
     | AnswerConfig
     | EmbedConfig
     | EvaluateConfig

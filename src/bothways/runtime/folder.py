@@ -36,7 +36,11 @@ from bothways.runtime.adapters import Adapted, is_adapter, read_adapter
 from bothways.runtime.checksums import changed_files, recorded_vocabulary
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.label_names import are_tags, label_names
-from bothways.runtime.sentence_modules import encoder_folder, read_sentence_modules
+from bothways.runtime.sentence_modules import (
+    encoder_folder,
+    read_reranker,
+    read_sentence_modules,
+)
 from bothways.runtime.weights import (
     Weights,
     account_for,
@@ -238,6 +242,8 @@ def load_model(
     else:
         loaded.about = read_sentence_modules(named, lowercase=tokenizer.lowercase)
         notes += loaded.about.pop("notes", [])
+        if loaded.task_head == CLASSIFIER and loaded.task_outputs == 1:
+            loaded.about["reranker"] = read_reranker(folder, values)
     if loaded.task_head and HEADS[loaded.task_head].kind:
         theirs_about = _task_from_config(values, loaded)
         if "kind" in loaded.about:

@@ -106,6 +106,26 @@ class ChooseConfig(EngineChoice):
 
 
 @dataclass(frozen=True)
+class RankConfig(EngineChoice):
+    """Order texts by how well they answer a query."""
+
+    model: str
+    """Model folder that gives a pair of texts one score, such as a CrossEncoder of
+    sentence-transformers."""
+    query: str
+    """The query, such as a question."""
+    texts: tuple[str, ...] = ()
+    """Texts to order; '-' or none: lines of standard input."""
+    top: int | None = None
+    """Texts shown, best first. Default: all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.top is not None:
+            require("top", self.top, 1)
+
+
+@dataclass(frozen=True)
 class PredictConfig(LabellerOptions):
     """Label texts with a fine-tuned model."""
 

@@ -24,6 +24,7 @@ from bothways.io.text import beginning
 from bothways.runtime.engine import Engine
 from bothways.runtime.ensemble import Ensemble, combine
 from bothways.runtime.folder import LoadedModel
+from bothways.runtime.sentence_modules import ACTIVATIONS
 from bothways.tasks.choice import ChoiceTask, Probabilities, choice_probabilities, encode_choices
 from bothways.tasks.examples import PREDICT_TOKENS, Examples, length_batches
 from bothways.tasks.kinds import other_kind, task_of
@@ -53,6 +54,7 @@ class Prediction:
         cut: how many texts lost tokens to the length limit.
         several: how many texts were read in more than one window.
         length: the length limit, in tokens.
+        logits: float64 [N, C]; the head's outputs, of which the values are made.
         texts: the (first) texts.
     """
 
@@ -62,6 +64,7 @@ class Prediction:
     cut: int
     several: int
     length: int
+    logits: NDArray[np.float64]
     texts: Sequence[str] = field(default=(), compare=False)
 
     def __len__(self) -> int:
@@ -157,7 +160,7 @@ def predict_texts(
     logits_NC = task.pooled(examples, outputs).astype(np.float64)
     labels, values, names = task.interpret(logits_NC)
     cut, windowed = examples.cut, examples.windowed
-    return Prediction(labels, values, names, cut, windowed, length, texts=[*a])
+    return Prediction(labels, values, names, cut, windowed, length, logits_NC, texts=[*a])
 
 
 def predict_choices(
@@ -197,6 +200,75 @@ def predict_choices(
     examples = encode_choices(loaded.tokenizer, contexts, choices, length=length)
     outputs = outputs_of(loaded, task, examples)
     return choice_probabilities(examples, outputs), examples.cut
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A text that was ranked.
+
+    Attributes:
+        index: of the text among those given, from 0.
+        score: higher is better.
+        text: as given.
+    """
+
+    index: int
+    score: float
+    text: str
+
+
+def rank_texts(
+    loaded: LoadedModel,
+    query: str,
+    texts: Sequence[str],
+    *,
+    raw: bool = False,
+    length: int | None = None,
+) -> list[Ranked]:
+    """Order texts by how well they answer a query, best first, equal ones as they were given.
+
+    Scores of a folder made elsewhere are those of sentence-transformers' CrossEncoder: the output
+    after the function that the folder names, or else its sigmoid. One that was fine-tuned here on
+    pairs with scores gives the scores that it learned.
+
+    Args:
+        loaded: a model folder with a head for texts that has one output.
+        query: the first text of each pair.
+        texts: the second ones.
+        raw: give the head's outputs as they are.
+        length: as for :func:`predict_texts`; by default not more than the folder's tokenizer says.
+
+    Raises:
+        ModelError: the model has another head or none, its output is not finite, or its folder
+            does more with texts or outputs than bothways.
+        InputError: something that is not a text, or a single text instead of a list.
+        LengthError: ``length`` is beyond the encoder's positions.
+    """
+    task = task_of(loaded)
+    if not isinstance(task, TextTask) or task.outputs != 1:
+        outputs = f"{task.options.kind!r} with {loaded.task_outputs} outputs"
+        raise ModelError(
+            f"ranking needs a model with one score for a pair of texts, such as a CrossEncoder of "
+            f"sentence-transformers; this one's task is {outputs}."
+        )
+    about = loaded.about
+    reranker = about.get("reranker", {"activation": "identity"})
+    left_out = [*about.get("modules_left_out", []), *about.get("settings_left_out", [])]
+    if reranker["activation"] not in ACTIVATIONS:
+        left_out.append(f"the activation {reranker['activation']}")
+    if left_out:
+        raise ModelError(
+            f"with sentence-transformers this folder also has {' and '.join(left_out)}, which "
+            "bothways does not compute: its scores would be others."
+        )
+    if length is None and "length" in reranker:
+        length = min(reranker["length"], loaded.config.positions)
+    found = predict_texts(loaded, [query] * len(texts), texts, length=length)
+    scores = found.logits[:, 0]
+    if not raw:
+        scores = ACTIVATIONS[reranker["activation"]](scores)
+    ranked = [Ranked(n, float(score), texts[n]) for n, score in enumerate(scores)]
+    return sorted(ranked, key=lambda one: -one.score)
 
 
 def answer_question(

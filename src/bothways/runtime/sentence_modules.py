@@ -1,4 +1,4 @@
-"""How a folder of sentence-transformers makes vectors from the encoder's outputs.
+"""How a folder of sentence-transformers makes vectors or scores from the encoder's outputs.
 
 Its ``modules.json`` names the steps. The encoder is in the folder itself, or before version 2.0 in
 a folder of its own (``0_BERT``, ``0_Transformer``). What a step would do and is not computed here
@@ -7,9 +7,13 @@ is said, and vectors are refused: others would not be those that the folder is f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
 
 from bothways.errors import InputError, ModelError
 from bothways.io.folder_files import checked, is_there
@@ -17,6 +21,19 @@ from bothways.io.json_files import read_json_file
 
 _MODULES, _CONFIG = "modules.json", "config.json"
 _SETTINGS = "sentence_bert_config.json"
+_LIBRARY, _TOKENIZER = "config_sentence_transformers.json", "tokenizer_config.json"
+ACTIVATIONS: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "sigmoid": expit,
+    "identity": lambda scores: scores,
+    "tanh": np.tanh,
+}
+"""Functions of a reranker's output, by name."""
+_DEFAULT_ACTIVATION = "torch.nn.modules.activation.Sigmoid"
+_TORCHS = {
+    _DEFAULT_ACTIVATION: "sigmoid",
+    "torch.nn.modules.linear.Identity": "identity",
+    "torch.nn.modules.activation.Tanh": "tanh",
+}
 _POOLING = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
 _ENCODERS = ("Transformer", "BERT", "RoBERTa", "XLMRoBERTa", "ALBERT", "DistilBERT")
 _VECTOR = "sentence_embedding"
@@ -102,6 +119,35 @@ def _steps(folder: Path) -> Iterator[tuple[str, Path, dict[str, Any]]]:
         yield kind, path, _object(path / (_SETTINGS if kind in _ENCODERS else _CONFIG))
 
 
+def read_reranker(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """How a folder with one output scores a query and a text, as a CrossEncoder of
+    sentence-transformers would, by its files of any version.
+
+    Args:
+        folder: of the model.
+        config: the content of its config.json.
+
+    Returns:
+        ``activation``: of the output; a name of :data:`ACTIVATIONS`, or what the folder says that
+        bothways does not have.
+        ``length``: the longest pair in tokens, if the tokenizer's files limit it.
+    """
+    newest, newer = _read(folder / _LIBRARY), config.get("sentence_transformers")
+    named = [own.get("activation_fn") for own in (newest, newer) if isinstance(own, dict)]
+    named.append(config.get("sbert_ce_default_activation_function"))
+    activation = next((str(name) for name in named if name), _DEFAULT_ACTIVATION)
+    found: dict[str, Any] = {"activation": _TORCHS.get(activation, activation)}
+    tokenizer, module = (_read(folder / name) for name in (_TOKENIZER, _SETTINGS))
+    limits = [
+        values.get(key)
+        for values, key in ((tokenizer, "model_max_length"), (module, "max_seq_length"))
+        if isinstance(values, dict)
+    ]
+    # Without a limit, transformers writes 10^30.
+    lengths = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 1 << 31]
+    return found | ({"length": min(lengths)} if lengths else {})
+
+
 def _part_of_another(folder: Path) -> dict[str, Any]:
     """A note where a folder is only the encoder of one of sentence-transformers."""
     above = folder.resolve().parent
@@ -117,7 +163,7 @@ def _part_of_another(folder: Path) -> dict[str, Any]:
 
 def _prompts(folder: Path) -> tuple[dict[str, str], str]:
     """Texts by name, and that which is put before each text; empty without one."""
-    path = folder / "config_sentence_transformers.json"
+    path = folder / _LIBRARY
     settings = _object(path)
     prompts = settings.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(
