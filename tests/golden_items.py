@@ -425,7 +425,7 @@ def _batches(
     **masks: Any,
 ) -> PhaseBatches:
     return PhaseBatches(
-        bw.TokenStore.open(f"corpus/{corpus}", "train"),
+        TokenStore.open(f"corpus/{corpus}", "train"),
         Phase(length=length, batch=12, micro_batch=5),
         pairs=PairOptions(kind=pairs, short=0.3),
         masking=MaskOptions(kind=kind, **masks),

@@ -639,7 +639,8 @@ def write_brat(path: Path, texts: Sequence[WrittenText]) -> None:
     Raises:
         DiskError: a file cannot be written.
     """
-    lines, start = [], 0
+    lines: list[str] = []
+    start = 0
     for t in texts:
         for first, end, label in t.spans:
             words = " ".join(t.text[first:end].split("\n"))

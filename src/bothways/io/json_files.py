@@ -218,7 +218,8 @@ def _lines_of_items(
     text: str, position: int, decoder: json.JSONDecoder, count: int
 ) -> list[int] | None:
     """The line of each value of the list that begins at a place; None if they are not as many."""
-    lines, line = [], 1 + text.count("\n", 0, position)
+    lines: list[int] = []
+    line = 1 + text.count("\n", 0, position)
     while len(lines) < count:
         start = _skip_space(text, position + 1)
         line += text.count("\n", position, start)

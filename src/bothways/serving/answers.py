@@ -281,8 +281,8 @@ def tokenize(model: Model, form: wire.Tokenize) -> list[list[wire.Token]]:
         rows = []
         for n in range(len(encoding.tokens)) if form.add_special_tokens else own:
             start, stop = encoding.offsets[n] if n in own else (None, None)
-            piece = tokenizer.piece(encoding.tokens[n])
-            rows.append(wire.Token(encoding.tokens[n], piece, n not in own, start, stop))
+            id, piece = encoding.ids[n], encoding.tokens[n]
+            rows.append(wire.Token(id, piece, n not in own, start, stop))
         found.append(rows)
     return found
 

@@ -193,8 +193,8 @@ class ServedModel:
             return
         loaded = self.model.loaded
         encoding = self.model.tokenizer.encode("")
-        tokens = encoding.tokens or [0]
-        batch = collate([tokens], [encoding.segments or [0]], max_positions=loaded.config.positions)
+        ids = encoding.ids or [0]
+        batch = collate([ids], [encoding.segments or [0]], max_positions=loaded.config.positions)
         head = _own_head(self.model, self.task)
         try:
             if head:
