@@ -28,6 +28,7 @@ from bothways.api.sklearn import (
     TextTagger,
 )
 from bothways.errors import ConfigError, InputError
+from bothways.finetuning.options import FinetuneConfig
 from finetuning_examples import MAGIC, start_model, words
 
 ALL = (TextClassifier, TextRegressor, MultiLabelClassifier, TextTagger, TextEmbedder)
@@ -222,7 +223,21 @@ def test_tags(quick: Callable[..., Any]) -> None:
         quick(TextTagger).fit([["w1", "w2"]], [["O"]])
 
 
-def test_a_share_is_held_out(quick: Callable[..., Any]) -> None:
+@pytest.mark.skipif(
+    "class_weights" not in FinetuneConfig.__dataclass_fields__, reason="no weights of classes yet"
+)
+def test_weights_and_a_share_that_is_held_out(quick: Callable[..., Any]) -> None:
+    texts, labels = examples(64)
+    for weights in ("balanced", {"with": 3, "without": 0.5}):
+        model = quick(TextClassifier, epochs=1, dev=0.25, class_weight=weights).fit(texts, labels)
+        assert 0 <= model.result_["accuracy"] <= 1
+    with pytest.raises(ValueError, match="class_weight has 'neither'"):
+        quick(TextClassifier, class_weight={"neither": 1}).fit(texts, labels)
+    best = quick(TextClassifier, epochs=2, dev=0.25, options={"keep": "best"}).fit(texts, labels)
+    assert best.predict(texts).shape == (64,)
+
+
+def test_options_are_checked(quick: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match="parameter of its own"):
         quick(TextClassifier, options={"lr": 1.0}).fit(*examples(16))
     with pytest.raises(ConfigError, match="did you mean 'dropout'"):

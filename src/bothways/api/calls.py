@@ -344,7 +344,8 @@ def finetune(
             pre-training or fine-tuning; or a :class:`FinetuneConfig` or declared task's recipe.
         train: labelled examples: a file, a data frame (pandas, polars), a list of dictionaries, a
             data set, a dictionary of lists, a tuple (texts, labels).
-        dev: those to measure on, likewise; as a file is, they are written to the run folder.
+        dev: those to measure on, likewise, or the share of ``train`` to hold out for it, such as
+            0.1. Data from memory are written to the run folder.
         test: further ones to predict, likewise.
         text: column of the texts. Default: ``sentence``, or one called ``text``, ``review`` ...
         text_b: column of the second texts, for pairs.
