@@ -91,6 +91,31 @@ def test_every_verb_gives_the_same_answers(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_a_head_on_ordered_classes_that_no_task_has(
+    name: str, outputs: int, tmp_path: Path
+) -> None:
+    """Both engines compute it, a folder holds it, and no verb takes it for classes."""
+    config, _ = config_of(EXAMPLES[name].config().to_dict(), where="file")
+    network = EncoderModel(config, heads={"ordinal": outputs}, seed=1).eval()
+    perturb(network)
+    save_model(tmp_path / "m", network, TOKENIZER)
+    batch = collate(*rows(EXAMPLES[name]), max_positions=max(LENGTHS))
+    at = {"ordinal": batch.bounds[:-1]}
+    one, two = both(tmp_path / "m")
+    assert (one.loaded.heads, one.loaded.unused) == ({"ordinal": outputs}, [])
+    found, expected = (m.loaded.engine.compute(batch, at)["ordinal"] for m in (one, two))
+    assert found.shape == (len(LENGTHS), outputs)
+    np.testing.assert_allclose(found, expected, **CLOSE)
+    save_model(tmp_path / "again", two.network, two.tokenizer, two.loaded.about)
+    again = load(tmp_path / "again", engine="torch").loaded.engine.compute(batch, at)["ordinal"]
+    np.testing.assert_array_equal(again, expected)
+    with pytest.raises(ModelError, match="head for ordered classes of texts, which no task here"):
+        one.predict(["w1 w2"])
+    assert one.embed(["w1 w2"]).shape == (1, config.hidden)
+
+
 def test_torch_stays_out(tmp_path: Path) -> None:
     about = {"kind": "classification", "labels": ["a", "b", "c"]}
     save_model(tmp_path / "m", small_bert(classes=3), TOKENIZER, about)

@@ -440,6 +440,30 @@ def test_a_vocabulary_of_another_tokenizer_is_refused(
         assert Tokenizer.from_folder(tmp_path).pieces == pieces
 
 
+@pytest.mark.parametrize(
+    ("file", "settings"),
+    [
+        ("tokenizer_config.json", {"tokenizer_class": "RoFormerTokenizer"}),
+        ("config.json", {"model_type": "roformer"}),
+    ],
+)
+@pytest.mark.parametrize("kept", ["vocab.txt", "tokenizer.json"])
+def test_a_tokenizer_whose_files_do_not_say_how_it_splits_is_refused(
+    tmp_path: Path, file: str, settings: dict[str, str], kept: str
+) -> None:
+    """RoFormer's own, by jieba; BERT's beside the same network is read."""
+    TOKENIZERS[True].save(tmp_path)
+    (tmp_path / "tokenizer_config.json").unlink()
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENIZERS[True].pieces))
+    (tmp_path / {"vocab.txt": "tokenizer.json", "tokenizer.json": "vocab.txt"}[kept]).unlink()
+    (tmp_path / file).write_text(json.dumps(settings))
+    with pytest.raises(ModelError, match=f"{kept}: the tokenizer is a RoFormerTokenizer, .* jieba"):
+        Tokenizer.from_folder(tmp_path)
+    named = json.dumps({"tokenizer_class": "BertTokenizer"})
+    (tmp_path / "tokenizer_config.json").write_text(named)
+    assert Tokenizer.from_folder(tmp_path).pieces == TOKENIZERS[True].pieces
+
+
 def test_a_vocabulary_of_sentencepiece_is_refused(tmp_path: Path) -> None:
     pieces = [*SPECIAL_PIECES, "\u2581the", "\u2581a", "ing"]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))

@@ -19,11 +19,12 @@ from bothways.families.electra import ELECTRA
 from bothways.families.family import REQUIRED, Family, HeadForm, own_type, read_config
 from bothways.families.modernbert import MODERNBERT
 from bothways.families.roberta import ROBERTA
+from bothways.families.roformer import ROFORMER
 from bothways.families.xlm_roberta import XLM_ROBERTA
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
-    for family in (BERT, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA, DISTILBERT, MODERNBERT)
+    for family in (BERT, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA, DISTILBERT, MODERNBERT, ROFORMER)
 }
 LSTM_SUFFIX = "-bilstm"
 """Of the model type of a network with a BiLSTM under its head."""

@@ -17,10 +17,12 @@ DROPOUT = 0.1
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 Place = Literal["learned", "rotary", "none"]
+Pairs = Literal["halves", "adjacent"]
 NormAt = Literal["post", "pre"]
 Pooling = Literal["cls", "mean"]
 _CHOICES: dict[str, tuple[str, ...]] = {
     "place": get_args(Place),
+    "rotary_pairs": get_args(Pairs),
     "norm_at": get_args(NormAt),
     "activation": get_args(Activation),
     "head_activation": get_args(Activation),
@@ -79,6 +81,8 @@ class ModelConfig:
     """Base of the rotary wavelengths in layers that attend to everything."""
     rotary_local: float = 10_000.0
     """The same in layers with a window."""
+    rotary_pairs: Pairs = "halves"
+    """Which dimensions are rotated together: those half a head apart, or neighbours."""
     norm_at: NormAt = "post"
     """Normalise after adding a branch, or at the start of it."""
     embedding_norm: bool = True

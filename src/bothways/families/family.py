@@ -82,6 +82,7 @@ class Family:
         causal: the class of a left-to-right language model, if there is one.
         tied: the output embedding, which is the token table.
         twin_bias: a second name of the masked-LM bias, which transformers prefers.
+        sinusoids: a table of rotary positions that its files hold, without prefix; never trained.
         keeps_pooler: files have a pooler whether or not a head reads it.
         tokenizer: transformers' class of the tokenizer.
         read: completes the fields from config.json's content, for keys that are not one to one.
@@ -103,6 +104,7 @@ class Family:
     harmless: frozenset[str] = frozenset()
     causal: str = ""
     twin_bias: str = ""
+    sinusoids: str = ""
     keeps_pooler: bool = False
     tokenizer: str = ""
     read: Callable[[Mapping[str, Any], dict[str, Any], str], None] | None = None

@@ -188,10 +188,7 @@ def new_model(
         shape = dataclasses.replace(shape, dropout=p, attention_dropout=p, head_dropout=None)
     model = EncoderModel(
         shape,
-        classes=task.outputs if task.head == "classes" else 0,
-        tags=task.outputs if task.head == "tags" else 0,
-        spans=task.head == "spans",
-        choices=task.head == "choices",
+        heads={task.head: task.outputs},
         lstm=config.lstm,
         seed=seed,
     )

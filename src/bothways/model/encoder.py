@@ -170,8 +170,7 @@ class Encoder(nn.Module):
         device, causal = inputs.tokens.device, config.left_to_right
         rotation = None
         if config.place == "rotary":
-            base = config.rotary_local if local else config.rotary_global
-            rotation = Rotation.of(inputs.positions, config.head_size, base, dtype)
+            rotation = Rotation.of(inputs.positions, config, dtype, local=local)
         kernels = self.shared.fast and not weights and not local
         if kernels and why_not_varlen(config, dtype, device) is None:
             return VarlenLayout(inputs.spans, inputs.spans, causal, rotation, rotation)

@@ -20,7 +20,15 @@ from bothways.model.weight_files import write_tensors
 from bothways.randomness import Purpose
 from bothways.runtime.checksums import write_checksums
 from bothways.runtime.folder import CONFIG, LoadedModel, check_sizes, write_description
-from bothways.runtime.weights import TABLE, WEIGHTS, has_lstm, heads_in, name_table, parts_in
+from bothways.runtime.weights import (
+    TABLE,
+    WEIGHTS,
+    constants,
+    has_lstm,
+    heads_in,
+    name_table,
+    parts_in,
+)
 from bothways.tokenization.tokenizer import Tokenizer
 
 
@@ -104,6 +112,8 @@ def write_model_files(
     """Write the files of :func:`save_model` into an existing folder, the weights by ``write``."""
     check_sizes(model.config, tokenizer, str(folder))
     weights = to_theirs(model.own_state(), model.config, dtype=dtype)
+    for name, value in constants(model.config).items():
+        weights[name] = torch.from_numpy(value).to(getattr(torch, dtype))
     with explain_disk_errors(folder / WEIGHTS):
         write(weights, folder / WEIGHTS, {"format": "pt"})
     write_description(folder, describe(model, tokenizer, about), dtype=dtype)

@@ -20,9 +20,8 @@ from bothways.families import LSTM_SUFFIX, config_of, family_of
 from bothways.families.config import ModelConfig
 from bothways.families.family import own_type, write_config
 from bothways.families.heads import (
-    CHOICE,
+    CLASSIFIER,
     HEADS,
-    SPAN,
     TAGGER,
     form_of,
     has_pooler,
@@ -238,7 +237,7 @@ def load_model(
     else:
         loaded.about = read_sentence_modules(named, lowercase=tokenizer.lowercase)
         notes += loaded.about.pop("notes", [])
-    if loaded.task_head:
+    if loaded.task_head and HEADS[loaded.task_head].kind:
         theirs_about = _task_from_config(values, loaded)
         if "kind" in loaded.about:
             _refuse_other_task(folder, loaded.about, theirs_about)
@@ -313,7 +312,7 @@ def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:
     architecture = family.class_of(loaded.heads, causal=config.left_to_right)
     values = write_config(family, config, architecture, pad_id=loaded.tokenizer.pad_id, dtype=dtype)
     head = loaded.task_head
-    if head and not HEADS[head].outputs:
+    if head and HEADS[head].kind and not HEADS[head].outputs:
         tagging = HEADS[head].reads == "tokens"
         values.update(_label_config(loaded.about, loaded.task_outputs, tagging=tagging))
     if loaded.lstm:
@@ -581,16 +580,14 @@ def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, An
 
 def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, Any]:
     """The equivalent of bothways.json for a task head that transformers saved."""
-    outputs = loaded.task_outputs
-    if loaded.task_head == SPAN:
-        return {"kind": "spans", "labels": []}
-    if loaded.task_head == CHOICE:
-        return {"kind": "choice", "labels": []}
+    outputs, head = loaded.task_outputs, HEADS[loaded.task_head]
+    if loaded.task_head != CLASSIFIER and head.outputs:
+        return {"kind": head.kind, "labels": []}
     labels, notes = label_names(values, outputs)
-    if outputs > 1 or loaded.task_head == TAGGER:  # a single score needs no name
+    if outputs > 1 or head.reads == "tokens":  # a single score needs no name
         loaded.notes += notes
-    if loaded.task_head == TAGGER:
-        return {"kind": "tagging", "labels": labels}
+    if loaded.task_head != CLASSIFIER:
+        return {"kind": head.kind, "labels": labels}
     problem = values.get("problem_type")
     if problem == PROBLEM_TYPES["multilabel"]:
         return {"kind": "multilabel", "labels": labels}
@@ -598,4 +595,4 @@ def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, 
         return {"kind": "multiregression", "labels": labels}
     if outputs == 1:
         return {"kind": "regression", "labels": []}
-    return {"kind": "classification", "labels": labels}
+    return {"kind": head.kind, "labels": labels}

@@ -89,6 +89,20 @@ def _forms(config: ModelConfig, *, lstm: bool) -> dict[str, HeadForm]:
     return forms
 
 
+def constants(config: ModelConfig) -> dict[str, Floats]:
+    """What files of a family hold beside weights, by the names there: the table of rotary
+    positions, sines before cosines, which transformers misses if it is not there."""
+    family = family_of(config)
+    if not family.sinusoids or config.place != "rotary":
+        return {}
+    pairs = np.arange(0, config.head_size, 2) / config.head_size
+    angles = (
+        np.arange(config.positions)[:, None] / config.rotary_global**pairs
+    )  # in fp64, as theirs
+    table = np.concatenate([np.sin(angles), np.cos(angles)], 1).astype(np.float32)
+    return {f"{family.prefix}.{family.sinusoids}": table}
+
+
 def heads_in(state: Iterable[str]) -> list[str]:
     """The heads that weights under our names are of."""
     present = {name.partition(".")[0] for name in state}
@@ -417,12 +431,13 @@ def account_for(
         A masked-LM head whose output embedding is not the token table is refused, not used.
 
     Raises:
-        ModelError: a vocabulary of another size, projections that cannot be stacked, weights of
-            whole numbers, weights of more layers than the shape has, a task head without outputs,
-            or a BiLSTM without a head.
+        ModelError: another table of positions than is computed here, a vocabulary of another size,
+            projections that cannot be stacked, weights of whole numbers, weights of more layers
+            than the shape has, a task head without outputs, or a BiLSTM without a head.
     """
     family = family_of(config)
     bare = {n.removeprefix(f"{family.prefix}.") for n in _flat(encoder_names(family, config))}
+    bare |= {family.sinusoids} - {""}
     remaining = {
         modern_name(family, name, bare): value
         for name, value in _unwrapped(theirs, family, where).items()
@@ -435,6 +450,7 @@ def account_for(
     remaining = {
         n: v for n, v in remaining.items() if n != family.tied and not _REDUNDANT.search(n)
     }
+    _refuse_other_constants(remaining, config, where)
     left_out = _choose_bias(remaining, family)
     refused = {}
     if untied:
@@ -565,8 +581,23 @@ def _refuse_whole_numbers(weights: Mapping[str, Stored], where: str) -> None:
             )
 
 
+def _refuse_other_constants(weights: dict[str, Stored], config: ModelConfig, where: str) -> None:
+    """Take out what is computed here, and refuse other values than those, but for rounding."""
+    for name, value in constants(config).items():
+        found = weights.pop(name, None)
+        if found is not None and not (
+            found.shape == value.shape and np.allclose(found.values(), value, rtol=0, atol=0.01)
+        ):
+            raise ModelError(
+                f"{where}: {name} is not the table of positions that config.json calls for; "
+                "bothways computes them, so the results would change. The file is damaged, or of a "
+                "model that was changed."
+            )
+
+
 def _equal(one: Stored, other: Stored) -> bool:
-    """Whether two weights have the same values: the only case in which values are read here."""
+    """Whether two weights have the same values. But for tables of positions, the only case in which
+    values are read here."""
     return one.shape == other.shape and np.array_equal(one.values(), other.values())
 
 

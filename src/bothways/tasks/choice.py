@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.errors import ConfigError, InputError
+from bothways.families.heads import CHOICE
 from bothways.io.arrays import bounds, split
 from bothways.io.broken import Broken
 from bothways.io.json_files import json_texts
@@ -69,7 +70,7 @@ class ChoiceTask(Task[ChoiceRows, Probabilities]):
     """One of several texts for each context."""
 
     loss = "place"
-    head = "choices"
+    head = CHOICE
 
     @property
     def outputs(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from bothways.config.fields import from_dict
 from bothways.errors import ConfigError, ModelError
+from bothways.families.heads import HEADS, no_task_of
 from bothways.tasks.choice import ChoiceTask
 from bothways.tasks.multi import MultiLabelTask, MultiRegressionTask
 from bothways.tasks.options import OPTIONS_OF_KINDS, SEVERAL, TaskOptions
@@ -53,7 +54,8 @@ def task_of(loaded: HasTask) -> Task[Any, Any]:
     on, so their task has no columns, and only the metrics of its kind.
 
     Raises:
-        ModelError: the folder has no task head, or its files contradict each other.
+        ModelError: the folder has no task head, or one that no task has, or its files contradict
+            each other.
     """
     about = loaded.about
     if reason := loaded.refused.get(loaded.task_head):
@@ -63,6 +65,8 @@ def task_of(loaded: HasTask) -> Task[Any, Any]:
             "this model folder has no task head (classification, regression ...); fine-tune it "
             "first (`bothways finetune`), then predict with the model folder that it writes."
         )
+    if not HEADS[loaded.task_head].kind:
+        raise ModelError(no_task_of(loaded.task_head))
     kind = about.get("kind", "classification")
     if kind not in KINDS:
         raise ModelError(

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.errors import ConfigError, InputError
+from bothways.families.heads import SPAN
 from bothways.io.files import write_json
 from bothways.io.squad import Questions, read_questions
 from bothways.tasks.answers import (
@@ -87,7 +88,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
     """An answer, or none, to each question from a passage."""
 
     loss = "place"
-    head = "spans"
+    head = SPAN
     needs_columns = False
 
     @property

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, InputError
+from bothways.families.heads import TAGGER
 from bothways.io.arrays import bounds
 from bothways.io.conll import DOCUMENT
 from bothways.io.lines import did_you_mean, listed
@@ -282,7 +283,7 @@ class TaggingTask(Task[Sentences, Tags]):
     """One tag for each word."""
 
     loss = "class"
-    head = "tags"
+    head = TAGGER
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -28,7 +28,6 @@ from bothways.tokenization.tokenizer import Tokenizer
 
 Outputs = NDArray[np.float32]
 LossKind = Literal["class", "labels", "score", "place"]
-HeadKind = Literal["classes", "tags", "spans", "choices"]
 
 
 class Labelled(Protocol):
@@ -80,8 +79,8 @@ class Task(ABC, Generic[R, P]):
     loss: LossKind
     """What a row of outputs is trained to predict: a class, any number of labels, a score or
     several, or one of the item's rows."""
-    head: HeadKind
-    """Which head of the model computes the outputs."""
+    head: str
+    """Which head computes the outputs: a name of :data:`~bothways.families.heads.HEADS`."""
     needs_columns: bool = True
     """Whether its files have columns that the options must name."""
 

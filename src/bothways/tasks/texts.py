@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from bothways.errors import ConfigError, InputError
+from bothways.families.heads import CLASSIFIER
 from bothways.io.lines import did_you_mean, listed
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, choose_metrics, measure_classes, measure_scores
@@ -40,7 +41,7 @@ _LARGEST_SCORE = float(np.finfo(np.float32).max)
 class TextTask(Task[Rows, Outputs]):
     """The base of the tasks that give a text or pair one row of outputs."""
 
-    head = "classes"
+    head = CLASSIFIER
 
     @property
     def pair(self) -> bool:

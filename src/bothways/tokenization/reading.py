@@ -37,11 +37,13 @@ from bothways.tokenization.tokenizer_classes import (
     BY_FILES,
     BYTE_PAIRS,
     CLASSES,
+    NOT_READ,
     WORDPIECE,
     Reader,
     TokenizerClass,
     plain_name,
     usual_class,
+    usual_name,
 )
 from bothways.tokenization.tokenizer_files import (
     SPECIAL_FILE,
@@ -109,6 +111,7 @@ def read_tokenizer(folder: str | Path) -> ReadTokenizer:
         checked(path)
     except InputError as error:
         raise ModelError(str(error)) from None
+    _refuse_unreadable(path)
     settings = read_settings(path.with_name(SETTINGS_FILE))
     declared = declared_roles(settings, _special_tokens(path))
     named = _named_class(path)
@@ -168,6 +171,22 @@ def _named_class(path: Path) -> TokenizerClass | None:
     if name and name not in ANY_CLASS:
         return CLASSES.get(name)
     return None if name else usual_class(_config_value(path, "model_type"))
+
+
+def _refuse_unreadable(path: Path) -> None:
+    """Refuse the files of a class that splits text by what is in none of them.
+
+    Raises:
+        ModelError: naming the class.
+    """
+    name = plain_name(_config_value(path, "tokenizer_class"))
+    name = name or usual_name(_config_value(path, "model_type"))
+    if name in NOT_READ:
+        raise ModelError(
+            f"{path}: the tokenizer is a {name}, which {NOT_READ[name]}; the ids of most texts "
+            "would be wrong ones. If text is split by BERT's rules after all, write "
+            f'{{"tokenizer_class": "BertTokenizer"}} to {path.with_name(SETTINGS_FILE)}.'
+        )
 
 
 def _class_of_file(path: Path, named: TokenizerClass | None) -> TokenizerClass:
