@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -149,8 +150,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         interruption.
     """
     _limit_spinning()
-    # Its folder of fonts is no news of ours, nor that a home cannot be written.
+    # Where fonts are kept, and what Ctrl-C cancels, is no news of ours.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="joblib.parallel")
     show_every_character()
     words = sys.argv[1:] if argv is None else argv
     try:

@@ -591,10 +591,10 @@ def _refuse_other_task(folder: Path, about: dict[str, Any], theirs: dict[str, An
 def _task_from_config(values: dict[str, Any], loaded: LoadedModel) -> dict[str, Any]:
     """The equivalent of bothways.json for a task head that transformers saved."""
     outputs, head = loaded.task_outputs, HEADS[loaded.task_head]
-    if head.outputs:
+    if loaded.task_head != CLASSIFIER and head.outputs:
         return {"kind": head.kind, "labels": []}
     labels, notes = label_names(values, outputs)
-    if outputs > 1 or loaded.task_head != CLASSIFIER:  # a single score needs no name
+    if outputs > 1 or head.reads == "tokens":  # a single score needs no name
         loaded.notes += notes
     if loaded.task_head != CLASSIFIER:
         return {"kind": head.kind, "labels": labels}
