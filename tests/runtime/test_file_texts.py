@@ -152,7 +152,6 @@ def test_lines_stay_texts(text: str, name: str, embed: Embed, tmp_path: Path) ->
         ("a.tsv.gz", "examples are read from .tsv"),
         ("a.csv.zst", "examples are read from .tsv"),
         ("a.parquet", "this holds records"),
-        ("a.conll", "this holds words with tags"),
         ("a.JSONL", "is not JSON"),
     ],
 )

@@ -27,8 +27,8 @@ from bothways.runtime.pipeline import evaluate_file, task_for_file
 from bothways.tasks.options import TaggingOptions, TaskOptions
 from bothways.tasks.schemes import entity_spans, write_tags
 from bothways.tasks.sentences import read_sentences
-from bothways.tasks.words import split_words
 from bothways.tasks.tagging import TaggedFile, TaggingTask
+from bothways.tasks.words import split_words
 from bothways.tokenization.tokenizer import Tokenizer
 from bothways.training.options import OptimizerOptions
 from model_examples import BOTH_HEADS, small_bert, small_config

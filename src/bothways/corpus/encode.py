@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from bothways.corpus.cached_encoder import PackedTokenizer, SentenceEncoder
 from bothways.corpus.options import CorpusConfig
 from bothways.corpus.paragraphs import Document, read_documents
+from bothways.corpus.report import DECOMPOSED
 from bothways.corpus.sentences import split_paragraphs
 from bothways.corpus.sources import Unit
 from bothways.corpus.store import Ids
-from bothways.corpus.report import DECOMPOSED
 from bothways.corpus.unicode_scripts import SCRIPTS, count_scripts
 from bothways.io.arrays import bounds
 from bothways.io.broken import Broken, of_corpus

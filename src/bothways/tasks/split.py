@@ -17,9 +17,9 @@ from typing import Any
 from scipy.cluster.hierarchy import DisjointSet
 
 from bothways.errors import ConfigError, InputError
+from bothways.io.broken import Broken
 from bothways.io.delimited import delimited_records, ragged_row
 from bothways.io.files import write_json, write_text
-from bothways.io.broken import Broken
 from bothways.io.json_files import (
     in_json_lines,
     json_object,
