@@ -29,6 +29,7 @@ from safetensors.numpy import load_file
 
 import bothways as bw
 from bothways.cli import main as command_line
+from bothways.corpus.store import TokenStore
 from bothways.families.config import ModelConfig
 from bothways.model.engine import network_of
 from bothways.model.folder import save_model

@@ -14,10 +14,11 @@ import numpy as np
 from bothways.api.model import Model
 from bothways.errors import ConfigError, InputError, ModelError
 from bothways.families.heads import TAGGER
-from bothways.io.files import write_text
 from bothways.io.hub import model_folder
+from bothways.io.tagged import NAMES
 from bothways.io.terminal import print_note, progress_of
 from bothways.io.text import read_texts, refuse_records
+from bothways.io.written import write_rows
 from bothways.runtime.embeddings import check_format, embed_texts, write_vectors
 from bothways.runtime.engine import EngineOptions, check_engine
 from bothways.runtime.ensemble import load_ensemble
@@ -44,14 +45,15 @@ from bothways.runtime.pipeline import (
     predict_choices,
     write_predictions,
 )
-from bothways.runtime.texts import FileTexts, file_texts
+from bothways.runtime.texts import FileTexts, file_texts, kept_columns
 from bothways.tasks.answers import score_file
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.examples import CHUNK
 from bothways.tasks.kinds import other_kind, task_of
 from bothways.tasks.multi import MultiLabelTask
 from bothways.tasks.schemes import OUTSIDE
-from bothways.tasks.task import Task, submission_rows
+from bothways.tasks.tagging import TaggingTask
+from bothways.tasks.task import Task, number_columns, submission_rows
 
 
 def fill_mask(config: FillMaskConfig) -> list[str]:
@@ -120,8 +122,13 @@ def predict(config: PredictConfig) -> list[str]:
             lines = _prediction_lines(prediction, task_of(model.loaded))
     if config.out is None:
         return lines
-    write_text(Path(config.out), "\n".join(lines) + "\n")
+    rows = [line.split("\t") for line in lines]
+    numbers = {name for name in rows[0] if name.startswith("p(")} | _ENTITY_NUMBERS
+    write_rows(Path(config.out), rows, numbers)
     return [f"{len(config.texts)} predictions: {config.out}"]
+
+
+_ENTITY_NUMBERS = {"text", "start", "end", "probability", "score"}
 
 
 def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
@@ -132,14 +139,32 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
     if config.out is not None and not config.submission:
         for path in task_of(loaded).output_files(Path(config.out)):
             _refuse_to_overwrite(path, config.file, config.task)
+    if config.format is not None and TAGGER not in loaded.heads:
+        raise ConfigError(
+            "--format is for tagging; the suffix of --out says how others are written."
+        )
+    if config.format is not None and config.format not in NAMES:
+        raise ConfigError(f"format is {config.format!r}; choose from {', '.join(NAMES)}.")
     task, split = encode_file(loaded, config.file or "", labelled=False, options=columns)
+    kept = kept_columns(Path(config.file or ""), config.keep, task, split)
     for note in split.notes:
         print_note(note)
     _note_precision(loaded)
     with progress_of("predicting") as progress:
         outputs = outputs_of(loaded, task, split.examples, progress=progress)
     predictions = task.decode(split, outputs)
-    if config.out is not None and not config.submission:
+    if config.out is not None and config.format is not None:
+        assert isinstance(task, TaggingTask)
+        task.write(Path(config.out), split, predictions, config.format)
+    elif config.out is not None and config.keep:
+        table = task.table(split, predictions)
+        with_columns = [
+            [row[0], *own, *row[1:]]
+            for row, own in zip(table, [[*config.keep], *kept], strict=True)
+        ]
+        numbers = number_columns(table[0], scores=task.loss == "score")
+        write_rows(Path(config.out), with_columns, numbers)
+    elif config.out is not None and not config.submission:
         write_predictions(Path(config.out), task, split, predictions)
     else:
         table = task.table(split, predictions)
@@ -147,7 +172,7 @@ def _predict_file(loaded: LoadedModel, config: PredictConfig) -> list[str]:
         lines = ["\t".join(row) for row in rows]
         if config.out is None:
             return lines
-        write_text(Path(config.out), "\n".join(lines) + "\n")
+        write_rows(Path(config.out), rows)
     return [f"{len(split.rows)} predictions: {config.out}"]
 
 
@@ -237,10 +262,13 @@ def embed(config: EmbedConfig) -> str:
     check_format(Path(config.out))
     _refuse_to_overwrite(config.out, config.file, config.task)
     with _open(config) as model:
-        texts = config.texts
+        texts, kept = config.texts, {}
         if config.file is not None:
             path = Path(config.file)
-            found = file_texts(path, model.loaded, text_a=config.text_a, task=config.task)
+            found = file_texts(
+                path, model.loaded, text_a=config.text_a, task=config.task, keep=config.keep
+            )
+            kept = found.kept
             texts = found.texts
             _note_column(path, found)
         if not texts:
@@ -258,7 +286,7 @@ def embed(config: EmbedConfig) -> str:
                 long=config.long,
                 progress=progress,
             )
-    write_vectors(Path(config.out), texts, embeddings)
+    write_vectors(Path(config.out), texts, embeddings, kept)
     if left_out := model.loaded.about.get("modules_left_out"):
         print_note(
             f"the model folder has further layers ({', '.join(left_out)}), which are not computed: "
@@ -388,6 +416,8 @@ def _note_windows(long: int, texts: int, length: int) -> None:
 
 
 def _note_column(path: Path, found: FileTexts) -> None:
+    for note in found.notes:
+        print_note(note)
     if found.column is not None:
         print_note(f"{path.name}: the texts are those of the column {found.column!r}")
     if found.other is not None:

@@ -101,7 +101,8 @@ class _SentenceCollector:
         if not self.words:
             raise InputError("has no sentences; it needs one word per line.", path=path)
         has_tags = _column_numbers(columns, layout)[1] is not None
-        if not labelled and _looks_like_text(self, columns):
+        numbered = separator == "\t" and columns >= _CONLLU_COLUMNS
+        if not labelled and not numbered and _looks_like_text(self, columns):
             raise InputError(f"{_RUNNING_TEXT}.", path=path)
         return ConllFile(
             self.words,

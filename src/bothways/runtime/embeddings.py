@@ -6,7 +6,7 @@ N texts, P pieces of a text, T tokens of a batch, D size of an embedding.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -371,8 +371,19 @@ def _split_by_text(
 # ----------------------------------------------------------------------------------------- files
 
 
-def write_vectors(path: Path, texts: Sequence[str], vectors: TextVectors) -> None:
+def write_vectors(
+    path: Path,
+    texts: Sequence[str],
+    vectors: TextVectors,
+    kept: Mapping[str, Sequence[str]] | None = None,
+) -> None:
     """Write vectors in the format that the file's suffix names.
+
+    Args:
+        path: to write or replace.
+        texts: their texts.
+        vectors: as many.
+        kept: further columns by name, such as ids: a value for each text.
 
     ``.npz``: ``embeddings`` [N, D]; or for tokens [all tokens, D] with ``bounds`` [N + 1],
     ``tokens`` and ``offsets`` [all tokens, 2]. ``.arrow`` (an IPC file) and ``.jsonl`` have one row
@@ -383,16 +394,25 @@ def write_vectors(path: Path, texts: Sequence[str], vectors: TextVectors) -> Non
         DiskError: it could not be written.
     """
     check_format(path)
+    kept = kept or {}
+    if taken := sorted(kept.keys() & _COLUMNS):
+        raise ConfigError(f"keep: {', '.join(taken)} is a column of the output; rename yours.")
     with new_file(path) as file:
         if path.suffix == ".npz":
-            _write_npz(file, vectors)
+            _write_npz(file, vectors, {name: np.array(v, np.str_) for name, v in kept.items()})
         elif path.suffix == ".arrow":
             table = _arrow_table(texts, vectors)
+            for place, (name, values) in enumerate(kept.items()):
+                table = table.add_column(place, name, pa.array(values, pa.string()))
             with pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_table(table)
         else:
-            for record in _records(texts, vectors):
-                file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            for number, record in enumerate(_records(texts, vectors)):
+                own = {name: values[number] for name, values in kept.items()}
+                file.write(json.dumps({**own, **record}, ensure_ascii=False).encode() + b"\n")
+
+
+_COLUMNS = {"text", "embedding", "embeddings", "tokens", "offsets", "bounds"}
 
 
 def check_format(path: Path) -> None:
@@ -405,9 +425,9 @@ def check_format(path: Path) -> None:
         raise InputError(f"vectors are written to {', '.join(FORMATS)} files.", path=path)
 
 
-def _write_npz(file: BinaryIO, vectors: TextVectors) -> None:
+def _write_npz(file: BinaryIO, vectors: TextVectors, kept: dict[str, NDArray[np.str_]]) -> None:
     if vectors.pooled is not None:
-        np.savez(file, embeddings=vectors.pooled)
+        np.savez(file, embeddings=vectors.pooled, **kept)
     else:
         pieces = [piece for text in vectors.tokens for piece in text.tokens]
         np.savez(
@@ -416,6 +436,7 @@ def _write_npz(file: BinaryIO, vectors: TextVectors) -> None:
             bounds=np.cumsum([0, *(len(text.tokens) for text in vectors.tokens)]),
             tokens=np.array(pieces, dtype=np.str_),
             offsets=np.concatenate([text.offsets for text in vectors.tokens]),
+            **kept,
         )
 
 

@@ -137,12 +137,19 @@ class PredictConfig(LabellerOptions):
     text_b: str | None = None
     """Second text of each pair, the same for all texts."""
     file: str | None = None
-    """File to label, with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json; CoNLL
-    columns for tagging), or questions to answer (SQuAD's .json)."""
+    """File to label, with the columns of fine-tuning (.tsv, .txt, .csv, .jsonl, .json); for
+    tagging, CoNLL columns, CSV, or what an annotator exports; questions to answer (SQuAD's .json or
+    a table of them)."""
     out: str | None = None
-    """File to write the predictions to: .tsv; CoNLL columns for tagging; SQuAD's .json for answers,
-    with the n-best answers in X_nbest.json next to X.json (next to X.tsv, the answers are in
-    X_predictions.json). Default: print them."""
+    """File to write the predictions to: .tsv, .csv, .jsonl or .json; for tagging, CoNLL columns,
+    .csv, or .jsonl, .json and .ann for annotators; SQuAD's .json for answers, with the n-best
+    answers in X_nbest.json next to X.json (next to X.tsv, the answers are in X_predictions.json).
+    Default: print them."""
+    keep: tuple[str, ...] = ()
+    """Columns of --file to carry over to the predictions, such as an id or the text."""
+    format: str | None = None
+    """For tagging, the format of --out: conll, csv, doccano, prodigy, label-studio, spacy, words
+    or brat. Default: that of --file if the name of --out allows it."""
     submission: bool = False
     """Write only index and prediction, the format of GLUE's evaluation server."""
 
@@ -151,6 +158,10 @@ class PredictConfig(LabellerOptions):
         _refuse_texts_and_file(self.texts, self.file)
         if self.file is None and (self.task is not None or self.submission):
             raise ConfigError("task and submission need --file.")
+        if (self.keep or self.format) and (self.file is None or self.out is None):
+            raise ConfigError("keep and format need --file and --out.")
+        if self.keep and self.submission:
+            raise ConfigError("a submission has index and prediction alone; leave out keep.")
         if self.file is not None and self.text_b is not None:
             raise ConfigError("text_b goes with texts; with --file the second text is a column.")
 
@@ -207,8 +218,11 @@ class EmbedConfig(EngineChoice):
     texts: tuple[str, ...] = ()
     """Texts to embed; '-' or none, without --file: lines of standard input."""
     file: str | None = None
-    """Text file with one text per line; or a file with columns, of which one is embedded (.tsv,
-    .csv, .jsonl, .json, or .txt with tabs)."""
+    """Text file with one text per line; a file with columns, of which one is embedded (.tsv, .csv,
+    .jsonl, .json, or .txt with tabs); or a file of tagged words or of questions, as `predict`
+    takes."""
+    keep: tuple[str, ...] = ()
+    """Columns of --file to carry over to the rows of --out, such as an id."""
     text_a: str | None = None
     """Column of the texts in --file. Default: that of --task, or that of the files the model was
     fine-tuned on, or else sentence."""
@@ -239,8 +253,8 @@ class EmbedConfig(EngineChoice):
     def __post_init__(self) -> None:
         super().__post_init__()
         _refuse_texts_and_file(self.texts, self.file)
-        if self.file is None and not (self.text_a is None and self.task is None):
-            raise ConfigError("text_a and task need --file.")
+        if self.file is None and (self.text_a is not None or self.task is not None or self.keep):
+            raise ConfigError("text_a, task and keep need --file.")
 
 
 @dataclass(frozen=True)

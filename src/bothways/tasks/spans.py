@@ -40,6 +40,7 @@ from bothways.tasks.report_panels import ExampleScores, Mistake, Panel, confusio
 from bothways.tasks.task import EncodedFile, Outputs, Task
 from bothways.tokenization.tokenizer import Tokenizer
 
+_TABLES = (".tsv", ".csv", ".jsonl")
 METRICS = ("f1", "exact_match")
 NO_ANSWER_METRICS = ("no_answer_precision", "no_answer_recall")
 # Candidates considered per answer kept: the same text often occurs in several places.
@@ -381,10 +382,10 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
     ) -> None:
         """SQuAD's official format, an object of question id to answer, and next to it files with
         the n best answers and, if questions may have none, the odds of no answer. If ``path`` is a
-        .tsv file, the table is written to it and these files next to it, under names that end in
-        ``_predictions``."""
+        .tsv, .csv or .jsonl file, the table is written to it and these files next to it, under
+        names that end in ``_predictions``."""
         answers, n_best, null_odds = _answer_files(path)
-        if path.suffix == ".tsv":
+        if path.suffix.lower() in _TABLES:
             super().write(path, file, predictions)
         ids = file.rows.ids
         write_json(answers, dict(zip(ids, self.final_answers(predictions), strict=True)))
@@ -401,7 +402,7 @@ class SpanTask(Task[Questions, list[RankedAnswers]]):
 
 def _answer_files(path: Path) -> tuple[Path, Path, Path]:
     """The files of answers, n best answers and odds of no answer, for the path of the output."""
-    if path.suffix == ".tsv":
+    if path.suffix.lower() in _TABLES:
         # Not X.json for X.tsv: that is often the name of the questions themselves.
         path = path.with_name(f"{path.stem.removesuffix('_predictions')}_predictions.json")
     return (

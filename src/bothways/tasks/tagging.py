@@ -9,6 +9,7 @@ W words of a sentence, K of them read, C outputs of the head.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,9 +23,13 @@ from numpy.typing import NDArray
 
 from bothways.errors import ConfigError, InputError
 from bothways.families.heads import TAGGER
+from bothways.io.annotators import FORMATS, WrittenText, write_brat
 from bothways.io.arrays import bounds
 from bothways.io.conll import DOCUMENT
+from bothways.io.files import write_json, write_text
 from bothways.io.lines import did_you_mean, listed
+from bothways.io.tagged import BRAT, COLUMNS, JSON_SUFFIXES, TABLE
+from bothways.io.written import write_rows
 from bothways.tasks.examples import CHUNK, Examples, SequenceBuilder, check_room
 from bothways.tasks.metrics import Measurement, check_metrics
 from bothways.tasks.options import Scheme, TaggingOptions, TaskOptions
@@ -611,6 +616,28 @@ class TaggingTask(Task[Sentences, Tags]):
         right = [np.mean([p == g for p, g in zip(*tags, strict=True)]) for tags in sentences]
         return ExampleScores("accuracy of tags", np.array(right, dtype=np.float64))
 
+    def write(
+        self, path: Path, file: EncodedFile[Sentences], predictions: Tags, form: str | None = None
+    ) -> None:
+        """CoNLL's columns; or in the format that the suffix asks for: .csv, .json and .jsonl as an
+        annotator reads them, .ann with its text beside.
+
+        Args:
+            path, file, predictions: as for every task.
+            form: the format, one of :data:`bothways.io.tagged.NAMES`.
+        """
+        form = form or written_format(path, file.rows.format)
+        if form in (COLUMNS, "conllu"):
+            lines = ["\t".join(row) for row in self.table(file, predictions)]
+            write_text(path, "\n".join(lines) + "\n")
+        else:
+            space = " " if self.options.tagging.spaces else ""
+            write_tagged(path, file.rows, predictions, form, space)
+
+    def output_files(self, path: Path) -> tuple[Path, ...]:
+        """With the text beside an .ann file."""
+        return (path, path.with_suffix(".txt")) if path.suffix.lower() == ".ann" else (path,)
+
     def table(self, file: EncodedFile[Sentences], predictions: Tags) -> list[list[str]]:
         """A CoNLL file: word, tag in the file if it has one, predicted tag; with the file's
         separator, blank lines and -DOCSTART- lines, without its other columns."""
@@ -625,6 +652,80 @@ class TaggingTask(Task[Sentences, Tags]):
             lines += [[rows.separator.join(row)] for row in zip(*columns, strict=True)]
             lines.append([""])
         return lines[:-1]
+
+
+def written_format(path: Path, own: str) -> str:
+    """The format in which predictions are written, by the suffix of their file.
+
+    Args:
+        path: the file to write.
+        own: the format of the file that was predicted, which is kept where the suffix allows it.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".ann":
+        return BRAT
+    if suffix == ".csv":
+        return TABLE
+    if suffix not in JSON_SUFFIXES:
+        return COLUMNS
+    own = {"label-studio-min": "label-studio"}.get(own, own)
+    lists = (".json",) if suffix == ".json" else (".jsonl", ".ndjson")
+    fits = own == "words" or (own in FORMATS and FORMATS[own].suffix in lists)
+    return own if fits else ("spacy" if suffix == ".json" else "doccano")
+
+
+def write_tagged(path: Path, rows: Sentences, predictions: Tags, form: str, space: str) -> None:
+    """Write predicted tags in a format other than CoNLL's columns.
+
+    Args:
+        path: to write or replace.
+        rows: the sentences.
+        predictions: their tags.
+        form: one of :data:`bothways.io.tagged.NAMES`.
+        space: between words, where the file has no text.
+
+    Raises:
+        ConfigError: the format cannot be written.
+        DiskError: the file could not be written.
+    """
+    if form == TABLE:
+        known = rows.tags or rows.unchecked_tags
+        table = [["sentence_id", "word", *(["tag"] if known else []), "prediction"]]
+        for s, words in enumerate(rows.words):
+            columns = [words, *([known[s]] if known else []), predictions[s]]
+            table += [[str(s + 1), *row] for row in zip(*columns, strict=True)]
+        write_rows(path, table)
+        return
+    if form == "words":
+        pairs = zip(rows.words, predictions, strict=True)
+        items = [{"tokens": words, "ner_tags": tags} for words, tags in pairs]
+        if path.suffix.lower() == ".json":
+            write_json(path, items)
+        else:
+            lines = [json.dumps(item, ensure_ascii=False) + "\n" for item in items]
+            write_text(path, "".join(lines))
+        return
+    texts = []
+    for s, words in enumerate(rows.words):
+        if rows.texts is not None:
+            text, places, id = rows.texts[s].text, rows.places[s], rows.texts[s].id
+        else:
+            text, id = space.join(words), None
+            starts = [0, *accumulate(len(word) + len(space) for word in words)]
+            places = [(a, a + len(word)) for a, word in zip(starts, words, strict=False)]
+        spans = [
+            (places[first][0], places[last - 1][1], label or "entity")
+            for label, first, last in entity_spans(predictions[s])
+        ]
+        texts.append(WrittenText(text, places, spans, id))
+    if form == BRAT:
+        write_brat(path, texts)
+        return
+    write = FORMATS[form].write if form in FORMATS else None
+    if write is None:
+        known_forms = [name for name, f in FORMATS.items() if f.write] + [BRAT, TABLE, COLUMNS]
+        raise ConfigError(f"predictions are not written as {form}; choose from {known_forms}.")
+    write_text(path, write(texts))
 
 
 def encoded_sentences(file: EncodedFile[Sentences]) -> EncodedSentences:

@@ -18,7 +18,7 @@ from typing import Generic, Literal, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.io.files import write_text
+from bothways.io.written import write_rows
 from bothways.tasks.examples import Examples
 from bothways.tasks.labels import match_labels
 from bothways.tasks.metrics import Measurement
@@ -64,6 +64,17 @@ def submission_rows(table: Sequence[Sequence[str]]) -> list[list[str]]:
     :meth:`Task.table`; of several scores the first, and a column for each."""
     several = sum(name.startswith("prediction(") for name in table[0])
     return [list(row[: 1 + max(1, several)]) for row in table]
+
+
+def number_columns(header: Sequence[str], *, scores: bool) -> set[str]:
+    """The columns of predictions whose values are numbers.
+
+    Args:
+        header: of :meth:`Task.table`.
+        scores: predictions are scores, not labels.
+    """
+    begins = ("p(", "prediction", "gold") if scores else ("p(",)
+    return {name for name in header if name.startswith(begins)} | {"index", "probability"}
 
 
 class Task(ABC, Generic[R, P]):
@@ -157,8 +168,9 @@ class Task(ABC, Generic[R, P]):
         """Predictions as rows of text under a header, one row per example, for TSV files."""
 
     def write(self, path: Path, file: EncodedFile[R], predictions: P) -> None:
-        """Write predictions: a TSV file with a header and a line per example. A kind may write a
-        format of its own as well, or instead if the suffix of the path requests it.
+        """Write predictions: a table with a header and a row per example, as the suffix of the
+        path says (:func:`bothways.io.written.write_rows`). A kind may write a format of its own as
+        well, or instead.
 
         Args:
             path: the file to write or replace.
@@ -168,8 +180,8 @@ class Task(ABC, Generic[R, P]):
         Raises:
             DiskError: it could not be written.
         """
-        lines = ["\t".join(row) for row in self.table(file, predictions)]
-        write_text(path, "\n".join(lines) + "\n")
+        table = self.table(file, predictions)
+        write_rows(path, table, number_columns(table[0], scores=self.loss == "score"))
 
     def output_files(self, path: Path) -> tuple[Path, ...]:
         """The files that :meth:`write` may write or replace."""
