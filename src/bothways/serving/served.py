@@ -205,7 +205,7 @@ class ServedModel:
             self._known_good = False
             log.error("model %s: the known answer failed (%s)", self.name, type(error).__name__)
             return
-        found = {name: value[: len(tokens)] for name, value in found.items()}
+        found = {name: value[: len(ids)] for name, value in found.items()}
         self._known = self._known or found
         same = all(np.allclose(self._known[n], found[n], atol=1e-3) for n in found)
         if not same:
