@@ -389,7 +389,8 @@ def finetune(
                 config, files, {"train": train, "dev": dev, "test": test}, text, label
             )
         if not config.run:
-            inputs = [_contents([model_folder(config.model)]), contents or _task_files(config)]
+            data = contents or _task_files(config)
+            inputs = [_contents([model_folder(config.model)]), data, config.task.dev]
             config = replace(config, run=_chosen_run(config.task.name, config, inputs))
         with _run_folder(config.run, overwrite):
             config = _written(config, contents)
