@@ -311,6 +311,7 @@ def test_a_frozen_encoder(config: FinetuneConfig, data: Path) -> None:
     start = bw.load(config.model).network.state_dict()
     assert all(torch.equal(value, start[name]) for name, value in encoder.items())
     assert (before.task_outputs, after.task_outputs) == (0, 2)
+    assert not bw.diagnose(result.best.model)
 
     # The model folder alone repeats the scores, and predicts with the mean of a text's tokens.
     table = result.best.folder / "dev_predictions.tsv"
@@ -340,6 +341,24 @@ def test_a_frozen_encoder(config: FinetuneConfig, data: Path) -> None:
             dataclasses.replace(frozen, **wrong)
     with pytest.raises(ConfigError, match="not for kind spans"):
         FinetuneConfig(task=TaskOptions(kind="spans"), freeze=True)
+
+
+def test_a_head_of_tokens_is_trained_by_its_mean(config: FinetuneConfig) -> None:
+    """What a frozen encoder's head does, with all weights trained."""
+    config = with_task(config, reads="tokens", labels=("fine", "complaint"))
+    result = finetune(dataclasses.replace(config, epochs=8))
+    losses = [
+        json.loads(line)["loss"]
+        for line in (result.best.folder / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert losses[-1] < 0.8 * losses[0]
+    again = evaluate_file(load_model(result.best.model), config.task.train)
+    assert again.scores["accuracy"] > 0.85
+    model = bw.load(result.best.model)
+    one, two = (bw.load(result.best.model, engine=e) for e in ("torch", "onnxruntime"))
+    texts = ["w7 w8 w9", "w10", "w11 w12 w7 w13"]
+    assert one.predict(texts).values == pytest.approx(two.predict(texts).values, abs=1e-5)
+    assert model.loaded.about["options"]["reads"] == "tokens"
 
 
 def test_a_frozen_head_is_scikit_learns(config: FinetuneConfig) -> None:

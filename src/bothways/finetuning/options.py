@@ -484,6 +484,11 @@ class FeaturesConfig(Options):
             raise ConfigError(
                 f"task.kind is {self.task.kind!r}; feature extraction supports only tagging."
             )
+        if share(self.task.dev) is not None or share(self.task.test) is not None:
+            raise ConfigError(
+                "features measures files, not shares of task.train; `bothways split` makes two "
+                "files of one."
+            )
         if len(tests := [*self.task.measure, *filter(None, [self.task.test])]) > 1:
             raise ConfigError(
                 f"task.measure and task.test name {len(tests)} files; features measures dev and "

@@ -205,6 +205,8 @@ class SeedTraining(EpochPlan[TaskInputs]):
 
     def tried(self, watch: Monitor, done: int, size: int) -> None:  # noqa: ARG002
         """Say if a checkpoint would not fit on the disk."""
+        if self.best is not None and not self.best.epoch:  # its weights come later
+            size += sum(v.nbytes for v in self.model.state_dict().values())
         free = shutil.disk_usage(self.folder).free
         if free < size:
             watch.say(
