@@ -54,13 +54,14 @@ class Running:
     port: int
     server: Server
     folders: dict[str, str]
+    client: httpx.Client
 
     def post(self, path: str, content: Any, **how: Any) -> httpx.Response:
         key = "content" if isinstance(content, bytes) else "json"
-        return httpx.post(self.url + path, **{key: content}, timeout=30, **how)
+        return self.client.post(path, **{key: content}, **how)
 
     def get(self, path: str, **how: Any) -> httpx.Response:
-        return httpx.get(self.url + path, timeout=30, **how)
+        return self.client.get(path, **how)
 
 
 @contextmanager
@@ -75,7 +76,9 @@ def running(folders: dict[str, str], **limits: Any) -> Iterator[Running]:
         thread = threading.Thread(target=listener.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
-            yield Running(f"http://127.0.0.1:{port}", port, server, folders)
+            url = f"http://127.0.0.1:{port}"
+            with httpx.Client(base_url=url, timeout=30, verify=False) as client:
+                yield Running(url, port, server, folders, client)
         finally:
             listener.should_exit = listener.force_exit = True
             thread.join()

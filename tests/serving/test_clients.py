@@ -7,7 +7,6 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import numpy as np
 import openai
 import pytest
@@ -174,7 +173,7 @@ def test_base64_is_of_little_endian_float32(server: Running) -> None:
 
 
 def ask(server: Running, name: str, route: str, **body: Any) -> Any:
-    answer = httpx.post(f"{server.url}/models/{name}{route}", json=body)
+    answer = server.post(f"/models/{name}{route}", body)
     assert answer.status_code == 200, answer.text
     return answer.json()
 

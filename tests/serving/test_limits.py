@@ -64,6 +64,7 @@ BAD: dict[str, tuple[str, Any, int, str, float | None]] = {
     "ids": ("/v1/embeddings", {"model": "vectors", "input": [[1, 2]]}, 422, "token ids", None),
     "one list of ids": (ROUTE, {"inputs": [1, 2]}, 422, "token ids where texts are meant", None),
     "unknown": ("/models/other", GOOD, 404, "no such model; there are: classes, vectors", None),
+    "unknown below": ("/models/w77/embed", GOOD, 404, "no such model", None),
     "no route": ("/models/classes/nothing", GOOD, 404, "no such route", None),
     "head": ("/models/classes/rerank", {"query": "a", "texts": ["b"]}, 422, "not do text-r", None),
     "task": ("/models/vectors/pipeline/fill-mask", GOOD, 422, "does not do fill-mask", None),
@@ -110,7 +111,8 @@ def test_other_methods_and_routes(server: Running) -> None:
     answer = server.get("/embed")
     assert (answer.status_code, answer.json()["error_type"]) == (405, "method")
     assert answer.headers["allow"] == "POST"
-    assert server.get("/w77").json()["error_type"] == "not_found"
+    for path in ("/w77", "/models/w77/health", "/models/w77/info"):
+        assert server.get(path).json()["error_type"] == "not_found"
 
 
 def test_a_defect_is_not_told(server: Running, monkeypatch: Any, caplog: Any) -> None:
@@ -276,7 +278,7 @@ def test_past_its_deadline_nothing_is_computed(tmp_path: Path) -> None:
             hold.set()
             found = [one.result() for one in asked]
         late = [answer for answer in found if answer.status_code == 504]
-        assert len(late) >= 2
+        assert late  # two may have met in the first batch
         assert late[0].json()["error_type"] == "deadline"
         assert sum(computed) < 3
 

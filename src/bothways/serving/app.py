@@ -346,7 +346,8 @@ def _gets(server: Server) -> dict[str, Callable[[Request], Awaitable[Response]]]
     page = files("bothways.serving").joinpath("page.html").read_bytes()
     description = msgspec.json.encode(describe(ASKS, list(server.models)))
 
-    async def health(_: Request) -> Response:
+    async def health(request: Request) -> Response:
+        server.model(request.path_params.get("model"))
         return _json(msgspec.json.encode(wire.Health("ok")))
 
     async def ready(request: Request) -> Response:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bothways.api.model import Model, load
 from bothways.batch import collate
-from bothways.errors import BothwaysError
+from bothways.errors import BothwaysError, ModelError
 from bothways.families.heads import (
     CHOICE,
     CLASSIFIER,
@@ -26,6 +26,7 @@ from bothways.families.heads import (
     TAGGER,
 )
 from bothways.io.processes import usable_cores
+from bothways.runtime.ensemble import Ensemble
 from bothways.serving.batching import TICKET, Batcher, Ticket, past_deadline
 from bothways.serving.metrics import Metrics
 from bothways.serving.options import Limits, ServeConfig
@@ -228,10 +229,14 @@ def open_models(config: ServeConfig, threads: Threads, metrics: Metrics) -> dict
     found = {}
     for name, folder in config.folders.items():
         model = load(folder, engine=config.engine, device=config.device)
+        if isinstance(model.loaded, Ensemble):
+            raise ModelError(
+                f"{folder} is a run folder, of several models; name the model folder of one seed."
+            )
         found[name] = served = ServedModel(name, model, config.limits, threads, metrics)
         served.probe()
         if not served.ready:
-            raise BothwaysError(f"{folder}: the model computes no answer; see the message above.")
+            raise ModelError(f"{folder}: the model computes no answer; see the message above.")
     return found
 
 
