@@ -40,7 +40,10 @@ CLASSES, TAGS, ANSWERS = "text-classification", "token-classification", "questio
 FILL, VECTORS, SIMILARITY = "fill-mask", "feature-extraction", "sentence-similarity"
 RANK, CHOOSE, NEXT = "text-ranking", "multiple-choice", "next-sentence"
 """What models do, by Hugging Face's names where it has one."""
-_OF_HEADS = {CLASSIFIER: CLASSES, TAGGER: TAGS, SPAN: ANSWERS, CHOICE: CHOOSE}
+_OF_HEADS = {
+    **{CLASSIFIER: CLASSES, TAGGER: TAGS, SPAN: ANSWERS, CHOICE: CHOOSE},
+    MASKED_LM: FILL,
+}
 THREADS = 32
 """Requests at work at a time; of those, as many as there are cores are not waiting."""
 _PROBE_EVERY, _FRESH = 5.0, 10.0
@@ -196,7 +199,7 @@ class ServedModel:
         encoding = self.model.tokenizer.encode("")
         ids = encoding.ids or [0]
         batch = collate([ids], [encoding.segments or [0]], max_positions=loaded.config.positions)
-        head = _own_head(self.model, self.task)
+        head = next((head for head, task in _OF_HEADS.items() if task == self.task), "")
         try:
             if head:
                 found = batcher.compute(batch, {head: np.zeros(1, np.int64)})
@@ -240,16 +243,11 @@ def open_models(config: ServeConfig, threads: Threads, metrics: Metrics) -> dict
     return found
 
 
-def _own_head(model: Model, task: str) -> str:
-    """The head that a model's first task reads; empty for vectors."""
-    return model.loaded.task_head or (MASKED_LM if task == FILL else "")
-
-
 def _tasks(model: Model) -> tuple[str, tuple[str, ...]]:
     """What a model does if nothing is said, and all that it can do."""
     loaded = model.loaded
     found = []
-    if head := loaded.task_head:
+    if (head := loaded.task_head) in _OF_HEADS:
         found.append(_OF_HEADS[head])
         task = task_of(loaded)
         if head == CLASSIFIER and task.outputs == 1 and loaded.about.get("pair") is not False:
