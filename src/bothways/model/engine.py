@@ -28,7 +28,9 @@ from bothways.model.device import (
     choose_precision,
     set_threads,
 )
+from bothways.model.encoder import HiddenStates
 from bothways.model.folder import describe, make_network
+from bothways.model.inference import PreparedEncoder, prepare
 from bothways.model.model import EncoderModel
 from bothways.runtime.engine import NONE, layer_name
 from bothways.runtime.folder import LoadedModel, load_model
@@ -41,12 +43,17 @@ class TorchEngine:
     Args:
         network: any mode; it is the same afterwards.
         dtype: arithmetic of the layers.
+        own: nobody else computes with the network: its weights may be laid out for inference.
     """
 
     name = "torch"
 
-    def __init__(self, network: EncoderModel, dtype: torch.dtype = torch.float32):
-        self.network, self.dtype = network, dtype
+    def __init__(
+        self, network: EncoderModel, dtype: torch.dtype = torch.float32, *, own: bool = False
+    ):
+        self.network, self.dtype, self._own = network, dtype, own
+        self._prepared: HiddenStates | None = None
+        self._lock = Lock()
 
     @classmethod
     def open(cls, loaded: LoadedModel) -> TorchEngine:
@@ -58,7 +65,7 @@ class TorchEngine:
         with borrowed_process():
             device = choose_device(loaded.options.device).torch  # fails before weights are read
             network = make_network(loaded).to(device)
-            return cls(network, choose_precision(loaded.options.precision, device).dtype)
+            return cls(network, choose_precision(loaded.options.precision, device).dtype, own=True)
 
     @property
     def precision(self) -> str:
@@ -90,22 +97,33 @@ class TorchEngine:
                 found |= {layer_name(layer): states[layer] for layer in layers}
             return {name: value.float().cpu().numpy() for name, value in found.items()}
 
+    def _encoder(self) -> HiddenStates:
+        """The encoder in its form for inference; anew if weights have changed since."""
+        with self._lock:
+            form = self._prepared
+            if form is None or (isinstance(form, PreparedEncoder) and not form.is_current):
+                form = prepare(self.network.encoder, self.dtype, share=self._own)
+                self._prepared = form
+            return form
+
     def _head(self, head: str, inputs: Inputs, at: NDArray[np.int64]) -> Tensor:
         network = self.network
         positions = move(torch.from_numpy(at), network.device)
         every = len(at) == int(inputs.bounds[-1])
         if HEADS[head].task:
             selected = None if every else SelectedPositions.of(inputs, torch.from_numpy(at))
-            x_RH = network.task_vectors(inputs, positions, dtype=self.dtype, selected=selected)
+            x_RH = network.task_vectors(
+                inputs, positions, dtype=self.dtype, selected=selected, encoder=self._encoder()
+            )
         else:
             selected = SelectedPositions.of(inputs, torch.from_numpy(at))
-            (x_RH,) = network.encoder.hidden_at(inputs, selected, dtype=self.dtype)
+            (x_RH,) = self._encoder().hidden_at(inputs, selected, dtype=self.dtype)
         if HEADS[head].reads == "masked":
             return network.masked_lm_logits(x_RH)[:, : network.config.vocab_size]
         return network.logits(head, x_RH)
 
     def _layers(self, inputs: Inputs, layers: Sequence[int]) -> Mapping[int, Tensor]:
-        encoder, last = self.network.encoder, self.network.config.layers
+        encoder, last = self._encoder(), self.network.config.layers
         if set(layers) == {last}:
             return {last: encoder(inputs, dtype=self.dtype)}
         return dict(enumerate(encoder.hidden_states(inputs, dtype=self.dtype)))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -131,6 +131,24 @@ def run(name: str, *arguments: Any) -> None:
         if numba.get_num_threads() != threads:
             numba.set_num_threads(threads)
         loop(*arrays)
+
+
+def runner() -> Callable[..., None]:
+    """:func:`run` for many calls in a row by this thread, with what they share done once: for a
+    short text, that would take as long as the loops."""
+    import numba
+
+    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    loops, threads = _loops(), min(torch.get_num_threads(), most)
+    if numba.get_num_threads() != threads:
+        numba.set_num_threads(threads)
+
+    def call(name: str, *arguments: Any) -> None:
+        arrays = [_array(a) if isinstance(a, Tensor) else a for a in arguments]
+        with _ONE_AT_A_TIME:
+            getattr(loops, name)(*arrays)
+
+    return call
 
 
 def _array(x: Tensor) -> NDArray[Any]:
