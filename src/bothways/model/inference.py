@@ -154,7 +154,8 @@ class _Pass:
     ) -> Tensor:
         """The contexts of queries, [N, H]."""
         context = keys.new_empty(len(queries), len(bias) // 3)
-        context[bounds[-1] :] = 0
+        if len(context) > bounds[-1]:
+            context[bounds[-1] :] = 0
         given = (queries, bounds, keys, self.bounds, self.heads, bias, self.scale, self.causal)
         self.run("attention", *given, context)
         return context
@@ -182,7 +183,9 @@ class _EmbeddingRows:
         positions, kinds = self._tables
         ids = (own.tokens.rows(inputs.tokens), inputs.positions + self._offset, inputs.segments)
         out = torch.empty(rows, words.shape[1], dtype=self._dtype)
-        run.run("embed", *(i[:rows] for i in ids), words, positions, kinds, *self._norm, run.eps, out)
+        run.run(
+            "embed", *(i[:rows] for i in ids), words, positions, kinds, *self._norm, run.eps, out
+        )
         if self._project is None:
             return out
         weight, bias = self._project
@@ -195,7 +198,7 @@ class _Layer:
     def __init__(self, layer: Layer, dtype: torch.dtype, loop: str, *, share: bool):
         maps = (layer.attention.qkv, layer.attention.output, layer.expand, layer.contract)
         self._qkv, self._output, self._expand, self._contract = (
-            _Product(own.weight, dtype, share=share) for own in maps
+            Product(own.weight, dtype, share=share) for own in maps
         )
         self._b_qkv, self._b_output, self._b_expand, self._b_contract = (
             _vector(own.bias, dtype) for own in maps
@@ -213,17 +216,17 @@ class _Layer:
         context = run.attend(qkv, run.bounds, qkv, self._b_qkv)
         return self._rest(run, x_TH, context, out)
 
-    def at(
-        self, run: _Pass, x_TH: Tensor, at: Tensor, bounds: NDArray[np.int64]
-    ) -> Tensor:
+    def at(self, run: _Pass, x_TH: Tensor, at: Tensor, bounds: NDArray[np.int64]) -> Tensor:
         """The outputs at N selected positions, of which ``bounds`` says where those of each
         sequence are: [T, H] -> [N, H]."""
-        x_NH, H = x_TH.index_select(0, at), x_TH.shape[1]
+        x_NH = x_TH.index_select(0, at)
         context = run.attend(self._queries(x_NH), bounds, self._keys(x_TH), self._b_qkv)
         return self._rest(run, x_NH, context, x_NH)
 
     def _rest(self, run: _Pass, x: Tensor, context: Tensor, out: Tensor) -> Tensor:
-        run.run("residual_norm", x, self._output(context), self._b_output, *self._norm_1, run.eps, out)
+        run.run(
+            "residual_norm", x, self._output(context), self._b_output, *self._norm_1, run.eps, out
+        )
         inner = self._expand(out)
         run.run(self._loop, inner, self._b_expand)
         branch = self._contract(inner)
@@ -231,15 +234,15 @@ class _Layer:
         return out
 
     @cached_property
-    def _queries(self) -> _Product:
+    def _queries(self) -> Product:
         return self._qkv.part(0, len(self._b_output))
 
     @cached_property
-    def _keys(self) -> _Product:
+    def _keys(self) -> Product:
         return self._qkv.part(len(self._b_output), len(self._b_qkv))
 
 
-class _Product:
+class Product:
     """Products with a weight [out, in]: [R, in] -> [R, out].
 
     In fp32 the library takes least time from the transposed weight: for few rows a half to a third
@@ -251,7 +254,7 @@ class _Product:
         self._packed: Tensor | None = None
         if dtype == torch.bfloat16:
             self._transposed = values.to(dtype).t()
-            if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            if values.device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
                 packed = self._transposed.t().contiguous()
                 self._packed = torch.ops.mkldnn._reorder_linear_weight(packed, _PACKED_FOR)
             return
@@ -265,9 +268,9 @@ class _Product:
             return out
         return torch.mm(x, self._transposed)
 
-    def part(self, first: int, end: int) -> _Product:
+    def part(self, first: int, end: int) -> Product:
         """The products that are outputs ``first`` to ``end - 1``."""
-        return _Product(self._transposed[:, first:end].t(), self._transposed.dtype)
+        return Product(self._transposed[:, first:end].t(), self._transposed.dtype)
 
 
 def _vector(parameter: Tensor, dtype: torch.dtype) -> Vector:

@@ -32,6 +32,7 @@ from bothways.io.files import write_json
 from bothways.io.json_files import read_json_file
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.sentence_modules import read_sentence_modules
+from bothways.runtime.speed import settled
 from bothways.runtime.weights import Weights, account_for, name_table, stored_weights
 from bothways.shipped import SHIPPED, model_folder
 from bothways.tokenization.tokenizer import Tokenizer
@@ -112,6 +113,7 @@ class LoadedModel:
 
     @cached_property
     def _engine(self) -> Engine:
+        self.options = settled(self.options)
         engine = open_engine(self)
         self.weights = None  # lets go of the file, which could not be replaced on Windows
         return engine

@@ -134,8 +134,8 @@ def run(name: str, *arguments: Any) -> None:
 
 
 def runner() -> Callable[..., None]:
-    """:func:`run` for many calls in a row by this thread, with what they share done once: for a
-    short text, that would take as long as the loops."""
+    """:func:`run` for many calls in a row by this thread, on tensors that need no gradient; what
+    the calls share is done once, which for a short text would take as long as the loops."""
     import numba
 
     most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
@@ -144,7 +144,7 @@ def runner() -> Callable[..., None]:
         numba.set_num_threads(threads)
 
     def call(name: str, *arguments: Any) -> None:
-        arrays = [_array(a) if isinstance(a, Tensor) else a for a in arguments]
+        arrays = [_without_gradient(a) if isinstance(a, Tensor) else a for a in arguments]
         with _ONE_AT_A_TIME:
             getattr(loops, name)(*arrays)
 
@@ -152,7 +152,10 @@ def runner() -> Callable[..., None]:
 
 
 def _array(x: Tensor) -> NDArray[Any]:
-    x = x.detach()
+    return _without_gradient(x.detach())
+
+
+def _without_gradient(x: Tensor) -> NDArray[Any]:
     array: NDArray[Any] = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
     return array
 
