@@ -46,15 +46,22 @@ class TorchEngine:
         network: any mode; it is the same afterwards.
         dtype: arithmetic of the layers.
         own: nobody else computes with the network: its weights may be laid out for inference.
+        fast: with the form of the encoder for inference; otherwise with the one that trains, for
+            states that a training is to find as they were.
     """
 
     name = "torch"
     precisions = ("fp32", "bf16")
 
     def __init__(
-        self, network: EncoderModel, dtype: torch.dtype = torch.float32, *, own: bool = False
+        self,
+        network: EncoderModel,
+        dtype: torch.dtype = torch.float32,
+        *,
+        own: bool = False,
+        fast: bool = True,
     ):
-        self.network, self.dtype, self._own = network, dtype, own
+        self.network, self.dtype, self._own, self._fast = network, dtype, own, fast
         self._modules = list(network.modules())
         self._prepared: HiddenStates | None = None
         self._lock = Lock()
@@ -130,6 +137,8 @@ class TorchEngine:
 
     def _encoder(self) -> HiddenStates:
         """The encoder in its form for inference; anew if weights have changed since."""
+        if not self._fast:
+            return self.network.encoder
         with self._lock:
             form = self._prepared
             if form is None or (isinstance(form, PreparedEncoder) and not form.is_current):

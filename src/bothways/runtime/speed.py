@@ -20,13 +20,12 @@ from pathlib import Path
 from bothways.errors import BothwaysError
 from bothways.io.files import write_json
 from bothways.io.processes import usable_cores
-from bothways.runtime.engine import AUTO, EngineOptions, openers
+from bothways.runtime.engine import AUTO, EngineOptions, engines, openers
 
 PRODUCT = (512, 512, 2048)
 """Rows, inner size and columns of the product that is timed."""
 _MIN_SPEEDUP = 1.3  # of bf16, to be worth its rounding
 _MIN_GAIN = 1.25  # of another engine, over one that is listed before it: products are not all
-_PACKAGES = ("bothways", "torch", "onnxruntime", "openvino")
 _SETTINGS = ("OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 
 Seconds = dict[str, dict[str, float]]
@@ -91,7 +90,7 @@ def _measured(options: EngineOptions, path: Path, known: dict[str, Seconds], key
 def _key(options: EngineOptions) -> str:
     """What the figures depend on."""
     versions = []
-    for name in _PACKAGES:
+    for name in ("bothways", *engines()):  # ours have the names of their packages
         with suppress(PackageNotFoundError):
             versions.append(f"{name} {version(name)}")
     settings = [f"{name}={os.environ[name]}" for name in _SETTINGS if name in os.environ]
