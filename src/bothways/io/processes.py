@@ -18,6 +18,15 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def usual_threads() -> int:
+    """The threads of a computation if nobody says how many: one per core that this process may use,
+    at most OMP_NUM_THREADS, which ``torchrun`` sets itself and is ignored under it."""
+    limit, cores = os.environ.get("OMP_NUM_THREADS", ""), usable_cores()
+    if limit.isdecimal() and int(limit) and "LOCAL_WORLD_SIZE" not in os.environ:
+        return min(cores, int(limit))
+    return cores
+
+
 def exit_with(parent: int) -> None:
     """End this worker process soon after its parent has ended; the first thing that workers call.
 

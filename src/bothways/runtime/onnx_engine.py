@@ -22,7 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from bothways.batch import Batch
 from bothways.errors import ConfigError
 from bothways.families.heads import HEADS
-from bothways.io.processes import usable_cores
+from bothways.io.processes import usual_threads
 from bothways.runtime.engine import NONE, check_precision, layer_name
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.onnx_graph import HIDDEN, IDS, MASK, READ, SEGMENTS, Outputs, build_graph
@@ -37,7 +37,7 @@ class OnnxEngine:
 
     Args:
         loaded: a model folder with its weights.
-        threads: of a computation; 0 is one per core that this process may use.
+        threads: of a computation; 0 is the usual number.
     """
 
     name, precision = "onnxruntime", "fp32"
@@ -47,7 +47,7 @@ class OnnxEngine:
         assert loaded.weights is not None, "a folder that was opened has weights"
         # The folder lets go of its weights when it has an engine; graphs are built later.
         self._config, self._weights = loaded.config, loaded.weights
-        self._threads = threads or usable_cores()
+        self._threads = threads or usual_threads()
         self._sessions: dict[Outputs, onnxruntime.InferenceSession] = {}
         self._lock = Lock()
 
@@ -82,7 +82,7 @@ class OnnxEngine:
         )
         session = _session(
             helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]),
-            usable_cores(),
+            usual_threads(),
         )
         x = np.ones((rows, inner), np.float32)
         return {"fp32": least_seconds(lambda: session.run(None, {"x": x}))}

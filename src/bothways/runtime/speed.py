@@ -19,14 +19,15 @@ from pathlib import Path
 
 from bothways.errors import BothwaysError
 from bothways.io.files import write_json
-from bothways.io.processes import usable_cores
+from bothways.io.processes import usual_threads
 from bothways.runtime.engine import AUTO, EngineOptions, engines, openers
 
 PRODUCT = (512, 512, 2048)
 """Rows, inner size and columns of the product that is timed."""
 _MIN_SPEEDUP = 1.3  # of bf16, to be worth its rounding
 _MIN_GAIN = 1.25  # of another engine, over one that is listed before it: products are not all
-_SETTINGS = ("OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+_LONGEST = 0.3  # seconds for a product, but for three at least
+_SETTINGS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 
 Seconds = dict[str, dict[str, float]]
 """By engine and precision."""
@@ -94,7 +95,7 @@ def _key(options: EngineOptions) -> str:
         with suppress(PackageNotFoundError):
             versions.append(f"{name} {version(name)}")
     settings = [f"{name}={os.environ[name]}" for name in _SETTINGS if name in os.environ]
-    machine = (_processor(), f"{usable_cores()} cores", platform.node())
+    machine = (_processor(), f"{usual_threads()} threads", platform.node())
     return "; ".join([options.name, options.device, *machine, *versions, *settings])
 
 
@@ -113,11 +114,11 @@ def cache_folder() -> Path:
 
 
 def least_seconds(action: Callable[[], object]) -> float:
-    """The shortest time of an action: other programs only ever make one longer. Half a second at
-    most, after a first call that is not counted."""
+    """The shortest time of an action: other programs only ever make one longer. The first call is
+    not counted."""
     action()
     taken: list[float] = []
-    while len(taken) < 3 or (len(taken) < 100 and sum(taken) < 0.3):
+    while len(taken) < 3 or (len(taken) < 100 and sum(taken) < _LONGEST):
         start = time.perf_counter()
         action()
         taken.append(time.perf_counter() - start)
