@@ -25,6 +25,7 @@ from bothways.config.recipes import list_of_recipes, shipped_recipes
 from bothways.corpus.options import CorpusConfig
 from bothways.errors import BothwaysError, InputError, OtherProcessError, is_out_of_memory, nearest
 from bothways.experiments.options import (
+    BenchInferConfig,
     BenchTrainConfig,
     DemoConfig,
     PlanConfig,
@@ -550,13 +551,19 @@ VERBS: dict[str, Verb | VerbGroup] = {
         ("source", "out"),
     ),
     "bench": VerbGroup(
-        "measure training speed and memory against transformers",
+        "measure the speed of training and of inference against others",
         {
             "train": Verb(
                 "time a pre-training step against transformers",
                 BenchTrainConfig,
                 Call("experiments.bench", "bench_train", _print_nothing),
-            )
+            ),
+            "infer": Verb(
+                "time vectors of texts against sentence-transformers and others",
+                BenchInferConfig,
+                Call("experiments.bench_infer", "bench_infer", _print_nothing),
+                ("model",),
+            ),
         },
     ),
     "doctor": Verb(

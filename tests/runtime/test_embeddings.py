@@ -312,3 +312,40 @@ def test_misspelt_choices_are_refused(model: Model, option: str, value: str) -> 
     given: Any = {option: value}
     with pytest.raises(ConfigError, match=f"{option} is '{value}'; choose from "):
         embed_texts(model.loaded, ["w1"], **given)
+
+
+def test_many_texts_are_read_in_parts(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part tokenized ahead; nothing of a text changes, and the parts stay in order."""
+    texts = [" ".join(f"w{n % 9}" for n in range(1 + at * 5 % 50)) for at in range(23)]
+    whole = embed_texts(model.loaded, texts, pooling="mean")
+    tokens = model.embed_tokens(texts)
+    monkeypatch.setattr("bothways.runtime.pipeline._TOGETHER", 5)
+    seen: list[tuple[int, int]] = []
+    parts = embed_texts(
+        model.loaded, texts, pooling="mean", progress=lambda done, of: seen.append((done, of))
+    )
+    assert parts.pooled is not None
+    assert whole.pooled is not None
+    np.testing.assert_allclose(parts.pooled, whole.pooled, atol=1e-6)
+    assert parts.long == whole.long > 0
+    assert seen[-1] == (23, 23)
+    assert seen == sorted(seen)
+    for one, two in zip(model.embed_tokens(texts), tokens, strict=True):
+        assert one.tokens == two.tokens
+        np.testing.assert_allclose(one.vectors, two.vectors, atol=1e-6)
+
+
+def test_the_text_whose_vector_is_not_finite_is_named_in_every_part(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bothways.runtime.pipeline._TOGETHER", 2)
+    loaded = load(folder).loaded
+    with torch.no_grad():
+        network_of(loaded).encoder.embeddings.tokens.weight[9] = float("nan")
+    bad = loaded.tokenizer.piece(9)
+    with pytest.raises(NonFiniteError, match="text 5 "):
+        embed_texts(loaded, ["w1", "w2", "w1", "w2", bad, "w1"])
+
+
+def test_no_texts_have_no_vectors(model: Model) -> None:
+    assert model.embed([]).shape == (0, 32)

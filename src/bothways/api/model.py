@@ -39,7 +39,7 @@ from bothways.shipped import SHIPPED, model_folder
 from bothways.tasks.catalogue import task_recipe
 from bothways.tasks.spans import Answer
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
-from bothways.training.options import DeviceName, Precision
+from bothways.training.options import DeviceName, PredictPrecision
 
 if TYPE_CHECKING:
     from bothways.model.model import EncoderModel
@@ -68,7 +68,7 @@ def load(
     *others: Any,
     device: DeviceName = "auto",
     engine: str = AUTO,
-    precision: Precision = "fp32",
+    precision: PredictPrecision = "fp32",
 ) -> Model:
     """Load a model folder, ours or one of transformers, for inference.
 
@@ -81,14 +81,17 @@ def load(
         others: further models of an ensemble, whose task predictions are averaged
             (:mod:`bothways.runtime.ensemble`). For everything else the first model is used.
         device: ``auto`` uses a GPU if the engine finds one.
-        engine: what computes it, by name; ``auto`` takes the first that is installed.
-        precision: of the layers' arithmetic; ``auto`` takes bf16 where it is faster.
+        engine: what computes it, by name; ``auto`` takes the first that is installed and has the
+            precision.
+        precision: of the layers' arithmetic; ``auto`` takes the fastest of fp32 and bf16, by a
+            benchmark of a second that is made once per machine.
 
     Raises:
         ModelError: the folder is damaged, incomplete or holds another architecture; or the models
             of an ensemble differ in vocabulary, task, labels or length.
         ConfigError: there is no such engine, or what it needs is not installed; or a GPU is
-            requested but none is found.
+            requested but none is found. A precision that it does not have is refused when something
+            is first computed, or now if the engine is named.
     """
     check_engine(engine)
     folders = [folder_of(item, "folder") for item in (folder, *others)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -373,16 +372,17 @@ def _open(config: _ModelVerb) -> Iterator[Model]:
     """The model that a verb names, or an ensemble of several; the process is its engine's inside
     the block."""
     check_engine(config.engine)
-    options = EngineOptions(config.engine, config.device)
+    options = EngineOptions(config.engine, config.device, config.precision)
     if isinstance(config, PredictConfig | EvaluateConfig):  # a run folder is an ensemble too
-        if config.file is not None:
-            options = replace(options, precision=config.precision)
         loaded = load_ensemble([config.model, *config.ensemble], options)
     else:
         loaded = load_model(config.model, options=options)
     for note in loaded.notes:
         print_note(note)
-    with loaded.engine.working():
+    engine = loaded.engine
+    if reason := loaded.options.reason:
+        print_note(reason)
+    with engine.working():
         yield Model(loaded)
 
 

@@ -115,7 +115,7 @@ def _fingerprint(folder: Path) -> str | None:
 def _compute(
     array: NDArray[np.float16], model: EncoderModel, examples: Examples, dtype: torch.dtype
 ) -> None:
-    engine, layers = TorchEngine(model, dtype), range(model.config.layers + 1)
+    engine, layers = TorchEngine(model, dtype, fast=False), range(model.config.layers + 1)
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
         batch = examples.batch(indices, max_positions=model.config.positions)
         states = engine.compute(batch.inputs, layers=layers)

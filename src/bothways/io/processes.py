@@ -59,6 +59,15 @@ def deaf_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def usual_threads() -> int:
+    """The threads of a computation if nobody says how many: one per core that this process may use,
+    at most OMP_NUM_THREADS, which ``torchrun`` sets itself and is ignored under it."""
+    limit, cores = os.environ.get("OMP_NUM_THREADS", ""), usable_cores()
+    if limit.isdecimal() and int(limit) and "LOCAL_WORLD_SIZE" not in os.environ:
+        return min(cores, int(limit))
+    return cores
+
+
 def exit_with(parent: int) -> None:
     """End this worker process soon after its parent has ended; the first thing that workers call.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,21 @@ from bothways.model.rotary import Rotation
 from bothways.model.shared import LayerNorm, Linear, Shared
 from bothways.model.tiles import Tiles, make_tiles
 from bothways.randomness import Purpose, derived_seed
+
+
+class HiddenStates(Protocol):
+    """What gives the last layer's states: an encoder, or :mod:`bothways.model.inference`."""
+
+    def __call__(self, inputs: Inputs, *, dtype: torch.dtype = ...) -> Tensor:
+        """As :meth:`Encoder.forward`."""
+
+    def hidden_at(
+        self, inputs: Inputs, selected: SelectedPositions, *, dtype: torch.dtype = ...
+    ) -> list[Tensor]:
+        """As :meth:`Encoder.hidden_at`."""
+
+    def hidden_states(self, inputs: Inputs, *, dtype: torch.dtype = ...) -> Sequence[Tensor]:
+        """As :meth:`Encoder.hidden_states`."""
 
 
 class Encoder(nn.Module):

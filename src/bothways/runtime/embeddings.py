@@ -24,12 +24,10 @@ from bothways.io.files import new_file
 from bothways.io.terminal import ShowProgress
 from bothways.runtime.engine import Engine, layer_name
 from bothways.runtime.folder import LoadedModel
-from bothways.runtime.pipeline import check_length
+from bothways.runtime.pipeline import ahead, check_length, share_of, text_parts
 from bothways.tasks.examples import (
-    CHUNK,
     PREDICT_TOKENS,
     Examples,
-    SequenceBuilder,
     check_room,
     length_batches,
 )
@@ -123,9 +121,19 @@ class _Windows:
         first = self.template.opening()
         return states[first : first + int(np.diff(self.piece_bounds[w : w + 2])[0])]
 
-    def without_opening(self, states: Vector) -> Vector:
-        """The rows of a window after the special tokens that open it."""
-        return states[self.template.opening() :]
+    def sums(
+        self, chosen: NDArray[np.int64], rows: Vector, bounds: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """For each of the chosen windows the sum of its rows, without the special tokens that open
+        a later window of a text: [rows, D] -> [windows, D]."""
+        skipped = np.where(self.is_first[chosen], 0, self.template.opening())
+        if skipped.any():
+            rows = rows[arrays.ranges(bounds[:-1] + skipped, bounds[1:])]
+            bounds = arrays.bounds(np.diff(bounds) - skipped)
+        summed: NDArray[np.float64] = np.add.reduceat(
+            rows[: bounds[-1]], bounds[:-1], axis=0, dtype=np.float64
+        )
+        return summed
 
 
 def embed_texts(
@@ -159,7 +167,7 @@ def embed_texts(
         prompt: a text to put before each text, or the name of a prompt that the folder has; by
             default as a folder of sentence-transformers says. Not with a vector per token, whose
             positions are those of the text alone.
-        progress: called with the windows done and in all.
+        progress: called with the texts done and in all.
 
     Raises:
         ConfigError: a value that is not among the choices, a layer that the encoder does not have,
@@ -190,18 +198,28 @@ def embed_texts(
     length = config.positions if length is None else length
     check_length(loaded, length)
     check_room(loaded.tokenizer, length, pair=False)
-    windows = _encode_windows(loaded.tokenizer, texts, length, long, keep=pooling == "tokens")
-    vectors = _embed_windows(loaded, windows, chosen, combine, pooling, progress)
-    _check_finite(vectors, windows, pooling)
+
+    def encode(part: Sequence[str]) -> _Windows:
+        return _encode_windows(loaded.tokenizer, part, length, long, keep=pooling == "tokens")
+
+    found: list[Vector] = []
+    encodings: list[Encoding] = []
+    cut = several = start = 0
+    for windows in ahead(text_parts(texts), encode):
+        own = share_of(progress, start, len(windows.counts), len(texts))
+        found.append(_embed_windows(loaded, windows, chosen, combine, pooling, own))
+        _check_finite(found[-1], windows, pooling, start)
+        encodings += windows.encodings
+        cut, several = cut + windows.cut, several + int((windows.counts > 1).sum())
+        start += len(windows.counts)
+    vectors = np.concatenate(found)
     if normalize is None:  # a folder of sentence-transformers speaks of a text's vector
         normalize = bool(loaded.about.get("normalize")) and pooling != "tokens"
     if normalize:
         vectors /= np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-    several = int((windows.counts > 1).sum())
     if pooling != "tokens":
-        return TextVectors(vectors, (), windows.cut, several)
-    by_text = _split_by_text(loaded.tokenizer, windows.encodings, vectors)
-    return TextVectors(None, by_text, windows.cut, several)
+        return TextVectors(vectors, (), cut, several)
+    return TextVectors(None, _split_by_text(loaded.tokenizer, encodings, vectors), cut, several)
 
 
 def _check_first_token(loaded: LoadedModel) -> None:
@@ -265,33 +283,50 @@ def _encode_windows(
     tokenizer: Tokenizer, texts: Sequence[str], length: int, long: Long, *, keep: bool
 ) -> _Windows:
     """Texts as token sequences; ``keep`` their encodings."""
-    limit = length if long == "cut" else None
-    chunks = (texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK))
-    encodings = (e for chunk in chunks for e in tokenizer.encode_batch(chunk, max_length=limit))
-    sequences = SequenceBuilder(tokenizer)
-    read_positions = [np.zeros(0, np.int64)]
-    sizes, counts = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
     template = tokenizer.template
-    kept, cut, room = [], 0, template.room(length)
-    for n, encoding in enumerate(encodings):
-        if keep:
-            kept.append(encoding)
-        sizes[n] = len(encoding.ids)
-        cut += encoding.cut > 0
-        pieces = encoding.ids[encoding.parts[0]]
-        windows = cut_windows(len(pieces), room, max(1, room // 2))
-        best = best_window(windows, len(pieces))
-        counts[n] = len(windows)
-        for number, (first, end) in enumerate(windows):
-            (text,) = sequences.add(pieces[first:end])
-            read = [*range(-template.opening(), 0), *np.flatnonzero(best[first:end] == number)]
-            if number == len(windows) - 1:
-                read += range(end - first, end - first + template.closing())
-            read_positions.append(text + np.array(read, dtype=np.int64))
-    examples = sequences.examples(
-        read_positions=np.concatenate(read_positions),
-        owners=np.repeat(np.arange(len(texts)), counts),
+    room, opening, closing = template.room(length), template.opening(), template.closing()
+    kept: list[Encoding] = []
+    if keep:
+        kept = tokenizer.encode_batch(texts, max_length=length if long == "cut" else None)
+        pieces = [encoding.ids[encoding.parts[0]] for encoding in kept]
+        cut = sum(encoding.cut > 0 for encoding in kept)
+    else:
+        pieces = tokenizer.encode_plain(texts)
+        cut = 0
+        if long == "cut":
+            cut = sum(len(own) > room for own in pieces)
+            pieces = [own[:room] for own in pieces]
+    tokens: list[int] = []
+    segments: list[int] = []
+    bounds, owners, read = [0], [], []
+    for n, own in enumerate(pieces):
+        windows = cut_windows(len(own), room, max(1, room // 2)) if len(own) > room else [None]
+        best = best_window(windows, len(own)) if len(windows) > 1 else None  # type: ignore[arg-type]
+        for number, window in enumerate(windows):
+            first, end = window or (0, len(own))
+            ids, kinds = template.wrap_lists([own if window is None else own[first:end]])
+            start = len(tokens)
+            tokens += ids
+            segments += kinds
+            bounds.append(len(tokens))
+            owners.append(n)
+            if best is None:
+                read.append(np.arange(start, len(tokens)))
+                continue
+            text = start + opening
+            last = closing if number == len(windows) - 1 else 0
+            chosen = np.flatnonzero(best[first:end] == number)
+            after = np.arange(end - first, end - first + last)
+            read.append(text + np.concatenate([np.arange(-opening, 0), chosen, after]))
+    examples = Examples.of_sequences(
+        np.array(tokens, dtype=np.int32),
+        np.array(segments, dtype=np.int8),
+        np.array(bounds, dtype=np.int64),
+        read_positions=np.concatenate([np.zeros(0, np.int64), *read]),
+        owners=np.array(owners, dtype=np.int64),
     )
+    sizes = np.array([len(own) + template.cost() for own in pieces], dtype=np.int64)
+    counts = np.bincount(examples.owners, minlength=len(texts))
     return _Windows(template, examples, kept, sizes, cut, counts)
 
 
@@ -312,26 +347,27 @@ def _embed_windows(
     for indices in length_batches(examples.lengths, PREDICT_TOKENS):
         batch = examples.batch(indices, max_positions=loaded.config.positions)
         states_TD = _layer_states(loaded.engine, batch.inputs, layers, combine)
-        by_window = arrays.split(states_TD[batch.read_positions], batch.bounds)
-        for w, window_states in zip(indices.tolist(), by_window, strict=True):
-            text = examples.owners[w]
-            if pooling == "tokens":
+        rows_RD = states_TD  # all of them, most often
+        if len(batch.read_positions) < batch.inputs.bounds[-1]:
+            rows_RD = states_TD[batch.read_positions]
+        texts = examples.owners[indices]
+        if pooling == "tokens":
+            by_window = arrays.split(rows_RD, batch.bounds)
+            for w, window_states in zip(indices.tolist(), by_window, strict=True):
                 first, end = windows.piece_bounds[w : w + 2]
                 vectors[first:end] = windows.pieces_of(w, window_states)
-            elif pooling == "cls":
-                vectors[text] += window_states[0] / windows.counts[text]
-            else:
-                later = not windows.is_first[w]
-                averaged = windows.without_opening(window_states) if later else window_states
-                share = np.float32(len(averaged) / windows.sizes[text])
-                vectors[text] += averaged.mean(0, dtype=np.float64) * share
+        elif pooling == "cls":
+            np.add.at(vectors, texts, rows_RD[batch.bounds[:-1]] / windows.counts[texts, None])
+        else:
+            sums_WD = windows.sums(indices, rows_RD, batch.bounds)
+            np.add.at(vectors, texts, (sums_WD / windows.sizes[texts, None]).astype(np.float32))
         done += len(indices)
         if progress is not None:
             progress(done, len(examples))
     return vectors
 
 
-def _check_finite(vectors: Vector, windows: _Windows, pooling: Pooling) -> None:
+def _check_finite(vectors: Vector, windows: _Windows, pooling: Pooling, start: int) -> None:
     rows = np.flatnonzero(~np.isfinite(vectors).all(-1))
     if len(rows):
         text = int(rows[0])
@@ -339,7 +375,7 @@ def _check_finite(vectors: Vector, windows: _Windows, pooling: Pooling) -> None:
             window = np.searchsorted(windows.piece_bounds, text, side="right") - 1
             text = int(windows.examples.owners[window])
         raise NonFiniteError(
-            f"the vector of text {text + 1} is not finite; the model's weights are damaged."
+            f"the vector of text {start + text + 1} is not finite; the model's weights are damaged."
         )
 
 
@@ -347,6 +383,8 @@ def _layer_states(engine: Engine, batch: Batch, layers: list[int], combine: Comb
     """Hidden states of the chosen layers, combined: [T, D]."""
     states = engine.compute(batch, layers=layers)
     chosen = [states[layer_name(layer)] for layer in layers]
+    if len(chosen) == 1:
+        return chosen[0]
     if combine == "concat":
         return np.concatenate(chosen, -1)
     summed: Vector = np.add.reduce(chosen)

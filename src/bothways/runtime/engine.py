@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bothways.batch import Batch
 from bothways.errors import ConfigError
-from bothways.training.options import DeviceName, Precision
+from bothways.training.options import DeviceName, PredictPrecision
 
 GROUP = "bothways.engines"
 AUTO = "auto"
@@ -35,18 +35,25 @@ class EngineOptions:
     """How a model is computed.
 
     Attributes:
-        name: of an engine; ``auto`` takes the first that is installed.
+        name: of an engine; ``auto`` takes the first that is installed and has the precision.
         device: where; ``auto`` uses a GPU if the engine finds one.
-        precision: of the layers' arithmetic; ``auto`` takes bf16 where it is faster.
+        precision: of the layers' arithmetic; ``auto`` takes the fastest of fp32 and bf16
+            (:func:`bothways.runtime.speed.settled`).
+        reason: why it is this precision, as a sentence; empty if it was asked for.
     """
 
     name: str = AUTO
     device: DeviceName = "cpu"
-    precision: Precision = "fp32"
+    precision: PredictPrecision = "fp32"
+    reason: str = ""
 
 
 class Engine(Protocol):
-    """Computes the outputs of one model, dropout off. Threads may use it at the same time."""
+    """Computes the outputs of one model, dropout off. Threads may use it at the same time.
+
+    Its class may have ``product_seconds(device)``, seconds of a product of matrices by precision:
+    by these, ``auto`` chooses (:mod:`bothways.runtime.speed`).
+    """
 
     @property
     def name(self) -> str:
@@ -54,7 +61,7 @@ class Engine(Protocol):
 
     @property
     def precision(self) -> str:
-        """``fp32`` or ``bf16``: the arithmetic of the layers."""
+        """``fp32``, ``bf16`` or ``int8``: the arithmetic of the layers."""
 
     def compute(
         self,
@@ -118,18 +125,60 @@ def open_engine(loaded: Any) -> Engine:
             called.
 
     Raises:
-        ConfigError: no such engine, what it needs is not installed, or no such device.
+        ConfigError: no such engine, what it needs is not installed, it does not have the precision,
+            or no such device.
         ModelError: a network that it does not compute.
     """
-    name, missing = loaded.options.name, []
+    name = loaded.options.name
+    missing: list[str] = []
+    for known, opener in openers(name, missing).items():
+        try:
+            return opener(loaded)
+        except PrecisionError as error:
+            if name == known:
+                raise
+            missing.append(str(error).rstrip("."))
+    raise ConfigError("; ".join(missing) + ".")
+
+
+def openers(name: str, missing: list[str]) -> dict[str, Callable[[Any], Engine]]:
+    """What opens the engine of this name, or with :data:`AUTO` each that can be opened; why others
+    cannot is added to ``missing``.
+
+    Raises:
+        ConfigError: there is no such engine.
+    """
     check_engine(name)
+    found = {}
     for entry in engines().values():
         if name in (AUTO, entry.name):
             try:
-                return _opener(entry)(loaded)
+                found[entry.name] = _opener(entry)
             except _MissingError as error:
                 missing.append(str(error))
-    raise ConfigError("; ".join(missing) + ".")
+    return found
+
+
+class PrecisionError(ConfigError):
+    """An engine does not have the precision that is asked for."""
+
+
+def check_precision(engine: str, has: Sequence[str], wanted: str) -> None:
+    """Refuse a precision that an engine does not have.
+
+    Args:
+        engine: its name.
+        has: its precisions.
+        wanted: one of all.
+
+    Raises:
+        PrecisionError: naming those that it has.
+    """
+    if wanted not in has:
+        raise PrecisionError(
+            f"the engine {engine} computes in {' or '.join(has)}, not in {wanted}; choose another "
+            "precision, or another engine."
+        )
 
 
 class _MissingError(Exception):

@@ -41,6 +41,7 @@ from bothways.runtime.sentence_modules import (
     read_reranker,
     read_sentence_modules,
 )
+from bothways.runtime.speed import settled
 from bothways.runtime.weights import (
     Weights,
     account_for,
@@ -134,6 +135,7 @@ class LoadedModel:
 
     @cached_property
     def _engine(self) -> Engine:
+        self.options = settled(self.options)
         engine = open_engine(self)
         self.weights = None  # lets go of the file, which could not be replaced on Windows
         return engine

@@ -14,16 +14,19 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
 
 from bothways.batch import Batch
 from bothways.errors import ConfigError
 from bothways.families.heads import HEADS
-from bothways.io.processes import usable_cores
-from bothways.runtime.engine import NONE, layer_name
+from bothways.io.processes import usual_threads
+from bothways.runtime.engine import NONE, check_precision, layer_name
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.onnx_graph import HIDDEN, IDS, MASK, READ, SEGMENTS, Outputs, build_graph
+from bothways.runtime.speed import PRODUCT, least_seconds
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -34,16 +37,17 @@ class OnnxEngine:
 
     Args:
         loaded: a model folder with its weights.
-        threads: of a computation; 0 is one per core that this process may use.
+        threads: of a computation; 0 is the usual number.
     """
 
     name, precision = "onnxruntime", "fp32"
+    precisions = ("fp32",)
 
     def __init__(self, loaded: LoadedModel, *, threads: int = 0):
         assert loaded.weights is not None, "a folder that was opened has weights"
         # The folder lets go of its weights when it has an engine; graphs are built later.
         self._config, self._weights = loaded.config, loaded.weights
-        self._threads = threads or usable_cores()
+        self._threads = threads or usual_threads()
         self._sessions: dict[Outputs, onnxruntime.InferenceSession] = {}
         self._lock = Lock()
 
@@ -52,18 +56,36 @@ class OnnxEngine:
         """The engine of a model folder.
 
         Raises:
-            ConfigError: a GPU or bf16 is requested, which this engine does not have.
+            ConfigError: a GPU or a precision is requested which this engine does not have.
         """
         options = loaded.options
         if options.device == "cuda":
             raise ConfigError(
                 f"the engine {cls.name} computes on the processor alone; choose another for a GPU."
             )
-        if options.precision == "bf16":
-            raise ConfigError(
-                f"the engine {cls.name} computes in fp32 alone; choose another for bf16."
-            )
+        check_precision(cls.name, cls.precisions, options.precision)
         return cls(loaded)
+
+    @classmethod
+    def product_seconds(cls, device: str) -> dict[str, float]:
+        """Seconds of a product, by precision, on the processor; nothing for a GPU."""
+        if device == "cuda":
+            return {}
+        rows, inner, columns = PRODUCT
+        weight = np.ones((inner, columns), np.float32)
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["y"])],
+            "product",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", inner])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", columns])],
+            [numpy_helper.from_array(weight, "w")],
+        )
+        session = _session(
+            helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]),
+            usual_threads(),
+        )
+        x = np.ones((rows, inner), np.float32)
+        return {"fp32": least_seconds(lambda: session.run(None, {"x": x}))}
 
     def working(self) -> AbstractContextManager[None]:
         """As :meth:`bothways.runtime.engine.Engine.working`: nothing of the process is changed."""
@@ -102,13 +124,17 @@ class OnnxEngine:
     def _build(self, asked: Outputs) -> onnxruntime.InferenceSession:
         state: dict[str, NDArray[Any]] = dict(self._weights.read())
         graph = build_graph(self._config, state, asked, fused=True)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
-        # Threads that wait for work in a loop take the cores from others' work.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        return onnxruntime.InferenceSession(
-            graph.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        return _session(graph, self._threads)
+
+
+def _session(graph: onnx.ModelProto, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    # Threads that wait for work in a loop take the cores from others' work.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(
+        graph.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def _ends(ids: Integers) -> tuple[int, int]:

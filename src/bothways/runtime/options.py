@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
 from bothways.shipped import DEFAULT, DEFAULT_MASK
-from bothways.training.options import DeviceOptions, Precision
+from bothways.training.options import DeviceOptions, PredictPrecision
 
 # --------------------------------------------------------------------------------
 # Options of `bothways convert` and `bothways doctor`.
@@ -43,16 +43,18 @@ class EngineChoice(DeviceOptions):
     """What computes a model, and where."""
 
     engine: str = "auto"
-    """Engine that computes the model, by name; auto takes the first that is installed."""
+    """Engine that computes the model, by name; auto takes the first that is installed and has the
+    precision."""
+    precision: PredictPrecision = "fp32"
+    """Compute precision: fp32, which repeats the scores of a training run; bf16 or int8, where the
+    engine has it; or auto, which takes the fastest of fp32 and bf16 by a short benchmark, made once
+    per machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabellerOptions(EngineChoice):
     """How the verbs compute that read labelled files or files to label."""
 
-    precision: Precision = "fp32"
-    """Compute precision for files; auto uses bf16 if the GPU supports it or a short benchmark on
-    the CPU finds it faster."""
     ensemble: tuple[str, ...] = ()
     """Further model or run folders of the same task, whose outputs are averaged with the model's.
     Give this option last."""
@@ -246,6 +248,9 @@ class EmbedConfig(EngineChoice):
     length: int | None = None
     """Maximum sequence length in tokens. Default: the encoder's limit. (sentence-transformers uses
     max_seq_length of its sentence_bert_config.json.)"""
+    precision: PredictPrecision = field(default="auto", kw_only=True)
+    """Compute precision: fp32; bf16 or int8, where the engine has it; or auto, which takes the
+    fastest of fp32 and bf16 by a short benchmark, made once per machine."""
     long: Literal["windows", "cut"] = "windows"
     """Longer texts: read them in overlapping windows, taking each token from the window with the
     most context around it, or truncate them."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,9 @@ from bothways.tasks.texts import TextTask
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.tokenizer import Tokenizer
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+_TOGETHER = 1024  # texts; batches are sorted by length among so many
 # A larger share of [UNK] means that the vocabulary is for another language or script.
 _MANY_UNKNOWN = 0.05
 
@@ -155,12 +159,54 @@ def predict_texts(
         raise other_kind(task, "labels or scores of texts")
     check_pairs(loaded, pair=b is not None)
     length = choose_length(loaded, length)
-    examples = task.examples(loaded.tokenizer, a, b, length=length)
-    outputs = outputs_of(loaded, task, examples)
-    logits_NC = task.pooled(examples, outputs).astype(np.float64)
+    check_texts(a, b)
+
+    def encode(part: tuple[Sequence[str], Sequence[str] | None]) -> Examples:
+        return task.examples(loaded.tokenizer, *part, length=length)
+
+    seconds = [None for _ in text_parts(a)] if b is None else text_parts(b)
+    parts = list(zip(text_parts(a), seconds, strict=True))
+    cut = several = 0
+    logits = []
+    for examples in ahead(parts, encode):
+        logits.append(task.pooled(examples, outputs_of(loaded, task, examples)))
+        cut, several = cut + examples.cut, several + examples.windowed
+    logits_NC = np.concatenate(logits).astype(np.float64)
     labels, values, names = task.interpret(logits_NC)
-    cut, windowed = examples.cut, examples.windowed
-    return Prediction(labels, values, names, cut, windowed, length, logits_NC, texts=[*a])
+    return Prediction(labels, values, names, cut, several, length, logits_NC, texts=[*a])
+
+
+def text_parts(texts: Sequence[str]) -> list[Sequence[str]]:
+    """Texts in parts that are tokenized together; at least one part."""
+    return [texts[at : at + _TOGETHER] for at in range(0, max(1, len(texts)), _TOGETHER)]
+
+
+def ahead(parts: Sequence[_T], make: Callable[[_T], _R]) -> Iterator[_R]:
+    """What ``make`` makes of each part: the next in a thread, while the caller works on the last.
+
+    Tokenizing leaves the interpreter to others, and an engine computes; so with one part made
+    ahead, neither waits for the other.
+    """
+    first, *rest = parts
+    if not rest:
+        yield make(first)
+        return
+    with ThreadPoolExecutor(1, "tokenizing") as pool:
+        coming = pool.submit(make, first)
+        for part in rest:
+            made, coming = coming.result(), pool.submit(make, part)
+            yield made
+        yield coming.result()
+
+
+def share_of(
+    progress: ShowProgress | None, start: int, count: int, total: int
+) -> ShowProgress | None:
+    """The progress of a part, ``count`` of the whole's ``total`` items from ``start`` on, as that
+    of the whole."""
+    if progress is None:
+        return None
+    return lambda done, of: progress(start + count * done // max(1, of), total)
 
 
 def predict_choices(

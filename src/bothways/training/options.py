@@ -21,6 +21,7 @@ from bothways.errors import ConfigError
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "bf16", "fp32"]
+PredictPrecision = Literal["auto", "fp32", "bf16", "int8"]
 
 
 @dataclass(frozen=True, kw_only=True)
