@@ -463,7 +463,7 @@ def check_format(path: Path) -> None:
         raise InputError(f"vectors are written to {', '.join(FORMATS)} files.", path=path)
 
 
-def _write_npz(file: BinaryIO, vectors: TextVectors, kept: dict[str, NDArray[np.str_]]) -> None:
+def _write_npz(file: BinaryIO, vectors: TextVectors, kept: dict[str, Any]) -> None:
     if vectors.pooled is not None:
         np.savez(file, embeddings=vectors.pooled, **kept)
     else:
