@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Literal, get_args
+from typing import Any, BinaryIO, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
