@@ -202,9 +202,7 @@ def reference_vectors(folder: str | Path, texts: Sequence[str]) -> NDArray[np.fl
     network.shared.fast = False
     vectors = []
     for encoding in _encoded(loaded.tokenizer, texts, loaded.config):
-        inputs = collate(
-            [encoding.ids], [encoding.segments], max_positions=loaded.config.positions
-        )
+        inputs = collate([encoding.ids], [encoding.segments], max_positions=loaded.config.positions)
         with torch.no_grad():
             states = network.encoder(inputs, dtype=torch.float64)[: len(encoding)]
         vectors.append(states.mean(0).numpy())
