@@ -381,7 +381,7 @@ def _open(config: _ModelVerb) -> Iterator[Model]:
         print_note(note)
     with loaded.engine.working():
         yield Model(loaded)
-    if reason := loaded.options.reason:
+    if reason := loaded.options.reason:  # an error stands alone
         print_note(reason)
 
 
