@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bothways.corpus.options import CorpusConfig as CorpusConfig
     from bothways.corpus.store import TokenStore as TokenStore
     from bothways.errors import BothwaysError as BothwaysError
+    from bothways.exporting.export import export as export
     from bothways.finetuning.finetune import finetune as finetune
     from bothways.finetuning.options import FinetuneConfig as FinetuneConfig
     from bothways.finetuning.options import SearchOptions as SearchOptions
@@ -56,6 +57,7 @@ _MODULES = {
     "finetune": "finetuning.finetune",
     "learn_vocabulary": "tokenization.learning",
     "Tokenizer": "tokenization.tokenizer",
+    "export": "exporting.export",
     "load": "api.model",
 }
 __all__ = list(_MODULES)

@@ -28,6 +28,7 @@ from bothways.experiments.options import (
     PlanConfig,
     ReproduceConfig,
 )
+from bothways.exporting.options import ExportConfig
 from bothways.finetuning.options import FeaturesConfig, FinetuneConfig, GlueConfig
 from bothways.io.terminal import (
     print_note,
@@ -312,6 +313,11 @@ def _diagnose(config: DoctorConfig) -> int:
     return 1 if problems else 0
 
 
+def _print_export(report: Any) -> int:
+    _print_lines(report.lines())
+    return 1 if report.int8 and not report.int8.holds else 0
+
+
 def _recipes(example: str) -> str:
     verb = example.split()[0]
     lines = [
@@ -517,6 +523,12 @@ VERBS: dict[str, Verb | VerbGroup] = {
         ConvertConfig,
         Call("api.verbs", "convert"),
         ("source", "out"),
+    ),
+    "export": Verb(
+        "write a model as ONNX graphs, for other programs, in 8 bits too",
+        ExportConfig,
+        Call("exporting.export", "export_model", _print_export),
+        ("model", "out"),
     ),
     "bench": VerbGroup(
         "measure training speed and memory against transformers",

@@ -38,7 +38,7 @@ class Dummy:
 
     def __init__(self, loaded):
         self.loaded = loaded
-        self.table = {name: values for name, values in loaded.weights.read()}
+        self.table = {name: values for name, values in loaded.weights.items()}
 
     def working(self):
         return contextlib.nullcontext()

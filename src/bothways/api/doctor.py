@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bothways.batch import collate
 from bothways.corpus.store import MANIFEST, verify_store
 from bothways.errors import BothwaysError, RunError
 from bothways.io.files import PARTIAL
@@ -46,11 +47,16 @@ def _diagnose_corpus(folder: Path) -> list[str]:
 def _diagnose_model(folder: Path) -> list[str]:
     problems = _diagnose_vocabulary(folder)
     try:
-        weights = load_model(folder).weights
+        loaded = load_model(folder)
+        weights = loaded.weights
+        if weights is None:  # a graph alone
+            layers = () if loaded.heads else (loaded.config.layers,)
+            at = {name: np.zeros(1, np.int64) for name in loaded.heads}
+            loaded.engine.compute(collate([[0]], [[0]], max_positions=1), at, layers)
+            return problems
     except BothwaysError as error:
         return [*problems, str(error)] if str(error) not in problems else problems
-    assert weights is not None
-    broken = [name for name, values in weights.read() if not np.isfinite(values).all()]
+    broken = [name for name, values in weights.items() if not np.isfinite(values).all()]
     if broken:
         problems.append(
             f"{folder}: weights that are not finite numbers: {', '.join(broken)}; training "

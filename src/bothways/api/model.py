@@ -19,6 +19,7 @@ from bothways.runtime.engine import AUTO, EngineOptions, check_engine
 from bothways.runtime.ensemble import load_ensemble
 from bothways.runtime.entities import Tagged, tag_text
 from bothways.runtime.folder import LoadedModel
+from bothways.runtime.options import EnginePrecision
 from bothways.runtime.pipeline import (
     Prediction,
     answer_question,
@@ -29,7 +30,7 @@ from bothways.runtime.pipeline import (
 )
 from bothways.tasks.spans import Answer
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
-from bothways.training.options import DeviceName, Precision
+from bothways.training.options import DeviceName
 
 if TYPE_CHECKING:
     from bothways.model.model import EncoderModel
@@ -58,7 +59,7 @@ def load(
     *others: str | Path,
     device: DeviceName = "auto",
     engine: str = AUTO,
-    precision: Precision = "fp32",
+    precision: EnginePrecision = "fp32",
 ) -> Model:
     """Load a model folder, ours or one of transformers, for inference.
 
@@ -72,7 +73,8 @@ def load(
             (:mod:`bothways.runtime.ensemble`). For everything else the first model is used.
         device: ``auto`` uses a GPU if the engine finds one.
         engine: what computes it, by name; ``auto`` takes the first that is installed.
-        precision: of the layers' arithmetic; ``auto`` takes bf16 where it is faster.
+        precision: of the layers' arithmetic; ``auto`` takes bf16 where it is faster, ``int8`` the
+            graph of 8 bits in a folder of :func:`bothways.export`.
 
     Raises:
         ModelError: the folder is damaged, incomplete or holds another architecture; or the models
@@ -82,7 +84,7 @@ def load(
     """
     check_engine(engine)
     loaded = load_ensemble([folder, *others], EngineOptions(engine, device, precision))
-    if engine != AUTO or device == "cuda":
+    if engine != AUTO or device == "cuda" or precision == "int8":
         _ = loaded.engine  # fails now if it cannot be had
     return Model(loaded)
 

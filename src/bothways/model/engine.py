@@ -30,7 +30,7 @@ from bothways.model.device import (
 )
 from bothways.model.folder import describe, make_network
 from bothways.model.model import EncoderModel
-from bothways.runtime.engine import NONE, layer_name
+from bothways.runtime.engine import NONE, UnsuitedError, layer_name
 from bothways.runtime.folder import LoadedModel, load_model
 from bothways.tokenization.tokenizer import Tokenizer
 
@@ -55,6 +55,9 @@ class TorchEngine:
         Raises:
             ConfigError: a GPU is requested but torch finds none.
         """
+        if loaded.weights is None or loaded.options.precision == "int8":
+            what = "graphs in files" if loaded.weights is None else "int8"
+            raise UnsuitedError(f"the engine {cls.name} does not compute {what}")
         with borrowed_process():
             device = choose_device(loaded.options.device).torch  # fails before weights are read
             network = make_network(loaded).to(device)

@@ -27,7 +27,7 @@ def make_network(loaded: LoadedModel) -> EncoderModel:
     """The network of an opened model folder, in evaluation mode, on the CPU, fp32."""
     assert loaded.weights is not None, "a folder that was opened has weights"
     network = _empty(loaded.config, loaded.heads, loaded.lstm, pooler=loaded.pooler)
-    state = {name: torch.from_numpy(value) for name, value in loaded.weights.read()}
+    state = {name: torch.from_numpy(value) for name, value in loaded.weights.items()}
     network.load_state_dict(state, strict=False, assign=True)
     if loaded.fresh:
         assert network.encoder.pooler is not None

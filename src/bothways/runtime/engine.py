@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from bothways.batch import Batch
 from bothways.errors import ConfigError
-from bothways.training.options import DeviceName, Precision
+from bothways.runtime.options import EnginePrecision
+from bothways.training.options import DeviceName
 
 GROUP = "bothways.engines"
 AUTO = "auto"
@@ -42,7 +43,7 @@ class EngineOptions:
 
     name: str = AUTO
     device: DeviceName = "cpu"
-    precision: Precision = "fp32"
+    precision: EnginePrecision = "fp32"
 
 
 class Engine(Protocol):
@@ -54,7 +55,7 @@ class Engine(Protocol):
 
     @property
     def precision(self) -> str:
-        """``fp32`` or ``bf16``: the arithmetic of the layers."""
+        """``fp32``, ``bf16`` or ``int8``: the arithmetic of the layers."""
 
     def compute(
         self,
@@ -82,6 +83,11 @@ class Engine(Protocol):
     def working(self) -> AbstractContextManager[None]:
         """A block in which the process is the engine's, as for a command: its threads and memory
         are set up for computing, and put back afterwards."""
+
+
+class UnsuitedError(ConfigError):
+    """An engine does not compute this folder, or not as its options want it; another may. Its
+    message has no final stop."""
 
 
 def layer_name(layer: int) -> str:
@@ -127,9 +133,9 @@ def open_engine(loaded: Any) -> Engine:
         if name in (AUTO, entry.name):
             try:
                 return _opener(entry)(loaded)
-            except _MissingError as error:
+            except (_MissingError, UnsuitedError) as error:
                 missing.append(str(error))
-    raise ConfigError("; ".join(missing) + ".")
+    raise ConfigError("; ".join(dict.fromkeys(missing)) + ".")
 
 
 class _MissingError(Exception):

@@ -32,11 +32,19 @@ from bothways.io.files import write_json
 from bothways.io.json_files import read_json_file
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.sentence_modules import read_sentence_modules
-from bothways.runtime.weights import Weights, account_for, name_table, stored_weights
+from bothways.runtime.weights import (
+    Weights,
+    account_for,
+    has_weights,
+    name_table,
+    stored_weights,
+)
 from bothways.shipped import SHIPPED, model_folder
 from bothways.tokenization.tokenizer import Tokenizer
 
 CONFIG, ABOUT = "config.json", "bothways.json"
+GRAPH, GRAPH_OF_8_BITS = "onnx/model.onnx", "onnx/model_quantized.onnx"
+"""Where graphs lie in a folder, as other programs look for them."""
 FORMAT = 2
 """Of bothways.json. In 1, that of 0.1, what is said of the task stands beside the rest; from 2 on
 under ``tasks``, by the head, as there may be several."""
@@ -70,13 +78,14 @@ class LoadedModel:
         heads: by name, with their numbers of outputs.
         lstm: units of each direction of a BiLSTM under the task head; 0 for none.
         pooler: whether the encoder has one.
-        weights: accounted for; None once the engine has them.
+        weights: accounted for; None once the engine has them, and for a folder with a graph alone.
         fresh: names of weights missing in the file and newly initialised (a pooler, for encoders
             saved without one).
         notes: what a user should know about how the folder was read, as sentences.
         options: which engine computes it, where and how exactly.
         unused: names of weights in the file that bothways does not use.
         dtype: of the file's weights, such as ``float32``.
+        folder: that was opened.
     """
 
     config: ModelConfig
@@ -91,6 +100,7 @@ class LoadedModel:
     options: EngineOptions = field(default_factory=EngineOptions)
     unused: list[str] = field(default_factory=list)
     dtype: str = "float32"
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
         self._lock = RLock()
@@ -144,7 +154,8 @@ def load_model(
     """Open a model folder of bothways or transformers.
 
     The model has the heads whose weights are in the file. Values of weights are read when its
-    engine is first asked for.
+    engine is first asked for. Without weights, the folder may have an ONNX graph (:data:`GRAPH`),
+    whose outputs must be those that the class in config.json has in other programs.
 
     Args:
         folder: with config.json and weights; or the name of a shipped model.
@@ -161,9 +172,16 @@ def load_model(
         raise ModelError(f"{folder / CONFIG} does not exist; {_what_it_is(folder)}.")
     values = read_json(folder / CONFIG, "get the folder again from where it came from")
     config, notes = config_of(values, where=str(folder / CONFIG))
-    path, theirs = stored_weights(folder)
-    weights = account_for(theirs, config, where=str(path), architectures=_architectures(values))
-    unused = weights.unused
+    weights: Weights | None = None
+    unused: list[str] = []
+    if (folder / GRAPH).exists() and not has_weights(folder):
+        heads, lstm, dtype = _heads_of_graph(folder, config, values), 0, "float32"
+    else:
+        path, theirs = stored_weights(folder)
+        classes = _architectures(values)
+        weights = account_for(theirs, config, where=str(path), architectures=classes)
+        unused, heads = weights.unused, dict(weights.heads)
+        lstm, dtype = weights.lstm, weights.dtype
     tokenizer = Tokenizer.from_folder(vocabulary or folder)
     if tokenizer.template.pair_segments > family_of(config).published.get("segments", 2):
         # A family without pairs under the tokenizer of one with pairs, such as KLUE's RoBERTa.
@@ -174,16 +192,17 @@ def load_model(
         words = family_of(config).tokens
         unused.append(f"{words}[{tokenizer.vocab_size}:{config.vocab_size}], of no piece")
         config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
-        weights = dataclasses.replace(weights, config=config)
+        weights = weights and dataclasses.replace(weights, config=config)
     check_sizes(config, tokenizer, str(vocabulary or folder))
-    pooler = _has_pooler(weights)
+    pooler = weights is not None and _has_pooler(weights)
     loaded = LoadedModel(
-        *(config, tokenizer, {}, dict(weights.heads), weights.lstm, pooler, weights),
-        fresh=_missing(weights, path, pooler=pooler),
+        *(config, tokenizer, {}, heads, lstm, pooler, weights),
+        fresh=[] if weights is None else _missing(weights, path, pooler=pooler),
         notes=notes,
         options=options or EngineOptions(),
         unused=unused,
-        dtype=weights.dtype,
+        dtype=dtype,
+        folder=folder,
     )
     if (folder / ABOUT).exists():
         loaded.about = _read_about(folder, loaded.task_head)
@@ -246,6 +265,49 @@ def _read_about(folder: Path, head: str) -> dict[str, Any]:
         raise ModelError(f"{folder / ABOUT}: tasks is not a map of heads; the file is damaged.")
     # Of another head if the model was trained again elsewhere, which is refused later.
     return {**about, **tasks.get(head, next(iter(tasks.values()), {}))}
+
+
+def _heads_of_graph(folder: Path, config: ModelConfig, values: dict[str, Any]) -> dict[str, int]:
+    """The heads of a folder's graph, with their numbers of outputs.
+
+    Raises:
+        ModelError: the file is no graph, or has other outputs than its class has elsewhere.
+    """
+    import onnx
+
+    from bothways.runtime.onnx_graph import output_names
+
+    path = folder / GRAPH
+    try:
+        graph = onnx.load_model(path, load_external_data=False).graph
+    except Exception as error:  # of the protobuf library's own types
+        raise ModelError(
+            f"{path} is damaged or truncated ({error}); copy it again, or export it again."
+        ) from None
+    found = {
+        one.name: [d.dim_value for d in one.type.tensor_type.shape.dim] for one in graph.output
+    }
+    family = family_of(config)
+    about = read_json_file(folder / ABOUT) if (folder / ABOUT).exists() else {}
+    heads = about.get("export", {}).get("heads") or [
+        head for name in _architectures(values) for head in family.classes.get(name, ())
+    ]
+    wanted = output_names(heads)
+    names = [name for own in wanted.values() for name in own]
+    sizes = {head: (found.get(own[0]) or [0])[-1] for head, own in wanted.items()}
+    if missing := [name for name in names if name not in found]:
+        raise ModelError(
+            f"{path} has the outputs {', '.join(found)}, and no {missing[0]}, which a model of the "
+            f"class {', '.join(_architectures(values)) or 'in config.json'} has; export the model "
+            "for its task."
+        )
+    if not heads and sizes[next(iter(wanted))] not in (0, config.hidden):
+        raise ModelError(
+            f"{path} gives states of the size {sizes[next(iter(wanted))]}, and {folder / CONFIG} "
+            f"has a hidden size of {config.hidden}; they do not belong together."
+        )
+    labels = len(values.get("id2label") or ()) or values.get("num_labels") or 2
+    return {head: HEADS[head].outputs or sizes[head] or labels for head in heads}
 
 
 def _architectures(values: dict[str, Any]) -> list[str]:

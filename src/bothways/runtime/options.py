@@ -8,7 +8,9 @@ from typing import Literal
 from bothways.config.fields import Options, require
 from bothways.errors import ConfigError
 from bothways.shipped import DEFAULT, DEFAULT_MASK
-from bothways.training.options import DeviceOptions, Precision
+from bothways.training.options import DeviceOptions
+
+EnginePrecision = Literal["auto", "bf16", "fp32", "int8"]
 
 # --------------------------------------------------------------------------------
 # Options of `bothways convert` and `bothways doctor`.
@@ -50,9 +52,9 @@ class EngineChoice(DeviceOptions):
 class LabellerOptions(EngineChoice):
     """How the verbs compute that read labelled files or files to label."""
 
-    precision: Precision = "fp32"
+    precision: EnginePrecision = "fp32"
     """Compute precision for files; auto uses bf16 if the GPU supports it or a short benchmark on
-    the CPU finds it faster."""
+    the CPU finds it faster; int8 needs a folder of `bothways export --int8`."""
     ensemble: tuple[str, ...] = ()
     """Further model or run folders of the same task, whose outputs are averaged with the model's.
     Give this option last."""

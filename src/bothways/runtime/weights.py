@@ -40,6 +40,7 @@ Floats = NDArray[np.float32]
 
 WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 _INDEX = ".index.json"  # WEIGHTS + _INDEX says which part holds which weight
+_NAMES = (WEIGHTS, WEIGHTS + _INDEX, OLD_WEIGHTS, OLD_WEIGHTS + _INDEX)
 # Constants in files made elsewhere.
 _REDUNDANT = re.compile(r"(^|\.)(position_ids|token_type_ids|(\w+_)?inv_freq)$")
 TABLE = "encoder.embeddings.tokens.weight"
@@ -160,8 +161,13 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
+def has_weights(folder: Path) -> bool:
+    """Whether a folder has weights, whole or in parts."""
+    return any((folder / name).exists() for name in _NAMES)
+
+
 def _whole_or_index(folder: Path) -> Path:
-    for name in (WEIGHTS, WEIGHTS + _INDEX, OLD_WEIGHTS, OLD_WEIGHTS + _INDEX):
+    for name in _NAMES:
         if (folder / name).exists():
             return folder / name
     raise ModelError(
@@ -274,9 +280,10 @@ def _damaged(path: Path, error: Exception) -> ModelError:
 # ---------------------------------------------------------------------------- each is accounted for
 
 
-@dataclass(frozen=True)
-class Weights:
-    """The weights of a file under our names and in our shapes; values are read when asked.
+@dataclass(frozen=True, eq=False)
+class Weights(Mapping[str, Floats]):
+    """The weights of a file under our names and in our shapes: contiguous, in fp32, with padding
+    rows of zeros. Values are read whenever they are asked for.
 
     Attributes:
         config: the encoder's shape.
@@ -304,17 +311,16 @@ class Weights:
     def __iter__(self) -> Iterator[str]:
         return iter(self.parts)
 
-    def read(self) -> Iterator[tuple[str, Floats]]:
-        """Every weight by our name, contiguous, in fp32, with padding rows of zeros."""
-        for name, parts in self.parts.items():
-            values = [part.values() for part in parts]
-            value = values[0] if len(values) == 1 else np.concatenate(values)
-            if name == TABLE:
-                extra = self.config.padded_vocab - self.config.vocab_size
-                value = np.pad(value[: self.config.vocab_size], ((0, extra), (0, 0)))
-            elif name == _BIAS:
-                value = value[: self.config.vocab_size]
-            yield name, value
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __getitem__(self, name: str) -> Floats:
+        values = [part.values() for part in self.parts[name]]
+        value = values[0] if len(values) == 1 else np.concatenate(values)
+        if name == TABLE:
+            extra = self.config.padded_vocab - self.config.vocab_size
+            return np.pad(value[: self.config.vocab_size], ((0, extra), (0, 0)))
+        return value[: self.config.vocab_size] if name == _BIAS else value
 
 
 def account_for(
