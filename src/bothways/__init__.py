@@ -17,6 +17,8 @@ The public names are imported on first use, so that ``import bothways`` stays fa
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bothways.errors import explain_missing
+
 if TYPE_CHECKING:
     from bothways.api.doctor import diagnose as diagnose
     from bothways.api.model import load as load
@@ -66,7 +68,8 @@ __all__ = list(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'bothways' has no attribute {name!r}")
-    return getattr(import_module(f"bothways.{_MODULES[name]}"), name)
+    with explain_missing(f"bothways.{name}"):
+        return getattr(import_module(f"bothways.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

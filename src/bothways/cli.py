@@ -21,7 +21,14 @@ from bothways.config import parsing as options
 from bothways.config.parsing import UsageError
 from bothways.config.recipes import list_of_recipes, shipped_recipes
 from bothways.corpus.options import CorpusConfig
-from bothways.errors import BothwaysError, InputError, OtherProcessError, is_out_of_memory, nearest
+from bothways.errors import (
+    BothwaysError,
+    InputError,
+    OtherProcessError,
+    explain_missing,
+    is_out_of_memory,
+    nearest,
+)
 from bothways.experiments.options import (
     BenchTrainConfig,
     DemoConfig,
@@ -106,7 +113,8 @@ class Verb:
             epilog=self.epilog,
         )
         config = with_decoded_texts(config)
-        return self.handler(_with_texts(config) if self.reads_texts else config)
+        with explain_missing(f"bothways {name}"):
+            return self.handler(_with_texts(config) if self.reads_texts else config)
 
 
 @dataclass(frozen=True)

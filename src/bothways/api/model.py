@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from bothways.batch import collate
-from bothways.errors import ConfigError, InputError, ModelError, NonFiniteError
+from bothways.errors import InputError, ModelError, NonFiniteError, explain_missing
 from bothways.families.heads import MASKED_LM, NEXT_SENTENCE, missing_head
+from bothways.io.probabilities import softmax
 from bothways.runtime.embeddings import Combine, Long, TokenVectors, embed_texts
 from bothways.runtime.engine import AUTO, EngineOptions, check_engine
 from bothways.runtime.ensemble import load_ensemble
@@ -116,13 +116,8 @@ class Model:
         Raises:
             ConfigError: another engine computes this model, or torch is not installed.
         """
-        try:
+        with explain_missing("a model's network, which is torch's,"):
             from bothways.model.engine import network_of
-        except ModuleNotFoundError as error:
-            raise ConfigError(
-                f"a model's network is torch's, and {error.name} is not installed: pip install "
-                f"{error.name}."
-            ) from None
         return network_of(self.loaded)
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[Filling]]:

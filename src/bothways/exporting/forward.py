@@ -149,7 +149,8 @@ def activate(kind: str, x: Array) -> Array:
         return x * (1 + _erf(x / math.sqrt(2))) / 2
     if kind == "gelu_tanh":
         inner: Array = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-        return x * (1 + np.tanh(inner)) / 2
+        tanh: Array = np.tanh(inner)
+        return x * (1 + tanh) / 2
     found: Array
     if kind == "relu":
         found = np.maximum(x, 0)

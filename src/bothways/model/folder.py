@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from bothways.errors import ModelError
-from bothways.families import family_of
 from bothways.families.config import ModelConfig
 from bothways.families.heads import HEADS, POOLER_KEY
 from bothways.io.files import explain_disk_errors, new_folder
@@ -19,7 +18,15 @@ from bothways.model.model import EncoderModel
 from bothways.model.weight_files import write_tensors
 from bothways.randomness import Purpose
 from bothways.runtime.folder import CONFIG, LoadedModel, check_sizes, write_description
-from bothways.runtime.weights import TABLE, WEIGHTS, has_lstm, heads_in, name_table, parts_in
+from bothways.runtime.weights import (
+    TABLE,
+    WEIGHTS,
+    has_lstm,
+    heads_in,
+    name_table,
+    parts_in,
+    same_names,
+)
 from bothways.tokenization.tokenizer import Tokenizer
 
 
@@ -127,10 +134,6 @@ def to_theirs(
             value = value[: config.vocab_size]
         for name, chunk in zip(table[ours], value.chunk(len(table[ours])), strict=True):
             if name in out:
-                raise ModelError(
-                    f"the heads {', '.join(heads)} have the same names in a file of "
-                    f"{family_of(config).title}, among them {name}; save them in folders of their "
-                    "own."
-                )
+                raise ModelError(same_names(heads, config, name))
             out[name] = chunk.detach().cpu().to(getattr(torch, dtype)).contiguous()
     return out

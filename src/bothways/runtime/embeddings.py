@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Literal, get_args
+from typing import TYPE_CHECKING, BinaryIO, Literal, get_args
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from bothways.batch import Batch
@@ -37,6 +36,9 @@ from bothways.tasks.windows import best_window, cut_windows
 from bothways.tokenization.normalization import check_texts
 from bothways.tokenization.template import Template
 from bothways.tokenization.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Vector = NDArray[np.float32]
 Pooling = Literal["mean", "cls", "tokens"]
@@ -368,6 +370,8 @@ def write_vectors(path: Path, texts: Sequence[str], vectors: TextVectors) -> Non
         if path.suffix == ".npz":
             _write_npz(file, vectors)
         elif path.suffix == ".arrow":
+            import pyarrow as pa  # of the extra data
+
             table = _arrow_table(texts, vectors)
             with pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_table(table)
@@ -401,6 +405,8 @@ def _write_npz(file: BinaryIO, vectors: TextVectors) -> None:
 
 
 def _arrow_table(texts: Sequence[str], vectors: TextVectors) -> pa.Table:
+    import pyarrow as pa
+
     columns = {"text": pa.array(texts, pa.string())}
     if vectors.pooled is not None:
         columns["embedding"] = _vector_column(vectors.pooled)
@@ -416,6 +422,8 @@ def _arrow_table(texts: Sequence[str], vectors: TextVectors) -> pa.Table:
 
 
 def _vector_column(rows: NDArray[np.float32] | NDArray[np.int64]) -> pa.FixedSizeListArray:
+    import pyarrow as pa
+
     return pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
 
 

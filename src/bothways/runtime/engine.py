@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bothways.batch import Batch
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, not_installed
 from bothways.runtime.options import EnginePrecision
 from bothways.training.options import DeviceName
 
@@ -150,8 +150,11 @@ def _opener(entry: EntryPoint) -> Callable[[Any], Engine]:
         package = entry.dist.name if entry.dist else "bothways"
         if not needed or needed == package:
             raise
-        install = f"'{package}[{','.join(entry.extras)}]'" if entry.extras else needed
-        raise _MissingError(
-            f"the engine {entry.name} needs {needed}, which is not installed: pip install {install}"
-        ) from None
+        missing = not_installed(needed)
+        if entry.extras:
+            missing = (
+                f"{needed}, which is not installed: pip install "
+                f"'{package}[{','.join(entry.extras)}]'"
+            )
+        raise _MissingError(f"the engine {entry.name} needs {missing}") from None
     return opener

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from bothways.errors import InputError, ModelError
+from bothways.io.probabilities import softmax
 from bothways.runtime.folder import LoadedModel
 from bothways.runtime.pipeline import choose_length, outputs_of
 from bothways.tasks.kinds import task_of

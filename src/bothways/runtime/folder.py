@@ -28,16 +28,18 @@ from bothways.families.heads import (
     task_head,
     weight_shapes,
 )
-from bothways.io.files import write_json
+from bothways.io.files import explain_disk_errors, new_folder, write_json
 from bothways.io.json_files import read_json_file
 from bothways.runtime.engine import Engine, EngineOptions, open_engine
 from bothways.runtime.sentence_modules import read_sentence_modules
 from bothways.runtime.weights import (
+    WEIGHTS,
     Weights,
     account_for,
     has_weights,
     name_table,
     stored_weights,
+    write_weights,
 )
 from bothways.shipped import SHIPPED, model_folder
 from bothways.tokenization.tokenizer import Tokenizer
@@ -216,6 +218,26 @@ def load_model(
             loaded.about = {**theirs_about, **loaded.about}
     _check_direction(folder, loaded)
     return loaded
+
+
+def save_loaded(folder: Path, loaded: LoadedModel) -> None:
+    """Write an opened folder in our form, its weights to the bit, completely or not at all.
+
+    Args:
+        folder: where; an existing folder is replaced.
+        loaded: with its weights.
+
+    Raises:
+        ModelError: two heads that have the same names in a file.
+        DiskError: it could not be written; the old folder is intact.
+    """
+    assert loaded.weights is not None, "checked by the caller"
+    with new_folder(folder) as partial:
+        with explain_disk_errors(partial / WEIGHTS):
+            write_weights(partial / WEIGHTS, loaded.weights)
+        write_description(partial, loaded, dtype=loaded.dtype)
+        # safetensors makes its files readable by the owner only.
+        (partial / WEIGHTS).chmod((partial / CONFIG).stat().st_mode)
 
 
 def write_description(folder: Path, loaded: LoadedModel, *, dtype: str) -> None:

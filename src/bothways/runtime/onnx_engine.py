@@ -19,6 +19,7 @@ from threading import Lock
 from typing import ClassVar, Self
 
 import numpy as np
+import onnxruntime
 from numpy.typing import NDArray
 
 from bothways.batch import Batch
@@ -295,8 +296,6 @@ class OnnxEngine(GraphEngine):
 
 class _OnnxSession(Session):
     def __init__(self, graph: Path | bytes, threads: int):
-        import onnxruntime
-
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, serialize_file
 
-from bothways.errors import InputError, ModelError
+from bothways.errors import InputError, ModelError, not_installed
 from bothways.families import Family, HeadForm, ModelConfig, family_of
 from bothways.families.family import encoder_names, head_names, heads_of, layer_number, modern_name
 from bothways.families.heads import (
@@ -236,8 +237,8 @@ def _read_bin(path: Path) -> dict[str, Stored]:
         import torch
     except ImportError:
         raise ModelError(
-            f"{path} can be read with torch only, which is not installed (pip install torch); or "
-            f"save the model as {WEIGHTS} (`bothways convert` where torch is installed)."
+            f"{path} can be read only with {not_installed('torch')}; or save the model as "
+            f"{WEIGHTS} (`bothways convert` where torch is installed)."
         ) from None
     try:
         # weights_only: nothing is unpickled but tensors.
@@ -321,6 +322,37 @@ class Weights(Mapping[str, Floats]):
             extra = self.config.padded_vocab - self.config.vocab_size
             return np.pad(value[: self.config.vocab_size], ((0, extra), (0, 0)))
         return value[: self.config.vocab_size] if name == _BIAS else value
+
+
+def write_weights(path: Path, weights: Weights) -> None:
+    """Write weights as their family's files have them: the bits that were read, in its names.
+
+    Raises:
+        ModelError: two heads that have the same names in a file.
+        OSError: it could not be written.
+    """
+    config = weights.config
+    found: dict[str, Any] = {}
+    table = name_table(config, weights.heads, lstm=bool(weights.lstm))
+    for ours, parts in weights.parts.items():
+        for name, part in zip(table[ours], parts, strict=True):
+            if name in found:
+                raise ModelError(same_names(weights.heads, config, name))
+            rows = config.vocab_size if ours in (TABLE, _BIAS) else None
+            data = part.data[:rows] if part.dtype == weights.dtype else part.values()[:rows]
+            found[name] = {"dtype": weights.dtype, "shape": data.shape, "data": data.tobytes()}
+    try:
+        serialize_file(found, path, {"format": "pt"})
+    except SafetensorError as error:  # raised for a failed write
+        raise OSError(str(error)) from error
+
+
+def same_names(heads: Iterable[str], config: ModelConfig, name: str) -> str:
+    """That two heads cannot be in one file, as a message."""
+    return (
+        f"the heads {', '.join(heads)} have the same names in a file of {family_of(config).title}, "
+        f"among them {name}; save them in folders of their own."
+    )
 
 
 def account_for(

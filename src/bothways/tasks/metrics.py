@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bothways.errors import ConfigError
+from bothways.errors import ConfigError, explain_missing
 
 Kind = Literal["classification", "regression"]
 Values = NDArray[Any]
@@ -237,12 +237,14 @@ def _constant(values: Values) -> bool:
     return spread <= 1e-6 * max(1e-30, float(np.abs(values).max()))
 
 
+@explain_missing("measuring")
 def _accuracy(predicted: Values, gold: Values, classes: int) -> float:  # noqa: ARG001
     from sklearn.metrics import accuracy_score  # slow import, not needed to predict
 
     return float(accuracy_score(gold, predicted))
 
 
+@explain_missing("measuring")
 def _f1(predicted: Values, gold: Values, classes: int) -> float:
     from sklearn.metrics import f1_score  # slow import
 
@@ -252,18 +254,21 @@ def _f1(predicted: Values, gold: Values, classes: int) -> float:
     return float(f1_score(gold, predicted, labels=labels, average="macro", zero_division=0))
 
 
+@explain_missing("measuring")
 def _matthews(predicted: Values, gold: Values, classes: int) -> float:  # noqa: ARG001
     from sklearn.metrics import matthews_corrcoef  # slow import
 
     return float(matthews_corrcoef(gold, predicted))
 
 
+@explain_missing("measuring")
 def _pearson(predicted: Values, gold: Values) -> float:
     from scipy.stats import pearsonr  # slow import
 
     return float(pearsonr(predicted.astype(np.float64), gold.astype(np.float64)).statistic)
 
 
+@explain_missing("measuring")
 def _spearman(predicted: Values, gold: Values) -> float:
     from scipy.stats import spearmanr  # slow import
 
@@ -295,6 +300,7 @@ def _f1_micro(predicted: Values, gold: Values) -> float:
     return float(_f1_by_label(predicted.reshape(-1, 1), gold.reshape(-1, 1))[0])
 
 
+@explain_missing("measuring")
 def _average_precisions(probabilities: Values, gold: Values) -> Values:
     """By column; 0 for a label that no example has, as in scikit-learn."""
     from sklearn.metrics import average_precision_score  # slow import

@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from bothways.errors import ConfigError, InputError
 from bothways.io.lines import did_you_mean, listed
+from bothways.io.probabilities import softmax
 from bothways.tasks.examples import Examples, encode_examples
 from bothways.tasks.metrics import Measurement, choose_metrics, measure_classes, measure_scores
 from bothways.tasks.options import TaskOptions
